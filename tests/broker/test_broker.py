@@ -65,7 +65,7 @@ def test_connections_are_exact_at_their_limit() -> None:
     ann, _ = world.connect(), world.connect()
     with pytest.raises(ServiceUnavailable, match="at most 2 connections"):
         world.connect()
-    assert world.broker.measured()["connection.rejected.total"] == 1
+    assert world.broker.metric_values()["connection.rejected.total"] == 1
     ann.leave()
     world.connect()
 
@@ -80,7 +80,7 @@ def test_subscriptions_go_with_the_connection(world: World, ann: Peer, bob: Peer
 def test_leaving_twice_is_leaving_once(world: World, ann: Peer) -> None:
     ann.leave()
     assert world.broker.disconnect(ann.client, world.now_ms) == []
-    assert world.broker.measured()["connection.disconnected.total"] == 1
+    assert world.broker.metric_values()["connection.disconnected.total"] == 1
 
 
 # Publish
@@ -549,7 +549,7 @@ SIGNS_OF_LIFE: list[Sign] = [
     lambda world, peer: peer.send("response:system.heartbeat:1.0.0\n"),
     lambda world, peer: peer.send("request:system.heartbeat:1.0.0\n"),
     lambda world, peer: peer.send("bogus"),
-    lambda world, peer: world.broker.heard(peer.client, world.now_ms),
+    lambda world, peer: world.broker.note_activity(peer.client, world.now_ms),
 ]
 
 
@@ -711,7 +711,7 @@ def play(send: Callable[..., list[str]], story: list[tuple[str, str, str]], limi
         Counter(text for text in got if text.startswith("response")),
         bob.take(),
         ann.client.errors,
-        world.broker.measured(),
+        world.broker.metric_values(),
     )
 
 

@@ -203,9 +203,9 @@ def test_a_clock_long_after_all_that_was_seen_is_warned_of_with_both_times() -> 
 
 
 @pytest.mark.parametrize(
-    ("seen_ms", "told_ms"),
+    ("seen_ms", "wall_ms"),
     [(SEEN_MS, SEEN_MS + CLOCK_REST_MS_MAX), (SEEN_MS, SEEN_MS - 1), (0, SEEN_MS), (-12_219_292_800_000, SEEN_MS)],
     ids=["a month", "set back", "never used", "no message"],
 )
-def test_a_clock_that_nothing_speaks_against_is_believed_in_silence(seen_ms: int, told_ms: int) -> None:
-    assert idle_clock_warning(seen_ms, told_ms) is None
+def test_a_clock_that_nothing_speaks_against_is_believed_in_silence(seen_ms: int, wall_ms: int) -> None:
+    assert idle_clock_warning(seen_ms, wall_ms) is None

@@ -110,7 +110,7 @@ class BrokerProcess:
 
     def defects(self) -> list[str]:
         """Lines of its log that no client should be able to bring about."""
-        return [line for line in self.log().splitlines() if "Traceback" in line or "a defect" in line]
+        return [line for line in self.log().splitlines() if "Traceback" in line or "unhandled error" in line]
 
 
 class Start(Protocol):

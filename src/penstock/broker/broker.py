@@ -85,7 +85,7 @@ class Broker:
             self.durable = DurableBroker(store, self.context, self._routes, self.rates, limits, auto_create=auto_create)
         self.gate = Gate(self.context, self.clients, self._routes)
         if self.durable is not None:
-            self.durable.admit(self.gate)
+            self.durable.enforce_access(self.gate)
 
     @property
     def access(self) -> Access:
@@ -127,16 +127,16 @@ class Broker:
         if client.name:
             self.metrics.add("registry.unregistration")
         _LOG.info("disconnected", extra={"client": client.id, "address": client.address, "reason": reason})
-        effects = [each for lost in self._requests.server_gone(client.id) for each in self._lost(lost)]
+        effects = [each for lost in self._requests.server_gone(client.id) for each in self._server_gone(lost)]
         return effects if self.durable is None else [*effects, *self.durable.disconnect(client)]
 
-    def _lost(self, lost: OpenRequest) -> list[Effect]:
+    def _server_gone(self, lost: OpenRequest) -> list[Effect]:
         error = ServiceUnavailable(
             f"The service that was to answer {lost.header.topic} disconnected", targetServiceId=lost.server
         )
-        return self._failed(lost, error)
+        return self._fail_request(lost, error)
 
-    def _failed(self, lost: OpenRequest, error: PenstockError) -> list[Effect]:
+    def _fail_request(self, lost: OpenRequest, error: PenstockError) -> list[Effect]:
         self.metrics.add("router.request.error")
         return [
             self.context.answer(lost.requester, lost.header.head, lost.header.request_id, self.context.error(error))
@@ -165,11 +165,11 @@ class Broker:
         """Nobody waits for an answer, of a service or of the disk."""
         return len(self._requests) == 0 and (self.durable is None or self.durable.idle)
 
-    def abandon(self, now_ms: int) -> list[Effect]:
+    def abandon_requests(self, now_ms: int) -> list[Effect]:
         """There is no more time: whoever still waits for an answer is told that none will come."""
         self.context.now_ms = now_ms
         error = ServiceUnavailable("The broker stops before this was answered; try again later")
-        return [each for lost in self._requests.all_gone() for each in self._failed(lost, error)]
+        return [each for lost in self._requests.all_gone() for each in self._fail_request(lost, error)]
 
     def close(self) -> None:
         """Save what is left to be saved. Nothing is asked of the broker after that."""
@@ -211,7 +211,7 @@ class Broker:
         """The same for all that came together, of which subscriptions then get to know at once."""
         self.context.now_ms = max(self.context.now_ms, now_ms)
         effects = [each for done, outcome in results for each in self._resumed(done, outcome)]
-        return effects if self.durable is None else [*effects, *self.durable.settle()]
+        return effects if self.durable is None else [*effects, *self.durable.wake_subscribers()]
 
     def _resumed(self, done: Callable[[Any], list[Effect]], outcome: Any) -> list[Effect]:
         try:
@@ -234,11 +234,11 @@ class Broker:
             case PublishBatch():
                 return self._publish(client, item)
             case Frame():
-                return self._frame(client, item)
+                return self._handle_frame(client, item)
             case RejectedFrame():
                 return self._reject(client, item)
 
-    def heard(self, client: Client, now_ms: int) -> None:
+    def note_activity(self, client: Client, now_ms: int) -> None:
         """Something came that is not a message: a sign of life."""
         client.heard_ms, client.asked = now_ms, False
 
@@ -253,7 +253,7 @@ class Broker:
         )
         return [answer, Close(client.id, rejected.error)] if rejected.fatal else [answer]
 
-    def _frame(self, client: Client, frame: Frame) -> list[Effect]:
+    def _handle_frame(self, client: Client, frame: Frame) -> list[Effect]:
         header = frame.header
         size = len(frame.payload)
         self.metrics.saw(1, size, size)
@@ -273,19 +273,19 @@ class Broker:
         try:
             if not self.rates.allow(client.bucket, None, self.context.now_ms):
                 raise self.rates.exceeded()
-            return self._act(client, frame)
+            return self._perform(client, frame)
         except PenstockError as error:
-            return self._failed_frame(client, header, error)
+            return self._reject_frame(client, header, error)
         except Exception:
             _LOG.exception("a defect in the broker", extra={"client": client.id, "topic": header.topic})
-            return self._failed_frame(client, header, PenstockError("The broker failed on this message"))
+            return self._reject_frame(client, header, PenstockError("The broker failed on this message"))
 
-    def _failed_frame(self, client: Client, header: Header, error: PenstockError) -> list[Effect]:
+    def _reject_frame(self, client: Client, header: Header, error: PenstockError) -> list[Effect]:
         self.metrics.count_error(header.action)
         answer = self.context.answer(client.id, header.head, header.request_id, self.context.failure(client, error))
         return [answer, Close(client.id, error)] if isinstance(error, BadCredentials) else [answer]
 
-    def _act(self, client: Client, frame: Frame) -> list[Effect]:
+    def _perform(self, client: Client, frame: Frame) -> list[Effect]:
         head = frame.header.head
         if self.access.enabled and (not head.is_system or head.action in _SUBSCRIBING):
             self._check(client, head)
@@ -344,7 +344,7 @@ class Broker:
                 effects.append(self._refuse(client, batch.with_heads((number,)), first_id, denied))
                 continue
             subscribers = () if head.is_system else self._routes.subscribers(head.destination)
-            if self._keeps(head):
+            if self._is_durable(head):
                 kept.setdefault(head.destination, []).append(number)
             elif subscribers:
                 routed.setdefault(subscribers, []).append(number)
@@ -362,14 +362,14 @@ class Broker:
             return error
         return None
 
-    def _keeps(self, head: Head) -> bool:
-        return self.durable is not None and not head.is_system and self.durable.keeps(head.destination)
+    def _is_durable(self, head: Head) -> bool:
+        return self.durable is not None and not head.is_system and self.durable.is_durable(head.destination)
 
     def _no_route(self, head: Head, count: int) -> PenstockError:
         if head.is_system:
             return operations.wrong_action(head)
         self.metrics.add("router.publish.dropped", count)
-        refused = None if self.durable is None else self.durable.refuses(head.destination)
+        refused = None if self.durable is None else self.durable.publish_error(head.destination)
         return refused or NoRouteFound(f"No subscribers for topic {head.topic}")
 
     def _deliver(
@@ -377,7 +377,7 @@ class Broker:
     ) -> list[Effect]:
         """To each subscriber its messages, in the order in which they came. `routed`: which heads go to whom."""
         effects: list[Effect] = []
-        for numbers, subscribers in _alike(routed).items():
+        for numbers, subscribers in _by_recipients(routed).items():
             chosen = batch.with_heads(numbers)
             frames = chosen.delivery_frames(first_id)
             effects += [Send(each, frames) for each in subscribers]
@@ -397,7 +397,7 @@ class Broker:
         head = frame.header.head
         if not self.rates.allow(None, head.destination, self.context.now_ms):
             raise self.rates.exceeded()
-        if self.durable is not None and self._keeps(head):
+        if self.durable is not None and self._is_durable(head):
             return self.durable.handle(client, frame)
         subscribers = self._routes.subscribers(head.destination)
         if not subscribers:
@@ -433,7 +433,7 @@ class Broker:
 
     def _subscribe_frame(self, client: Client, frame: Frame) -> list[Effect]:
         pattern, fields = _subscription(frame)
-        if self.durable is not None and self.durable.wants(fields):
+        if self.durable is not None and self.durable.is_durable_subscription(fields):
             return self.durable.subscribe(client, frame, fields)
         check_known(fields, _LIVE_OPTIONS)
         kinds = operations.parse_kinds({"action": "publish"} | fields)
@@ -442,7 +442,7 @@ class Broker:
 
     def _unsubscribe_frame(self, client: Client, frame: Frame) -> list[Effect]:
         pattern, fields = _subscription(frame)
-        if self.durable is not None and self.durable.wants(fields):
+        if self.durable is not None and self.durable.is_durable_subscription(fields):
             return self.durable.unsubscribe(client, frame, fields)
         check_known(fields, _LIVE_OPTIONS)
         kinds = operations.parse_kinds({"action": "both"} | fields)
@@ -483,7 +483,7 @@ class Broker:
         effects = self.gate.tick()
         for late in self._requests.expire(now_ms):
             self.metrics.add("router.request.timeout")
-            effects += self._failed(late, Timeout("Request timed out", targetServiceId=late.server))
+            effects += self._fail_request(late, Timeout("Request timed out", targetServiceId=late.server))
         if now_ms - self._counted_ms >= _SECOND_MS:
             self._counted_ms = now_ms
             self.metrics.second_passed()
@@ -507,14 +507,14 @@ class Broker:
             effects.append(Send(client.id, own_message(HEARTBEAT, b"{}", self.context.new_id(), Action.REQUEST)))
         for client in gone:
             error = Timeout(f"Nothing was heard for {(now_ms - client.heard_ms) // 1000} s; closing the connection")
-            effects += [self.last_word(client, error), Close(client.id, error)]
+            effects += [self.closing_error(client, error), Close(client.id, error)]
         return effects
 
-    def last_word(self, client: Client, error: PenstockError) -> Send:
+    def closing_error(self, client: Client, error: PenstockError) -> Send:
         """Why the connection is about to be closed."""
-        return Send(client.id, self.refusal(error))
+        return Send(client.id, self.error_frame(error))
 
-    def refusal(self, error: PenstockError) -> bytes:
+    def error_frame(self, error: PenstockError) -> bytes:
         """An error that answers nothing in particular."""
         return response(NO_HEADER.topic, NO_HEADER.version, self.context.new_id(), self.context.error(error))
 
@@ -533,7 +533,7 @@ class Broker:
         frame = own_message(LOG, json_bytes(entry | ({"details": facts} if facts else {})), self.context.new_id())
         return [Send(each.id, frame) for each in wanted]
 
-    def measured(self) -> dict[str, float]:
+    def metric_values(self) -> dict[str, float]:
         """Every metric there is, by name."""
         found = self._probe() | self.metrics.shown()
         found["registry.count"] = sum(bool(each.name) for each in self.clients)
@@ -555,7 +555,7 @@ class Broker:
         return self._limits.answer_bytes_max
 
 
-def _alike(routed: dict[tuple[str, ...], list[int]]) -> dict[tuple[int, ...], list[str]]:
+def _by_recipients(routed: dict[tuple[str, ...], list[int]]) -> dict[tuple[int, ...], list[str]]:
     """The same the other way round: those who get the same heads together, so that each batch is composed once."""
     wanted: dict[str, list[int]] = {}
     for subscribers, numbers in routed.items():

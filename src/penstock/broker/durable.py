@@ -82,18 +82,18 @@ class DurableBroker:
     def _added(self, topic: TopicState) -> None:
         self.rates.set_topic(topic.name, topic.settings.rate_max)
 
-    def admit(self, gate: Gate) -> None:
+    def enforce_access(self, gate: Gate) -> None:
         """From now on it is asked who may."""
         self.gate = gate
         gate.attach(self.topics.store.catalog.access, self.subscriptions)
 
-    def may(self, client: Client, operation: Operation, resource: Resource) -> bool:
+    def is_allowed(self, client: Client, operation: Operation, resource: Resource) -> bool:
         """For lists, of which only what one may see is shown."""
         return self._context.access.allows(client.principal, operation, resource)
 
-    def sees(self, client: Client, name: TopicName) -> bool:
+    def can_describe(self, client: Client, name: TopicName) -> bool:
         """Whether a topic is in the lists that this one asks for."""
-        return self.may(client, Operation.DESCRIBE, Resource.topic(name))
+        return self.is_allowed(client, Operation.DESCRIBE, Resource.topic(name))
 
     def check(self, client: Client, operation: Operation, resource: Resource, action: str = "") -> None:
         """Raises `Unauthorized` or `Forbidden`. `action`: what was asked, for the audit log."""
@@ -106,7 +106,7 @@ class DurableBroker:
 
     def check_create(self, client: Client, name: TopicName) -> None:
         """A topic that comes to be because somebody writes to it is created by whoever writes."""
-        if self.creates(name):
+        if self.would_create(name):
             self.check(client, Operation.CREATE, Resource.topic(name))
 
     def check_references(self, client: Client, schema: Schema) -> None:
@@ -115,7 +115,7 @@ class DurableBroker:
             for subject in sorted({each.subject for each in schema.references}):
                 self.check(client, Operation.SCHEMA_READ, Resource.subject(subject))
 
-    def creates(self, name: TopicName) -> bool:
+    def would_create(self, name: TopicName) -> bool:
         """Whether a topic comes to be once somebody writes to it."""
         return self.topics.auto_create is AutoCreate.RELIABLE and self.topics.get(name) is None
 
@@ -135,12 +135,12 @@ class DurableBroker:
 
     # topics
 
-    def keeps(self, name: TopicName) -> bool:
+    def is_durable(self, name: TopicName) -> bool:
         """Whether a message to this topic is kept, also if the topic is yet to be created."""
         topic = self.topics.get(name)
         return topic.is_durable if topic is not None else self.topics.auto_create is AutoCreate.RELIABLE
 
-    def refuses(self, name: TopicName) -> PenstockError | None:
+    def publish_error(self, name: TopicName) -> PenstockError | None:
         """Why nothing may be published to it; None if it may."""
         if self.topics.auto_create is AutoCreate.OFF and self.topics.get(name) is None:
             return TopicNotSupported(
@@ -149,12 +149,12 @@ class DurableBroker:
             )
         return None
 
-    def settle(self) -> list[Effect]:
+    def wake_subscribers(self) -> list[Effect]:
         """After the disk has answered: subscriptions get what was stored, all that came together at once."""
         effects: list[Effect] = []
         stored = self.publishing.grown()
         if stored:
-            effects += self.feeds.grown([(topic, appended) for (topic, _), appended in stored.items()])
+            effects += self.feeds.log_grown([(topic, appended) for (topic, _), appended in stored.items()])
         for (topic, partition), appended in stored.items():
             try:
                 effects += self.subscriptions.log_grown(topic, partition, appended)
@@ -197,9 +197,9 @@ class DurableBroker:
                 store_it = partial(self._store, client, frame.payload, reply, store)
                 return self._ensure(client, head.destination, errors_to(reply, store_it), backlog)
             case Action.ACK | Action.NACK as action:
-                settle = self.subscriptions.ack if action is Action.ACK else self.subscriptions.nack
+                acknowledge = self.subscriptions.ack if action is Action.ACK else self.subscriptions.nack
                 confirm = frame.header.request_id is not None
-                return settle(client, head.destination, read.read_fields(frame.payload), reply, confirm=confirm)
+                return acknowledge(client, head.destination, read.read_fields(frame.payload), reply, confirm=confirm)
             case Action.SEEK:
                 self._check_seek(client, head.destination, read.read_fields(frame.payload))
                 return self.subscriptions.seek(client, head.destination, read.read_fields(frame.payload), reply)
@@ -228,7 +228,7 @@ class DurableBroker:
             raise TopicNotSupported(f"{topic.name} is a live topic: publish to it; append and message need a kept one")
         return store(client, topic, payload, reply)
 
-    def wants(self, fields: Fields) -> bool:
+    def is_durable_subscription(self, fields: Fields) -> bool:
         """Whether a `subscribe` or `unsubscribe` is about a subscription that is not live."""
         return not fields.keys().isdisjoint(DURABLE_OPTIONS)
 
@@ -359,9 +359,9 @@ class DurableBroker:
         """Subscriptions step over what is gone."""
         if isinstance(outcome, int):
             self._context.metrics.add("retention.segments", outcome)
-        return [each for topic in self.topics for each in self.step_over(topic)]
+        return [each for topic in self.topics for each in self.skip_expired(topic)]
 
-    def step_over(self, topic: TopicState) -> list[Effect]:
+    def skip_expired(self, topic: TopicState) -> list[Effect]:
         effects: list[Effect] = []
         for runner in topic.subscriptions.values():
             for partition, cursor in runner.machine.cursors.items():

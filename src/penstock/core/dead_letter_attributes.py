@@ -1,6 +1,6 @@
-"""Dead letters: the attributes that say where one came from, and why; and what one becomes when it is sent back.
+"""Attributes of dead letters: where a message came from and why it died, and its attributes when it is sent back.
 
-Pure. The broker buries and redrives them; whoever asks it to knows the same names.
+Pure functions. The broker writes and redrives dead letters with them; its clients know the same names.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ ORIGINAL_PRODUCER: Final = "x-original-producer-id"
 ATTEMPT: Final = "x-delivery-attempt"
 REASON: Final = "x-failure-reason"
 REDRIVES: Final = "x-redrive-count"
-"""How often it was sent back to where it came from."""
+"""The number of times the message was sent back to its topic."""
 
 DEATH_ATTRIBUTES: Final = (ORIGINAL_TOPIC, ORIGINAL_SUBSCRIPTION, ORIGINAL_OFFSET, ORIGINAL_PRODUCER, ATTEMPT, REASON)
-"""What a message gets when it dies, and loses when it is sent back."""
+"""Attributes that a message gets as a dead letter, and loses when it is sent back."""
 
 REDRIVE_SUBSCRIPTION: Final = "redrive"
-"""Of a topic of dead letters: what it has not settled is left to be dealt with."""
+"""The subscription of a dead letter topic whose unacked messages are still to be dealt with."""
 DEAD_LETTER_PRODUCER_PREFIX: Final = "dead-letters "
-"""How names of producers begin that store dead letters."""
+"""The start of the names of producers that store dead letters."""
 REDRIVE_PRODUCER_PREFIX: Final = "redrive "
-"""How names of producers begin that send letters back."""
+"""The start of the names of producers that send dead letters back."""
 REDRIVES_MAX: Final = 3
-"""So often a message is sent back unless told otherwise: whatever fails it then is not going to go away."""
+"""Redrives of a message by default: a message that fails after three will fail again."""
 
 REDRIVES_CEILING: Final = 1_000
-"""So often it is sent back at most, whatever somebody asks for: more is a loop that nobody looks at."""
+"""The most redrives that a request may allow: more is a loop that nobody watches."""
 
 REDRIVE: Final = "redrive"
 REDRIVEN_TOO_OFTEN: Final = "left: sent back too often"
@@ -46,40 +46,40 @@ _COUNT: Final = re.compile(r"[0-9]{1,9}", re.ASCII)
 
 
 def original_topic_of(attributes: Mapping[str, str]) -> str:
-    """Without the partition; empty if it does not say."""
+    """Return the original topic without its partition; empty if the attributes do not have it."""
     return _PARTITION.sub("", attributes.get(ORIGINAL_TOPIC, ""))
 
 
 def is_redrive_subscription(topic: TopicName, subscription: str) -> bool:
-    """Whether a subscription is the broker's own: it keeps which dead letters were dealt with; nobody consumes it."""
+    """Return True for the broker's own subscription that records which dead letters were dealt with."""
     return subscription == REDRIVE_SUBSCRIPTION and topic.holds_dead_letters
 
 
 def redrive_count(attributes: Mapping[str, str]) -> int:
-    """How often it was sent back before."""
+    """Return how often the message was sent back before."""
     given = attributes.get(REDRIVES, "0")
     return int(given) if _COUNT.fullmatch(given) else 0
 
 
 def redriven_attributes(attributes: Mapping[str, str]) -> dict[str, str]:
-    """Those of the message that is made of it: all that it was, and how often it was sent back."""
+    """Return the attributes of the message that is sent back: the original ones, and the redrive count."""
     kept = {name: value for name, value in attributes.items() if name not in DEATH_ATTRIBUTES and name != REDRIVES}
-    # First: where a dead letter has more attributes than it may have, the last of them go.
+    # First, because the last attributes are dropped where a dead letter has too many.
     return {REDRIVES: str(redrive_count(attributes) + 1)} | kept
 
 
 def redrive_verdict(attributes: Mapping[str, str], original: TopicName, redrives_max: int) -> str:
-    """What becomes of a dead letter in a redrive to this topic."""
+    """Return what a redrive to this topic does with a dead letter."""
     if original_topic_of(attributes).lower() != str(original):
         return FOREIGN_LETTER
     return REDRIVEN_TOO_OFTEN if redrive_count(attributes) >= redrives_max else REDRIVE
 
 
 def redrive_producer_name(letters: TopicName, partition: int, partitions: int, created_ms: int) -> str:
-    """The producer in whose name the letters of a partition are sent back: always the same, and nobody else.
+    """Return the producer name under which the dead letters of a partition are sent back; it is used for nothing else.
 
-    Each is numbered by its offset, so that none is stored twice. The time is in the name since a topic that was deleted
-    and made again counts its offsets from 0 once more.
+    Each message is numbered by its offset, so that none is stored twice. The name contains the topic's creation time,
+    since a topic that was deleted and created again counts its offsets from 0.
     """
     name = f"/{letters.namespace}/{letters.partition(partition, partitions)} {created_ms}"
     return (
@@ -88,7 +88,7 @@ def redrive_producer_name(letters: TopicName, partition: int, partitions: int, c
 
 
 def topic_and_dead_letter_topic(name: TopicName) -> tuple[TopicName, TopicName]:
-    """Of the topic, and of its dead letters; either may be given."""
+    """Return a topic and its dead letter topic; `name` may be either."""
     if not name.namespace.endswith(DEAD_LETTER_SUFFIX):
         return name, name.dead_letters
     original = name.namespace.removesuffix(DEAD_LETTER_SUFFIX)

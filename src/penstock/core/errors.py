@@ -1,4 +1,4 @@
-"""One tree of errors. Each knows its wire code, whether trying again can help, and the numbers that explain it.
+"""The tree of errors. Each has its wire code, whether a retry can help, and the numbers that explain it.
 
 HTTP status, wire reply and exit code are tables elsewhere, keyed by `Code`.
 """
@@ -34,7 +34,7 @@ class Code(StrEnum):
 
 
 class VerbatimDetails(list[Any]):
-    """Details that are no quotation of what somebody sent: an answer has all of them, however long they are."""
+    """Details that quote nothing a client sent: an answer has all of them, however long they are."""
 
 
 class PenstockError(Exception):
@@ -60,7 +60,7 @@ class MalformedMessage(PenstockError):
 
 
 class InvalidRequest(PenstockError):
-    """Well-formed, and still not something that can be asked for."""
+    """A well-formed request that is not possible."""
 
     code = Code.INVALID_REQUEST
 
@@ -78,13 +78,13 @@ class VersionNotSupported(PenstockError):
 
 
 class Unauthorized(PenstockError):
-    """Nobody has said who is asking."""
+    """A client that has not authenticated."""
 
     code = Code.UNAUTHORIZED
 
 
 class Forbidden(PenstockError):
-    """Known, and not allowed."""
+    """An authenticated client without the permission."""
 
     code = Code.FORBIDDEN
 
@@ -96,65 +96,65 @@ class TopicNotSupported(PenstockError):
 
 
 class NoRouteFound(PenstockError):
-    """Nobody would have received the message."""
+    """A message that no subscriber would have received."""
 
     code = Code.NO_ROUTE_FOUND
     retriable = True
 
 
 class ServiceUnavailable(PenstockError):
-    """Too busy, closing or closed."""
+    """A broker or store that is too busy, closing or closed."""
 
     code = Code.SERVICE_UNAVAILABLE
     retriable = True
 
 
 class Timeout(PenstockError):
-    """The answer did not come in time."""
+    """An answer that did not come in time."""
 
     code = Code.TIMEOUT
     retriable = True
 
 
 class SchemaRejected(PenstockError):
-    """The topic's schema policy refuses the message."""
+    """A message that the topic's schema policy refuses."""
 
     code = Code.SCHEMA_REJECTED
 
 
 class PayloadTooLarge(PenstockError):
-    """Larger than a limit; the details name the limit."""
+    """A message larger than a limit; the details name the limit."""
 
     code = Code.PAYLOAD_TOO_LARGE
 
 
 class DiskFull(PenstockError):
-    """Refused before anything was written; reads and acks go on, and appends do once there is room."""
+    """A refusal before anything was written; reads and acks go on, and appends do once there is room."""
 
     code = Code.DISK_FULL
     retriable = True
 
 
 class StorageFailed(PenstockError):
-    """A write or a sync failed, or what is stored cannot be trusted. Final until the log is opened again."""
+    """A failed write or sync, or stored data that cannot be trusted. Final until the log is opened again."""
 
     code = Code.STORAGE_FAILED
 
 
 class OffsetOutOfRange(PenstockError):
-    """Before the first or after the last offset that the log holds."""
+    """An offset before the first or after the last that the log holds."""
 
     code = Code.OFFSET_OUT_OF_RANGE
 
 
 class NotOwner(PenstockError):
-    """Another process owns the data directory."""
+    """An operation on something that another owner holds: a data directory, or a producer's name."""
 
     code = Code.NOT_OWNER
 
 
 class QuotaExceeded(PenstockError):
-    """More than a rate or a bound allows for now."""
+    """A request over a rate or a bound, for now."""
 
     code = Code.QUOTA_EXCEEDED
     retriable = True
@@ -165,7 +165,7 @@ _BY_CODE: Final = {kind.code.value: kind for kind in _KINDS}
 
 
 def error_from_dict(described: Mapping[str, Any]) -> PenstockError:
-    """The error that somebody else described. A code that is not ours is kept among the details."""
+    """Return the error that another process described. An unknown code is kept among the details."""
     code, message, details = described.get("code"), described.get("message"), described.get("details")
     facts = {str(name): value for name, value in details.items()} if isinstance(details, dict) else {}
     kind = _BY_CODE.get(code) if isinstance(code, str) else None

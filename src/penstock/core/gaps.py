@@ -28,5 +28,5 @@ class _Damage(Protocol):
 
 
 def gaps_of(damages: Iterable[_Damage]) -> list[Gap]:
-    """The gap that each damage of a log leaves."""
+    """Return the gap that each damage of a log leaves."""
     return [Gap(int(each.offsets.start), int(each.offsets.stop), f"damaged: {each.reason}") for each in damages]

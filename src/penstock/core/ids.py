@@ -1,7 +1,7 @@
-"""UUIDv6 message ids that always rise: in one call, between calls, across restarts, with the clock set back.
+"""UUIDv6 message ids that always rise: in one call, between calls, across restarts, and with the clock set back.
 
-An id's 60-bit timestamp (100 ns ticks since 1582-10-15) carries the order; the other 62 bits name the generator.
-The time of a message is read from its id, so time order is id order too.
+An id's 60-bit timestamp (100 ns ticks since 1582-10-15) carries the order; the other 62 bits name the generator. The
+time of a message is read from its id, so time order is id order too.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _LOW_MASK: Final = 0x3FFF_FFFF_FFFF_FFFF
 
 
 def ticks_of_unix_ms(ms: int) -> int:
-    """The first tick of that millisecond."""
+    """Return the first tick of a millisecond."""
     return ms * TICKS_PER_MS + UNIX_EPOCH_TICKS
 
 
@@ -38,7 +38,7 @@ def unix_ms_of_ticks(ticks: int) -> int:
 
 
 def high_word(ticks: int) -> int:
-    """The first eight bytes of an id: timestamp and version."""
+    """Return the first eight bytes of an id: timestamp and version."""
     return (ticks >> 12) << 16 | 0x6000 | ticks & 0xFFF
 
 
@@ -55,7 +55,7 @@ def ticks_of_id(value: bytes) -> int:
 
 
 def parse_id(text: str) -> bytes:
-    """A UUIDv6 as a person writes it, with its hyphens or without any, as sixteen bytes."""
+    """Return the sixteen bytes of a UUIDv6 as a person writes it, with or without hyphens."""
     try:
         value = uuid.UUID(text)
         if text.lower() not in (str(value), value.hex):  # UUID() also takes `_`, `+`, spaces and other scripts' digits
@@ -76,7 +76,7 @@ _EXAMPLE: Final = "1f0c2a4e-7b1d-6c00-9a3f-0123456789ab"
 
 @dataclass(frozen=True, slots=True)
 class IdRun:
-    """`count` ids, one tick apart, in one generator's name."""
+    """`count` ids of one generator, one tick apart."""
 
     first_ticks: int
     count: int
@@ -93,9 +93,9 @@ class IdRun:
 
 
 class IdGenerator:
-    """Hands out runs of ids: `max(now, last + 1)`. One per data directory, used by its one writer.
+    """The generator of a data directory's ids: runs from `max(now, last + 1)` on. Used by the one writer.
 
-    `after_ticks` is the timestamp of the newest record of the store: no id handed out is older than that.
+    `after_ticks` is the timestamp of the store's newest record: no id given out is older.
     """
 
     def __init__(self, clock: Clock, *, node: int, after_ticks: int = 0) -> None:
@@ -109,11 +109,11 @@ class IdGenerator:
         return self._last
 
     def advance(self, ticks: int) -> None:
-        """Never hand out an id at or before `ticks`: a log with a newer record has been opened."""
+        """Give out no id at or before `ticks`: a log with a newer record has been opened."""
         self._last = max(self._last, ticks)
 
     def check(self) -> None:
-        """Say, before any id is handed out, that those of the newest messages are ahead of the clock."""
+        """Log an error, before any id is given out, if the newest message is ahead of the clock."""
         now = self._clock.now_ns() // 100 + UNIX_EPOCH_TICKS
         if self._last - now > CLOCK_JUMP_MS_MAX * TICKS_PER_MS:
             _LOG.error(
@@ -124,7 +124,8 @@ class IdGenerator:
             )
 
     def take(self, count: int) -> IdRun:
-        """The next `count` ids, all greater than any before. They are spent even if nothing is stored under them."""
+        """Return the next `count` ids, greater than all before. They are used up even if nothing is stored under
+        them."""
         if count < 1:
             raise InvalidRequest(f"a run has at least one id, not {count}")
         now = self._clock.now_ns() // 100 + UNIX_EPOCH_TICKS
@@ -139,7 +140,7 @@ class IdGenerator:
         return IdRun(first, count, self._low)
 
     def _watch(self, ahead_ticks: int) -> None:
-        """Say once, and not again before the clock has caught up, that ids run ahead of it."""
+        """Warn once that ids run ahead of the clock, and not again before the clock has caught up."""
         if ahead_ticks > _TICKS_PER_SECOND and not self._warned:
             self._warned = True
             seconds = ahead_ticks / _TICKS_PER_SECOND

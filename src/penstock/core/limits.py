@@ -1,4 +1,4 @@
-"""Every limit in one place, each with its reason. Units end the name."""
+"""The limits of the project in one place, each with its reason. Units end the name."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MIB: Final = 1024 * KIB
 GIB: Final = 1024 * MIB
 
 TOPIC_CHARS_MAX: Final = 255
-"""What a file name holds on every file system we run on."""
+"""The longest file name that every supported file system can hold."""
 
 TOPIC_LEVELS_MAX: Final = 5
 """Deep enough for domain.entity.event and two more; a trie walk stays a handful of steps."""
@@ -22,13 +22,13 @@ NAMESPACE_CHARS_MAX: Final = 60
 behind it."""
 
 PARTITIONS_MAX: Final = 1024
-"""One directory and two open files each: a thousand is what one process opens without tuning."""
+"""A directory and two open files each: a thousand is what one process opens without tuning."""
 
 SEGMENT_BYTES_CEILING: Final = 2 * GIB
 """Index entries hold a position in 32 bits; half of that range leaves room for the last block."""
 
 SEGMENT_BYTES_FLOOR: Final = 4 * KIB
-"""One page of any disk: a topic with smaller segments could hold no message worth sending."""
+"""A page of any disk: a topic with smaller segments could hold no message worth sending."""
 
 BLOCK_BYTES_CEILING: Final = 64 * MIB
 """A length beyond this is damage, not a record: nobody reads gigabytes because of a flipped bit."""
@@ -49,7 +49,7 @@ ATTRIBUTE_NAME_BYTES_MAX: Final = 255
 """A name for people; the envelope would hold 65,535."""
 
 ATTRIBUTE_BYTES_MAX: Final = 256 * KIB
-"""All names and values of one message together: they are copied into every dead letter."""
+"""Names and values of one message together: they are copied into every dead letter."""
 
 VERSION_CHARS_MAX: Final = 20
 """Three numbers and two dots; the founding protocol's own bound."""
@@ -58,7 +58,7 @@ REQUEST_ID_CHARS: Final = 36
 """A UUID in its usual spelling."""
 
 REQUEST_TIMEOUT_MS_CEILING: Final = 3_600_000
-"""An hour: whoever waits longer wants a durable topic."""
+"""An hour: longer waits want a durable topic."""
 
 SERVICE_NAME_CHARS_MAX: Final = 36
 """The founding protocol's own bound; a name for lists and logs."""
@@ -67,25 +67,25 @@ SERVICE_DESCRIPTION_CHARS_MAX: Final = 1024
 """The founding protocol's own bound: a paragraph."""
 
 LOG_PATTERN_CHARS_MAX: Final = 256
-"""A filter somebody typed; it is tried on every log line."""
+"""A filter that a person typed; it is tried on every log line."""
 
 LIST_ENTRIES_MAX: Final = 1000
-"""One answer of a system topic: what a person can page through, and well below the payload limit."""
+"""Entries of a system topic's answer: what a person can page through, and well below the payload limit."""
 
 CLOCK_JUMP_MS_MAX: Final = 60_000
 """A jump of the machine's clock ahead that is followed at once: more than any step of a clock that is kept in time, and
 as long as message times may be untrue after a smaller one was taken back."""
 
 CLOCK_HOLD_MS_MAX: Final = 600_000
-"""How long a clock that has jumped further ahead is not believed: time to see the error and to set it right. A machine
-that slept, or got the time late, has times that are behind for as long."""
+"""The time for which a clock that has jumped further ahead is not believed: enough to see the error and set it right. A
+machine that slept, or got the time late, has times that are behind for as long."""
 
 CLOCK_REST_MS_MAX: Final = 30 * 86_400_000
-"""How far a clock may be past all that a data directory has seen, at its first start since the machine's, before the
-log warns: nobody can tell a directory at rest from a wrong clock, and few are at rest for longer."""
+"""The time by which a clock may be past all that a data directory has seen, at its first start since the machine's,
+before the log warns: a directory at rest looks like a wrong clock, and few are at rest for longer."""
 
 QUOTED_CHARS_MAX: Final = 128
-"""How much of what came is repeated in an error: enough to recognise it, too little to amplify it."""
+"""Characters of client input quoted in an error: enough to recognise it, too few to amplify it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,10 +93,10 @@ class Limits:
     """The limits an operator may set. The defaults fit one machine; `check` refuses what the formats cannot hold."""
 
     payload_bytes_max: int = 1 * MIB
-    """One message. Larger things belong in object storage, with their address in the message."""
+    """A message. Larger things belong in object storage, with their address in the message."""
 
     block_bytes_max: int = 16 * MIB
-    """One appended block: what one write carries, and what one caller may make all others wait for."""
+    """An appended block: what one write carries, and what one caller may make all others wait for."""
 
     segment_bytes_max: int = 64 * MIB
     """A segment rolls at this size: small enough to hash at sealing without a pause, large enough to stream."""
@@ -108,7 +108,7 @@ class Limits:
     """A segment rolls at this age, so that retention by time can drop what a quiet topic holds."""
 
     group_bytes_max: int = 4 * MIB
-    """One group commit: beyond this a larger write no longer amortises the sync."""
+    """A group commit: beyond this a larger write no longer amortises the sync."""
 
     queue_bytes_max: int = 64 * MIB
     """Blocks waiting for the writer; past this, callers wait or are refused."""
@@ -130,13 +130,13 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WireLimits:
-    """What one connection, and all of them together, may ask of the broker. An operator may set each."""
+    """Limits of one connection, and of all together. An operator may set each."""
 
     payload_bytes_max: int = 1 * MIB
-    """One message. Larger things belong in object storage, with their address in the message."""
+    """A message. Larger things belong in object storage, with their address in the message."""
 
     block_bytes_max: int = 4 * MIB
-    """One `append` or `message`: many small messages, or the largest one with all that goes with it."""
+    """An `append` or `message`: many small messages, or the largest one with its headers."""
 
     connections_max: int = 15_000
     """Open at once over TCP and WebSocket: a few hundred MiB when they are idle. HTTP has its own."""
@@ -145,38 +145,39 @@ class WireLimits:
     """Open at once over HTTP from one address, or one /64 of IPv6: three of four of all, so nobody alone has them."""
 
     subscriptions_max: int = 1_000
-    """Of one connection: more is a wildcard that was not used."""
+    """Subscriptions of a connection: a client with more should use a wildcard."""
 
     output_bytes_max: int = 8 * MIB
-    """Waiting to be sent to one connection: past this it is too slow, and is told so and closed."""
+    """Bytes waiting to be sent to one connection: a consumer with more is too slow, and is told so and closed."""
 
     held_bytes_max: int = 256 * MIB
-    """Of all connections together: half of it messages that have come in part, half what waits to be sent. Past this
-    large messages wait for room, and those go that do not send on, or do not read."""
+    """Bytes of all connections together: half for messages received in part, half for output that waits. Past this
+    large messages wait for room, and connections that do not send on, or do not read, are closed."""
 
     output_wait_ms: int = 100
-    """How long a publisher waits for a subscriber that is behind: long enough for a pause, too short to hurt others."""
+    """The time a publisher waits for a slow subscriber: long enough for a pause, too short to hurt others."""
 
     requests_open_max: int = 10_000
     """Requests waiting for their answer, of all connections: the newest is refused, none already taken is dropped."""
 
     request_timeout_ms: int = 5_000
-    """When the request itself says nothing."""
+    """The timeout of a request that sets none."""
 
     request_timeout_ms_max: int = REQUEST_TIMEOUT_MS_CEILING
-    """The longest a request may ask for."""
+    """The longest timeout a request may set."""
 
     heartbeat_retry_ms: int = 30_000
-    """Silence after which the broker asks whether anybody is there."""
+    """Silence after which the broker asks a client for a sign of life."""
 
     heartbeat_deregister_ms: int = 60_000
-    """Silence after which nobody is: subscriptions go, and the connection is closed. Half a message is silence too."""
+    """Silence after which a client is gone: its subscriptions end and its connection is closed. Half a message is
+    silence too."""
 
     handshake_ms: int = 10_000
-    """For TLS and for a WebSocket upgrade: whoever needs longer holds a place for nothing."""
+    """The time for TLS and for a WebSocket upgrade: slower clients hold a place for nothing."""
 
     drain_ms: int = 10_000
-    """Between the order to stop and the end: open requests may finish, what is queued is sent."""
+    """The time between the order to stop and the end: open requests may finish, and queued output is sent."""
 
     connection_rate_max: int | None = None
     """Messages a second that one connection may send; no limit unless set."""
@@ -186,7 +187,7 @@ class WireLimits:
 
     @property
     def answer_bytes_max(self) -> int:
-        """What fits into one message beside the frame of a list."""
+        """Bytes of one message without the frame of a list."""
         return max(self.payload_bytes_max - 256, 1024)
 
     def check(self) -> WireLimits:
@@ -219,21 +220,21 @@ _CEILINGS: Final = (
     ("segment_bytes_max", SEGMENT_BYTES_CEILING),
     ("block_bytes_max", BLOCK_BYTES_CEILING),
 )
-"""What the formats can hold, whatever an operator wants."""
+"""The capacity of the formats, which no operator can raise."""
 
 _ORDER: Final = (
     ("segment_bytes_first", "segment_bytes_max", "segments grow up to it"),
     ("payload_bytes_max", "block_bytes_max", "a message is never split over two blocks"),
     ("block_bytes_max", "segment_bytes_max", "a block is never split over two segments"),
 )
-"""Which limit must not be larger than which, and why."""
+"""Pairs of limits of which the first must not be larger than the second, and why."""
 
 _WIRE_CEILINGS: Final = (
     ("payload_bytes_max", BLOCK_BYTES_CEILING),
     ("block_bytes_max", BLOCK_BYTES_CEILING),
     ("request_timeout_ms_max", REQUEST_TIMEOUT_MS_CEILING),
 )
-"""What the protocol can hold, whatever an operator wants."""
+"""The capacity of the protocol, which no operator can raise."""
 
 _WIRE_ORDER: Final = (
     ("payload_bytes_max", "output_bytes_max", "a message must fit into what may wait for one connection"),
@@ -242,4 +243,4 @@ _WIRE_ORDER: Final = (
     ("request_timeout_ms", "request_timeout_ms_max", "the default is itself a timeout"),
     ("heartbeat_retry_ms", "heartbeat_deregister_ms", "whoever is silent is asked before being given up"),
 )
-"""Which limit must not be larger than which, and why."""
+"""Pairs of limits of which the first must not be larger than the second, and why."""

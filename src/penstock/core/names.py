@@ -21,16 +21,16 @@ _BELOW_SYSTEM: Final = f"{SYSTEM}."
 _LEVEL: Final = re.compile(r"[A-Za-z][A-Za-z0-9]*", re.ASCII)
 _NAMESPACE: Final = re.compile(r"[A-Za-z0-9_-]+", re.ASCII)
 _ALIKE: Final = 0.6
-"""Of 1: so much two names have in common that may have been mistaken for each other."""
+"""The least likeness, of 1, of two names that may have been mistaken for each other."""
 _ONE_LEVEL: Final = "+"
 _THE_REST: Final = "#"
-# The same for every partition: a topic must not get its first ten directories and be refused the eleventh.
+# One bound for every partition: a topic must not get its first ten directories and be refused the eleventh.
 _PARTITIONED_CHARS_MAX: Final = TOPIC_CHARS_MAX - len(f"-part-{PARTITIONS_MAX - 1}")
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class TopicName:
-    """`/{namespace}/{topic}`, lower-case. To hold one is to know that it is valid."""
+    """A topic name `/{namespace}/{topic}`, lower-case. Every instance is valid."""
 
     namespace: str
     topic: str
@@ -44,7 +44,7 @@ class TopicName:
 
     @classmethod
     def parse(cls, text: str) -> TopicName:
-        """`orders.created` (in the default namespace) or `/shop/orders.created`."""
+        """Parse `orders.created` (in the default namespace) or `/shop/orders.created`."""
         return _parsed(text) if len(text) <= TOPIC_CHARS_MAX else cls(*_split(text))
 
     def __str__(self) -> str:
@@ -56,7 +56,7 @@ class TopicName:
 
     @property
     def is_system(self) -> bool:
-        """Everything below `system` is the broker's own; `system` itself is a topic like any other."""
+        """True for names below `system`, which are the broker's own; `system` itself is a topic like any other."""
         return self.topic.startswith(_BELOW_SYSTEM)
 
     @property
@@ -68,7 +68,7 @@ class TopicName:
         return TopicName(self.namespace + DEAD_LETTER_SUFFIX, self.topic)
 
     def partition(self, index: int, partitions: int) -> str:
-        """The name of one partition, in MessageIDs and in paths: the topic itself where it is not partitioned."""
+        """Return the name of a partition, in MessageIDs and in paths: the topic itself if it is not partitioned."""
         if not 1 <= partitions <= PARTITIONS_MAX:
             raise TopicNotSupported(f"a topic has 1 to {PARTITIONS_MAX} partitions, not {partitions}")
         if not 0 <= index < partitions:
@@ -114,7 +114,7 @@ class TopicPattern:
 
     @property
     def is_system(self) -> bool:
-        """It matches only topics that are the broker's own."""
+        """True if it matches only topics of the broker's own."""
         return self.pattern.startswith(_BELOW_SYSTEM)
 
     def matches(self, name: TopicName) -> bool:
@@ -133,7 +133,7 @@ class TopicPattern:
 
 @lru_cache(maxsize=1024)
 def _parsed(text: str) -> TopicName:
-    """Remembered: the same few topics are named again and again. What is no name is not."""
+    """Parse a name. Cached, since the same few topics are named again and again; invalid names are not cached."""
     return TopicName(*_split(text))
 
 
@@ -171,9 +171,9 @@ def _check_level(level: str, what: str) -> None:
 
 
 def nearest(name: TopicName, known: Iterable[TopicName]) -> TopicName | None:
-    """The one that somebody who wrote `name` may have meant: alike in the topic, and in the namespace. None if none is.
+    """Return the name that the author of `name` may have meant: alike in topic and namespace; None if none is.
 
-    Only what differs is compared: names of one namespace, or below one level, would be alike already for that.
+    Only the differing parts are compared: names of one namespace, or below one level, are alike already for that.
     """
     alike = {each: _likeness(name, each) for each in known}
     return max(alike, key=lambda each: alike[each], default=None) if any(alike.values()) else None
@@ -185,7 +185,7 @@ def _likeness(one: TopicName, other: TopicName) -> float:
 
 
 def _apart(one: Sequence[str], other: Sequence[str]) -> tuple[str, str]:
-    """Without the levels that both begin with; as they are where nothing is left of one of them."""
+    """Drop the levels that both names begin with, unless nothing would be left of one of them."""
     same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
     if same in (len(one), len(other)):
         same = 0

@@ -6,11 +6,11 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 
 Span = tuple[int, int]
-"""`start` is in, `stop` is not."""
+"""A range that contains `start` and not `stop`."""
 
 
 class OffsetSet:
-    """Sorted, disjoint, none empty, none touching the next."""
+    """A set of offsets as ranges: sorted, disjoint, not empty, and not touching each other."""
 
     __slots__ = ("_starts", "_stops", "count")
 
@@ -18,7 +18,7 @@ class OffsetSet:
         self._starts: list[int] = []
         self._stops: list[int] = []
         self.count = 0
-        """How many offsets."""
+        """The number of offsets."""
 
         for start, stop in spans:
             self.add(start, stop)
@@ -27,7 +27,7 @@ class OffsetSet:
         return zip(self._starts, self._stops, strict=True)
 
     def __len__(self) -> int:
-        """How many ranges, not how many offsets."""
+        """Return the number of ranges, not of offsets."""
         return len(self._starts)
 
     def __contains__(self, offset: object) -> bool:
@@ -71,7 +71,7 @@ class OffsetSet:
         self._stops[first:last] = [stop for _, stop in spans]
 
     def take_first_if(self, start: int) -> int:
-        """If the first range begins at `start`, remove it and return where it ends; otherwise `start`."""
+        """Remove the first range if it begins at `start`, and return its end; otherwise return `start`."""
         if not self._starts or self._starts[0] != start:
             return start
         stop = self._stops[0]
@@ -79,14 +79,14 @@ class OffsetSet:
         return stop
 
     def within(self, start: int, stop: int) -> list[Span]:
-        """What of `[start, stop)` is in the set, in order."""
+        """Return the parts of `[start, stop)` that are in the set, in order."""
         first = bisect_right(self._stops, start)
         last = bisect_left(self._starts, stop)
         spans = zip(self._starts[first:last], self._stops[first:last], strict=True)
         return [(max(begin, start), min(end, stop)) for begin, end in spans] if start < stop else []
 
     def gaps(self, start: int, stop: int) -> Iterator[Span]:
-        """What of `[start, stop)` is not in the set, in order."""
+        """Yield the parts of `[start, stop)` that are not in the set, in order."""
         place = bisect_right(self._stops, start)
         while start < stop:
             following = self._starts[place] if place < len(self._starts) else stop
@@ -104,7 +104,7 @@ class OffsetSet:
 
 
 def offset_spans(offsets: Iterable[int]) -> Iterator[Span]:
-    """Rising offsets as ranges."""
+    """Yield rising offsets as ranges."""
     start = stop = -1
     for offset in offsets:
         if offset == stop:

@@ -8,10 +8,10 @@ from typing import Final, NewType
 from penstock.core.errors import InvalidRequest
 
 Offset = NewType("Offset", int)
-"""A message's place in its partition, dense from 0."""
+"""The position of a message in its partition, dense from 0."""
 
 OFFSET_MAX: Final = 2**63 - 1
-"""Offsets are signed 64-bit in Arrow and in Spark; a million messages a second last 292,000 years."""
+"""The largest offset: signed 64-bit in Arrow and in Spark; a million messages a second last 292,000 years."""
 
 
 def parse_offset(value: object) -> Offset:
@@ -22,7 +22,7 @@ def parse_offset(value: object) -> Offset:
 
 @dataclass(frozen=True, slots=True, order=True)
 class OffsetRange:
-    """`start` is in, `stop` is not; an empty range is no special case."""
+    """A range that contains `start` and not `stop`; an empty range is no special case."""
 
     start: Offset
     stop: Offset

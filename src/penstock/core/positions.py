@@ -1,4 +1,4 @@
-"""Places in a log, as people and subscriptions name them."""
+"""Positions in a log, as people and subscriptions name them."""
 
 from __future__ import annotations
 
@@ -23,11 +23,13 @@ class Earliest:
 
 @dataclass(frozen=True, slots=True)
 class Latest:
-    """Behind the newest message: what comes from now on."""
+    """The end of the log: messages from now on."""
 
 
 @dataclass(frozen=True, slots=True)
 class AtOffset:
+    """The message at that offset."""
+
     offset: Offset
 
 
@@ -40,7 +42,7 @@ class AtTime:
 
 @dataclass(frozen=True, slots=True)
 class AtId:
-    """The message with that id, or the first after where it would be."""
+    """The message with that id, or the first after it."""
 
     id: bytes
 
@@ -53,7 +55,7 @@ Position = Earliest | Latest | AtOffset | AtTime | AtId
 
 
 def parse_position(text: str) -> Position:
-    """`earliest`, `latest`, an offset, a message id, or a time in ISO 8601 (UTC unless it says otherwise)."""
+    """Parse `earliest`, `latest`, an offset, a message id, or a time in ISO 8601 (UTC by default)."""
     if text in ("earliest", "latest"):
         return Earliest() if text == "earliest" else Latest()
     if _DIGITS.fullmatch(text):
@@ -78,7 +80,7 @@ def _parse_time(text: str) -> int:
 
 
 def parse_positions(start: str, stop: str | None) -> tuple[Position, Position | None]:
-    """Where to begin and where to stop. Raises `InvalidRequest` if nothing can lie between, whatever the log holds."""
+    """Parse a start and a stop. Raises `InvalidRequest` if nothing can lie between them in any log."""
     first, last = parse_position(start), None if stop is None else parse_position(stop)
     match first, last:
         case (AtOffset(one), AtOffset(other)) | (AtTime(one), AtTime(other)) | (AtId(one), AtId(other)):

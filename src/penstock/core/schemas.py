@@ -1,4 +1,4 @@
-"""Words of the registry that every room knows: kinds of schemas, references between them, what a subject allows."""
+"""Vocabulary of the schema registry that every room knows: kinds of schemas, references, compatibility and modes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.core.names import DEFAULT_NAMESPACE, TopicName
 
 
 class SchemaKind(StrEnum):
-    """What language a schema is written in. The last three have no text: their name says it all."""
+    """The language of a schema. The last three need no text: their name says it all."""
 
     AVRO = "AVRO"
     JSON = "JSON"
@@ -19,16 +19,16 @@ class SchemaKind(StrEnum):
     STRING = "STRING"
     """Any text in UTF-8."""
     NUMBER = "NUMBER"
-    """One number, written as in JSON."""
+    """A number, written as in JSON."""
     BYTES = "BYTES"
-    """Anything."""
+    """Any bytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reference:
-    """Another registered schema that this one uses, and the name it has in there.
+    """Another registered schema that a schema uses, and its name there.
 
-    In Avro that is the full name of a type, in JSON Schema what stands in `$ref`, in Protobuf what is imported.
+    In Avro that is the full name of a type, in JSON Schema the value of `$ref`, in Protobuf the import.
     """
 
     name: str
@@ -38,7 +38,7 @@ class Reference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schema:
-    """A schema as somebody wrote it."""
+    """A schema as its author wrote it."""
 
     kind: SchemaKind
     text: str
@@ -47,74 +47,74 @@ class Schema:
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """A schema with the texts of all that it refers to: nothing else is needed to understand it."""
+    """A schema with the texts of all its references: enough to understand it."""
 
     kind: SchemaKind
     text: str
     references: tuple[tuple[str, str], ...] = ()
-    """Name and text of each, those that others need first."""
+    """Name and text of each reference, dependencies first."""
 
 
 class Compatibility(StrEnum):
-    """Which earlier versions of a subject a new one is held against, and in which direction."""
+    """The rule that a subject's new version is checked by: against which earlier versions, and in which direction."""
 
     NONE = "NONE"
     BACKWARD = "BACKWARD"
-    """The new one reads what the last one wrote."""
+    """The new version reads what the last one wrote."""
     BACKWARD_TRANSITIVE = "BACKWARD_TRANSITIVE"
     FORWARD = "FORWARD"
-    """The last one reads what the new one writes."""
+    """The last version reads what the new one writes."""
     FORWARD_TRANSITIVE = "FORWARD_TRANSITIVE"
     FULL = "FULL"
     FULL_TRANSITIVE = "FULL_TRANSITIVE"
 
 
 class Mode(StrEnum):
-    """What may be done to a subject."""
+    """The operations that a subject allows."""
 
     READWRITE = "READWRITE"
     READONLY = "READONLY"
     READONLY_OVERRIDE = "READONLY_OVERRIDE"
-    """For every subject, whatever its own mode is."""
+    """Every subject is read-only, whatever its own mode is."""
     IMPORT = "IMPORT"
     """Schemas come with the ids and versions they had elsewhere."""
 
 
 SCHEMA_BYTES_MAX: Final = 1_048_576
-"""Of one schema's text: the largest in public collections have some hundred KiB."""
+"""Bytes of one schema's text: the largest in public collections have some hundred KiB."""
 
 SCHEMA_REFERENCES_MAX: Final = 128
-"""Of one schema, with all that those refer to: an examination holds all of them at once."""
+"""References of one schema, with those of its references: a check holds all of them at once."""
 
 SCHEMA_CLOSURE_BYTES_MAX: Final = 4 * 1024 * 1024
-"""Of one schema's text and of all that it refers to: an examination has 64 MiB for what becomes of them, and a text
-that is understood takes many times its size."""
+"""Bytes of one schema's text with all its references: a check has 64 MiB of memory for them, and a parsed text takes
+many times its size."""
 
 SCHEMA_DEPTH_MAX: Final = 64
-"""How deep a schema may be nested: people stop at ten, and parsers recurse."""
+"""The deepest nesting of a schema: people stop at ten, and parsers recurse."""
 
 SCHEMA_VERSION_MAX: Final = 2**31 - 1
-"""What the envelope holds, and other registries' clients take for a number."""
+"""The largest version in the envelope, and the largest that other registries' clients can read."""
 
 LATEST: Final = "latest"
-"""In the place of a version's number: the last one that is not deleted."""
+"""The word in place of a version number for the last version that is not deleted."""
 
 SUBJECT_CHARS_MAX: Final = 512
-"""A topic's name twice, and some: a subject is often a topic's name and a type's."""
+"""The longest subject: a topic's name twice, and some, since it is often made of a topic's and a type's name."""
 
 
 _SUBJECT: Final = re.compile(rf"[^\x00-\x1f\x7f-\x9f\ud800-\udfff]{{1,{SUBJECT_CHARS_MAX}}}")
 
 
 def is_subject(text: str) -> bool:
-    """Any text, neither empty nor too long, without control characters and halves of characters."""
+    """Return True for a text that is not empty, not too long, and has no control characters or lone surrogates."""
     return _SUBJECT.fullmatch(text) is not None
 
 
 def default_subject(topic: TopicName) -> str:
-    """The subject of a topic that names none: as other registries' clients name it.
+    """Return the subject of a topic that names none, as other registries' clients name it.
 
-    No topic's name has a slash in it, so no two topics share one.
+    Topic names have no slash, so no two topics share a subject.
     """
     if topic.namespace == DEFAULT_NAMESPACE:
         return f"{topic.topic}-value"

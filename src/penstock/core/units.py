@@ -1,4 +1,4 @@
-"""Sizes and spans of time as people write them."""
+"""Sizes and durations as people write them."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _SPANS_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400
 
 
 def parse_size(text: str) -> int:
-    """`512`, `64KiB`, `10MB`, `2GiB`: bytes."""
+    """Parse `512`, `64KiB`, `10MB` or `2GiB` into bytes."""
     return _parse(text, _SIZES, "a size such as 512, 64KiB, 10MB or 2GiB")
 
 
 def parse_duration_ms(text: str) -> int:
-    """`500ms`, `30s`, `5m`, `2h`, `7d`: milliseconds."""
+    """Parse `500ms`, `30s`, `5m`, `2h` or `7d` into milliseconds."""
     return _parse(text, _SPANS_MS, "a span of time such as 500ms, 30s, 5m, 2h or 7d")
 
 

@@ -1,1 +1,1 @@
-"""Server: connections. It moves bytes between sockets and the broker, and decides only when to read and write."""
+"""The server: sockets, HTTP, background work and settings around the broker. No message semantics are decided here."""

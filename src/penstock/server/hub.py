@@ -1,4 +1,11 @@
-"""The hub: sessions on one side, the broker on the other. Feeds it what arrives, does what it wants, keeps time."""
+"""The hub: hands what connections send to the broker, carries out the effects that the broker returns, and keeps time.
+
+The broker itself does no I/O and has no clock: it takes events (`connect`, `receive`, `tick`, `resume`) and returns
+effects. The hub is the loop around it, in one thread: it lets sessions take turns, sends frames, passes appends to the
+group commit, blocking work to threads and schema validation to worker processes, and gives their outcomes back to the
+broker. It also decides when a session is read: not while its publishes wait for the disk, while consumers that it
+publishes to are behind, or while the buffer budget has no room.
+"""
 
 from __future__ import annotations
 
@@ -41,14 +48,16 @@ from penstock.storage.log.group_commit import GroupCommit, PendingAppend
 
 _LOG: Final = logging.getLogger(__name__)
 _SLICE_SECONDS: Final = 0.01
-"""For the messages of one connection at a time, so that a read full of slow ones makes nobody wait."""
+"""The time slice in which messages of one connection are handled, so that a read full of slow ones delays others
+little."""
 _SLICE_SECONDS_MIN: Final = 0.0005
-"""Of many that are busy at once, for each: they share one slice, so that all others wait no longer for them."""
-_GOODBYE_SECONDS: Final = 0.05  # for the last of it to be read, before connections are cut
+"""The shortest time slice: connections that are busy at once share one slice, so that the others wait no longer for
+them."""
+_GOODBYE_SECONDS: Final = 0.05  # for the last frames to be read, before connections are aborted
 _LAST_WORD_SECONDS: Final = 1.0
-"""For the reason to reach a client that has stopped reading; then the connection is cut."""
+"""The time for the reason to reach a client that has stopped reading; then its connection is aborted."""
 _LAST_WORD_CHECKS: Final = 10
-"""After so many of them that of a client is cut, too, which is slow and reads on."""
+"""The number of such waits for a client that is slow but still reads; after them its connection is aborted, too."""
 
 
 _BACKGROUND_EFFECTS: Final = (
@@ -59,30 +68,31 @@ _BACKGROUND_EFFECTS: Final = (
     AdjustBacklog,
     AppendAtomically,
 )
-"""Effects that wait for the disk, or for an examination, or tell of what does."""
+"""Effects that wait for the disk or for validation, or count bytes that do."""
 
 
 class Hub:
-    """All sessions of one broker, on one event loop."""
+    """The sessions of one broker, on one event loop."""
 
     def __init__(
         self, broker: Broker, limits: WireLimits, now_ms: Callable[[], int], writer: GroupCommit | None = None
     ) -> None:
-        """`writer` makes blocks durable; its groups are to be told to `committed`, in whatever thread."""
+        """Start keeping time. `writer` makes blocks durable; its owner calls `committed` with each finished group, in
+        any thread."""
         self.broker = broker
         self.limits = limits
         self.now_ms = now_ms
         self.frame_limits = FrameLimits(limits.payload_bytes_max, limits.request_timeout_ms_max, limits.block_bytes_max)
         self.scratch = Scratch()
         self.unauthenticated_scratch = Scratch(UNAUTHENTICATED_MESSAGES_MAX)
-        """For connections that have yet to say who they are: little is held of each."""
+        """The small scratch buffer of connections that have not authenticated yet: little of theirs is held."""
         self.unstored_bytes = 0
-        """Of all connections, on the way to the disk."""
+        """Bytes of all connections on their way to the disk."""
         self.read_budget = ReadBudget()
         self.queued_high_bytes = max(limits.output_bytes_max // 8, 1)
         self._sessions: dict[str, Session] = {}
         self._busy_sessions = 0
-        """Sessions that have more to be handled than fitted into their last turn."""
+        """The number of sessions with more to handle than fitted into their last turn."""
 
         self._loop = asyncio.get_running_loop()
         self.buffers = BufferBudget(
@@ -97,18 +107,18 @@ class Hub:
         self._appends: dict[PendingAppend, Append] = {}
         self._threads = ThreadPool(self._background_done)
         self._registry_tasks = RegistryTasks(self._threads, self._background_done, now_ms)
-        self._arm()  # time passes also where nobody connects
+        self._arm()  # time passes also while nobody is connected
 
     def __len__(self) -> int:
         return len(self._sessions)
 
     def sessions(self) -> list[Session]:
-        """Those that are connected now."""
+        """Return the sessions that are connected now."""
         return list(self._sessions.values())
 
     @property
     def held_bytes(self) -> int:
-        """Messages that have come in part, reads that wait for their turn, and what waits to be sent."""
+        """Bytes of incomplete messages, of reads that wait for their turn, and of output that waits to be sent."""
         return self.buffers.used_bytes + self.read_budget.waiting_bytes
 
     # connections
@@ -116,11 +126,11 @@ class Hub:
     def connect(
         self, transport: Transport, address: str, *, principal: Principal = ANONYMOUS, surface: str = "tcp"
     ) -> Session | None:
-        """A new session, which has been greeted; None if it was refused, told so, and closed."""
+        """Open a session and greet the client. Returns None if the broker refused it; then the transport is closed."""
         try:
             client, effects = self.broker.connect(address, self.now_ms(), principal=principal, surface=surface)
         except ServiceUnavailable as error:
-            transport.write(self.broker.refusal(error))
+            transport.write(self.broker.error_frame(error))
             transport.close(error)
             return None
         session = Session(self, transport, client)
@@ -138,13 +148,13 @@ class Hub:
         self._stop_waiting(session)
 
     def finish(self, session: Session, reason: str) -> None:
-        """It goes by itself. What is queued for it is sent if it still listens."""
+        """Close a session whose client left. Queued output is still sent if the client listens."""
         if not session.ending:
             self.disconnect(session, reason)
             session.transport.close(ServiceUnavailable(reason))
 
     def end(self, session: Session, reason: PenstockError) -> None:
-        """It has been told why. What is queued is sent, for a while."""
+        """Close a session after its last frame gave the reason. Queued output is sent, for a limited time."""
         if not session.ending:
             self.disconnect(session, reason.message)
             session.transport.close(reason)
@@ -154,7 +164,7 @@ class Hub:
         self._loop.call_later(_LAST_WORD_SECONDS, self._abort_if_stuck, transport, transport.queued_bytes(), checks)
 
     def _abort_if_stuck(self, transport: Transport, before: int, checks: int) -> None:
-        """Not yet where it still takes what was queued: the reason comes last."""
+        """Abort the transport, unless it still drains and has checks left: the reason is the last in its queue."""
         if checks > 1 and 0 < transport.queued_bytes() < before:
             self._abort_later(transport, checks - 1)
         else:
@@ -168,18 +178,18 @@ class Hub:
             self._run_turn(session)
 
     def _run_turn(self, session: Session) -> None:
-        """Handle what it sent, for a little while; then it is the turn of others."""
+        """Handle messages of the session for one time slice; the rest waits for its next turn."""
         try:
             slice_seconds = max(_SLICE_SECONDS / (1 + self._busy_sessions), _SLICE_SECONDS_MIN)
             slow = self._take_turn(session, time.monotonic() + slice_seconds)
         except Exception:
-            _LOG.exception("a defect in the broker", extra={"client": session.client.id})
+            _LOG.exception("unhandled error in a message of a client", extra={"client": session.client.id})
             self._end_with_error(session, PenstockError("The broker failed on this message; closing the connection"))
             return
         if session.ending:
             return
         if session.busy and session.is_backlogged:
-            session.suspended = True  # until some of it is done
+            session.suspended = True  # until some of its background work is done
         elif session.busy:
             self._schedule_turn(session)
         elif session.lost_reason is not None:
@@ -198,9 +208,9 @@ class Hub:
         self._run_turn(session)
 
     def _take_turn(self, session: Session, until: float) -> list[Session]:
-        """One message, or one batch, after the other; those that fell behind by it."""
+        """Handle messages or batches until the slice ends. Returns the sessions that fell behind because of them."""
         slow: list[Session] = []
-        now = 0.0  # whatever the time is, something is done
+        now = 0.0  # even with no time left, the first message is handled
         while session.busy and not session.ending and not session.is_backlogged and now <= until:
             if session.turn is None:
                 if session.restricted:
@@ -220,33 +230,30 @@ class Hub:
         return slow
 
     def _count_unauthenticated(self, session: Session) -> None:
-        """End a connection that says many things, and not who it is."""
+        """End a connection that sends too many messages without authenticating."""
         session.unauthenticated_messages += 1
-        if (
-            session.is_unauthenticated
-            and session.unauthenticated_messages >= UNAUTHENTICATED_MESSAGES_MAX
-            and not session.ending
-        ):
+        too_many = session.unauthenticated_messages >= UNAUTHENTICATED_MESSAGES_MAX
+        if too_many and session.is_unauthenticated and not session.ending:
             asked = "none of them said who you are: authenticate first; closing the connection"
             self._end_for_flood(session, Unauthorized(f"{UNAUTHENTICATED_MESSAGES_MAX} messages, and {asked}"))
 
     def _lift_restrictions(self, session: Session) -> None:
-        """Once it is known who it is, it may say as much as everybody."""
+        """Give a session that has authenticated the ordinary limits."""
         if session.client.principal is not ANONYMOUS:
             session.restricted = False
             self.buffers.mark_authenticated(session.share)
             session.reader.widen(self.frame_limits, self.scratch)
 
     def _resume_session(self, session: Session) -> None:
-        """Some of what it waits for is done."""
+        """Continue a session after some of its background work was done."""
         if session.suspended and not session.is_backlogged:
             session.suspended = False
             self._schedule_turn(session)
         self.update_reading(session)
 
     def update_reading(self, session: Session) -> None:
-        """Nothing more is read from whoever has sent enough for now, sends to those who are behind, or has to wait for
-        room for the rest of a message."""
+        """Pause or resume reading: a session is not read while it has a backlog, publishes to consumers that are
+        behind, or waits for room for the rest of a message."""
         session.measure()
         if not session.ending:
             session.share.paused_to_drain = self.buffers.must_drain_first(session.share)
@@ -256,7 +263,11 @@ class Hub:
                 session.transport.resume_reading()
 
     def apply(self, effects: list[Effect], by: Session | None = None) -> list[Session]:
-        """Do what the broker wants; those that now have too much queued. `by`: whose message brought it about."""
+        """Carry out effects. Returns the sessions whose output queue passed the high-water mark.
+
+        `by`: the session whose message caused the effects; it is held back while too much of its work is in the
+        background.
+        """
         slow: list[Session] = []
         now_ms = self.now_ms()
         for effect in effects:
@@ -284,7 +295,7 @@ class Hub:
         effect: RunInThread | Append | AppendAtomically | ValidatePayloads | RunRegistryProcedure | AdjustBacklog,
         by: Session | None,
     ) -> None:
-        """What waits for the disk, or for an examination, and who is to send no more while it does."""
+        """Start what waits for the disk, a thread or a worker process, and count it against its session."""
         if isinstance(effect, RunInThread | ValidatePayloads | RunRegistryProcedure):
             if isinstance(effect, RunInThread):
                 self._threads.submit(effect, by)
@@ -310,7 +321,7 @@ class Hub:
             self._track_append(ticket, effect)
 
     def _append_all(self, effect: AppendAtomically) -> None:
-        """All of them wait for the disk then, or none does and each is told why."""
+        """Submit all parts of an atomic append; if that fails, every part gets the error."""
         try:
             tickets = self._disk.submit_all([(each.log, each.draft) for each in effect.parts], wait=False)
         except PenstockError as error:
@@ -334,8 +345,8 @@ class Hub:
             session.unstored_bytes += len(effect.draft.data)
 
     def committed(self, tickets: Sequence[PendingAppend]) -> None:
-        """A group is on disk, or failed. Called by the writer, in its thread."""
-        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        """Report a group that is on disk, or has failed. Called by the writer, in its own thread."""
+        with suppress(RuntimeError):  # the event loop is closed: no session is left
             self._loop.call_soon_threadsafe(self._committed, tickets)
 
     def _committed(self, tickets: Sequence[PendingAppend]) -> None:
@@ -367,7 +378,7 @@ class Hub:
     def _resume_broker(self, done: Callable[[Any], list[Effect]], outcome: Any) -> None:
         self.apply(self.broker.resume(done, outcome, self.now_ms()))
 
-    # what comes in another way than through a connection
+    # requests that do not come through a session
 
     @property
     def registry(self) -> Registry:
@@ -380,7 +391,7 @@ class Hub:
         return self.broker.access
 
     async def ask(self, topic: str, fields: dict[str, Any], principal: Principal) -> Any:
-        """The answer of a system topic. Raises what that is refused with."""
+        """Return the answer of a system topic. Raises the error with which the broker refuses."""
         answered: asyncio.Future[Any] = self._loop.create_future()
 
         def waits() -> bool:
@@ -396,10 +407,10 @@ class Hub:
         """Carry out a procedure of the registry."""
         return await self._registry_tasks.run(procedure)
 
-    # slow ones
+    # slow consumers
 
     def end_if_too_slow(self, session: Session) -> None:
-        """End a session for which more is queued than may be."""
+        """End a session whose output queue is over the limit."""
         if session.ending or session.transport.queued_bytes() <= self.limits.output_bytes_max:
             return
         error = QuotaExceeded(
@@ -409,15 +420,15 @@ class Hub:
         self._end_with_error(session, error)
 
     def _end_with_error(self, session: Session, error: PenstockError) -> None:
-        self.apply([self.broker.last_word(session.client, error), Close(session.client.id, error)])
+        self.apply([self.broker.closing_error(session.client, error), Close(session.client.id, error)])
 
     def _end_for_flood(self, session: Session, error: PenstockError) -> None:
-        """It holds what others need."""
+        """End a session that holds what others need, and count it as a flood."""
         self.broker.metrics.add("flood.ended")
         self._end_with_error(session, error)
 
     def _wait_for_slow_consumers(self, publisher: Session, slow: list[Session]) -> None:
-        """Read no more from a publisher until those it sends to have caught up, or have had their time."""
+        """Stop reading a publisher until the consumers that it sends to have caught up, or their time is over."""
         now_ms = self.now_ms()
         blocking = {session for session in slow if session.worth_waiting_for(now_ms)}
         if not blocking or publisher.ending:
@@ -430,13 +441,13 @@ class Hub:
             publisher.timer = self._loop.call_later(wait, self._give_up_waiting, publisher)
 
     def _give_up_waiting(self, publisher: Session) -> None:
-        """They had their time, all together."""
+        """Read the publisher again: the consumers that it waited for had their time, all together."""
         for session in publisher.waits_for:
             session.stalled = session.behind
         self._stop_waiting(publisher)
 
     def release(self, session: Session) -> None:
-        """Nobody need wait for this one any longer."""
+        """Let publishers no longer wait for this session."""
         waiters, session.waiters = session.waiters, NO_SESSIONS
         for publisher in waiters:
             publisher.waits_for = publisher.waits_for - {session}
@@ -455,7 +466,7 @@ class Hub:
     # time
 
     def _arm(self) -> None:
-        """Have `tick` called when the broker next has something to do."""
+        """Schedule `_tick` for the time at which the broker next has something to do."""
         due_ms = self.broker.next_due_ms()
         if self._timer is not None:
             if self._due_ms <= due_ms:
@@ -471,12 +482,13 @@ class Hub:
     # the end
 
     async def drain(self, grace_ms: int) -> None:
-        """Tell everybody, let open requests finish, send what is queued, close. Not longer than the grace time."""
+        """Stop in order: announce it, let open requests finish, send queued output, close. Takes at most the grace
+        time."""
         until = time.monotonic() + grace_ms / 1000
         self.apply(self.broker.drain(self.now_ms(), grace_ms))
         while time.monotonic() < until and not self.broker.idle:
             await asyncio.sleep(0.01)
-        self.apply(self.broker.abandon(self.now_ms()))
+        self.apply(self.broker.abandon_requests(self.now_ms()))
         await self._close_all(until)
         await self._registry_tasks.close()
         self._threads.close()

@@ -23,8 +23,8 @@ Tap = Callable[[str, str, dict[str, Any]], None]
 
 
 class _SafeTime:
-    """The module `time` as `logging` sees it. Python's own raises for a clock beyond the year 2262, and a line that
-    cannot be written for it would end the connection, or the process, that it is about."""
+    """A stand-in for the module `time` in `logging`. Python's own raises for a clock beyond the year 2262, and the
+    failed log line would end the connection, or the process, that it is about."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(time, name)
@@ -34,7 +34,7 @@ class _SafeTime:
 
 
 class _TapHandler(logging.Handler):
-    """Hands every line to those who follow the log over the wire."""
+    """A log handler that hands every line to subscribers of the broker's log."""
 
     def __init__(self, tap: Tap) -> None:
         super().__init__()
@@ -48,12 +48,12 @@ class _TapHandler(logging.Handler):
 
 
 def extra_fields(record: logging.LogRecord) -> dict[str, Any]:
-    """What was said beside the message."""
+    """Return the fields that were logged beside the message."""
     return {name: value for name, value in vars(record).items() if name not in _PLAIN}
 
 
 def configure(level: str, form: str, *, stream: TextIO | None = None) -> None:
-    """All logs of the process go to standard error, one line each."""
+    """Send all logs of the process to standard error, one line each."""
     stream = stream or sys.stderr
     setattr(logging, "time", _SafeTime())  # noqa: B010 - not for the type checker: it is no door of the module
     before: list[Any] = [
@@ -62,7 +62,7 @@ def configure(level: str, form: str, *, stream: TextIO | None = None) -> None:
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
     render: list[Any] = [_escaped, structlog.dev.ConsoleRenderer(colors=stream.isatty())]
-    if form == "json":  # which escapes all of that itself
+    if form == "json":  # JSON escapes all of that itself
         render = [structlog.processors.JSONRenderer(default=str)]
     last: list[Any] = [structlog.stdlib.ProcessorFormatter.remove_processors_meta, structlog.processors.format_exc_info]
     handler = logging.StreamHandler(stream)
@@ -73,9 +73,9 @@ def configure(level: str, form: str, *, stream: TextIO | None = None) -> None:
 
 
 def _escaped(_logger: Any, _method: str, extra_fields: dict[str, Any]) -> dict[str, Any]:
-    """What comes from outside is followed in somebody's terminal: it must not move the cursor, nor make a line.
+    """Escape text from outside: in an operator's terminal it must neither move the cursor nor begin a line.
 
-    Tracebacks keep their lines: those are ours.
+    Tracebacks keep their lines: they are our own.
     """
     return {
         name: _printable(value, breaks=name == _TRACEBACK) if isinstance(value, str) else value
@@ -84,7 +84,7 @@ def _escaped(_logger: Any, _method: str, extra_fields: dict[str, Any]) -> dict[s
 
 
 def _printable(text: str, *, breaks: bool) -> str:
-    """Text in which what does not print is written as Python would."""
+    """Return the text with unprintable characters written as in Python."""
     if text.isprintable():
         return text
     return "".join(
@@ -94,7 +94,7 @@ def _printable(text: str, *, breaks: bool) -> str:
 
 
 def add_tap(tap: Tap) -> Callable[[], None]:
-    """Also give every line to this; how to stop doing so."""
+    """Pass every line to `tap` as well. Returns the function that ends this."""
     handler = _TapHandler(tap)
     root = logging.getLogger("penstock")
     root.addHandler(handler)

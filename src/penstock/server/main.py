@@ -1,4 +1,4 @@
-"""The application: opens the data directory, listens, says when it is ready, and stops in order."""
+"""The start and stop of the server: opens the data directory, listens, reports readiness, and shuts down in order."""
 
 from __future__ import annotations
 
@@ -47,16 +47,17 @@ if TYPE_CHECKING:
 
 _LOG: Final = logging.getLogger(__name__)
 _CLOCK: Final = SteadyClock()
-"""One for the messages and for all that is said of them."""
+"""The clock of the messages, and of all reports about them."""
 _SWITCH_SECONDS: Final = 0.0005
-"""The writer comes back from the disk with a whole group, and is not to wait long for the event loop to let it on."""
+"""The interpreter's switch interval: the writer returns from the disk with a whole group, and should get the
+interpreter from the event loop soon."""
 _CERTIFICATES_SECONDS: Final = 5.0
 _STOPS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """What is known once connections are accepted; None for what is off."""
+    """The facts known once connections are accepted, as in the ready file; None for a port that is off."""
 
     pid: int
     data: str
@@ -65,7 +66,7 @@ class Ready:
     http_port: int | None
 
     def write(self, file: Path) -> None:
-        """All at once: whoever sees the file sees the whole of it."""
+        """Write the ready file atomically: a reader sees all of it or nothing."""
         part = file.with_name(f".{file.name}.{self.pid}")
         try:
             part.write_bytes(msgspec.json.encode(asdict(self)))
@@ -77,7 +78,7 @@ class Ready:
 
 
 def serve(settings: Settings, *, ready: Callable[[Ready], None]) -> int:
-    """Run until told to stop; the signal that did it. Raises what keeps it from starting."""
+    """Run until a signal ends it, and return that signal. Raises the error that keeps the server from starting."""
     keep_freed_buffers()
     storage = raise_descriptor_limit(settings.limits.connections_max, settings.storage)
     sys.setswitchinterval(_SWITCH_SECONDS)
@@ -101,8 +102,8 @@ def serve(settings: Settings, *, ready: Callable[[Ready], None]) -> int:
 
 @contextmanager
 def _restored_signal_handlers() -> Iterator[None]:
-    """A loop that is closed leaves its handlers behind, and they hear nothing any more: whoever goes on after the
-    broker, or after what kept it from starting, has the ones that were there before."""
+    """Restore the signal handlers of before: a closed event loop leaves its own behind, which react to nothing, and the
+    process may go on after the server."""
     before = {number: signal.getsignal(number) for number in (*_STOPS, signal.SIGHUP)}
     try:
         yield
@@ -112,7 +113,7 @@ def _restored_signal_handlers() -> Iterator[None]:
 
 
 class _CommitRelay:
-    """Groups that were committed, on their way from the writer to the hub, which comes later than the writer."""
+    """Hands groups from the writer to the hub, which is created after the writer."""
 
     def __init__(self) -> None:
         self.target: Callable[[Sequence[PendingAppend]], None] | None = None
@@ -166,7 +167,7 @@ async def _serve(settings: Settings, store: Store, relay: _CommitRelay, ready: C
 
 
 def _broker(settings: Settings, store: Store, access: Access) -> Broker:
-    # Ids must be unique, not secret: an answer counts only if it comes from the connection that was asked.
+    # Ids must be unique, not secret: an answer counts only if it comes from the connection that the request went to.
     chance = random.Random(secrets.randbits(256))  # noqa: S311
     return Broker(
         settings.limits,
@@ -181,17 +182,17 @@ def _broker(settings: Settings, store: Store, access: Access) -> Broker:
 
 
 def unix_ms() -> int:
-    """The time of day as the machine has it, for what expires: if its clock has jumped ahead, a key ends too early."""
+    """Return the machine's wall clock, for expiry: if it has jumped ahead, a key ends too early."""
     return clock_ms(SystemClock())
 
 
 def now_ms() -> int:
-    """A clock that only goes forward."""
+    """Return a clock that only goes forward."""
     return time.monotonic_ns() // 1_000_000
 
 
 def _stop_signal() -> asyncio.Future[int]:
-    """Done with the first signal to stop. A second one does not wait."""
+    """Return a future that the first stop signal completes. A second signal ends the process at once."""
     loop = asyncio.get_running_loop()
     stop: asyncio.Future[int] = loop.create_future()
 
@@ -206,14 +207,14 @@ def _stop_signal() -> asyncio.Future[int]:
 
 
 def _log_tap(hub: Hub) -> logs.Tap:
-    """Log lines of the event loop's own thread go to those who subscribed; those of others by way of it."""
+    """Return a tap that passes log lines to the log's subscribers, by way of the event loop, from any thread."""
     loop = asyncio.get_running_loop()
 
     def tell(level: str, text: str, facts: dict[str, Any]) -> None:
         hub.apply(hub.broker.log(level, text, facts))
 
     def tap(level: str, text: str, facts: dict[str, Any]) -> None:
-        with suppress(RuntimeError):  # the loop is closed: nobody listens any more
+        with suppress(RuntimeError):  # the event loop is closed: no subscriber is left
             loop.call_soon_threadsafe(tell, level, text, facts)
 
     return tap
@@ -242,7 +243,7 @@ async def _open_http(
     port = settings.http_port
     if port is None:
         return None
-    # Imported where they are wanted: they take a tenth of a second.
+    # Imported here because they take a tenth of a second.
     from penstock.server.api.app import Api
     from penstock.server.events.state import EventService
     from penstock.server.files.log_files import LogFiles
@@ -273,7 +274,7 @@ async def _open_http(
 
 
 def _recovery_fields(store: Store) -> dict[str, object]:
-    """What was found when the data directory was opened."""
+    """Return what opening the data directory found, for the log."""
     damaged = sum(len(damage.offsets) for log in store.logs for damage in log.damages)
     return {"version": __version__, "logs": len(store.logs), "damaged_messages": damaged}
 
@@ -289,14 +290,14 @@ def _port(server: Listener | None) -> int | None:
 
 
 def _reload_signal() -> asyncio.Event:
-    """Set on SIGHUP, which ends no broker."""
+    """Return an event that SIGHUP sets; it does not end the broker."""
     again = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, again.set)
     return again
 
 
 async def _reload_certificates(tls: ReloadingTls | None, again: asyncio.Event) -> None:
-    """Look for new certificates now and then, and at once when told."""
+    """Look for changed certificates every few seconds, and at once on SIGHUP."""
     while True:
         with suppress(TimeoutError):
             async with asyncio.timeout(_CERTIFICATES_SECONDS):
@@ -307,7 +308,8 @@ async def _reload_certificates(tls: ReloadingTls | None, again: asyncio.Event) -
 
 
 def _exception_handler(hub: Hub) -> Callable[[asyncio.AbstractEventLoop, dict[str, Any]], None]:
-    """What a connection does wrong is its own affair; anything else that nobody caught is a defect."""
+    """Return the event loop's handler: a failed connection is logged as such, any other uncaught error with its
+    traceback."""
 
     def handle(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         error = context.get("exception")
@@ -315,6 +317,6 @@ def _exception_handler(hub: Hub) -> Callable[[asyncio.AbstractEventLoop, dict[st
             hub.broker.metrics.add("connection.failed")
             _LOG.info("connection failed", extra={"error": str(error or context.get("message"))})
         else:
-            _LOG.error("a defect in the server", exc_info=error)
+            _LOG.error("unhandled error in the event loop", extra={"during": context.get("message")}, exc_info=error)
 
     return handle

@@ -1,4 +1,4 @@
-"""All that can be asked over HTTP: the rows of every room, in one table."""
+"""The table of all HTTP routes, collected from the folders that answer them."""
 
 from __future__ import annotations
 

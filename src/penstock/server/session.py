@@ -1,4 +1,9 @@
-"""A session: one connection as the hub knows it, and how much of it may wait."""
+"""A session: one connection as the hub sees it, from the bytes that it sends to the output that waits for it.
+
+It counts what the connection makes the broker hold (incomplete messages, unhandled reads, publishes that wait for the
+disk, unsent output), so that the hub can decide when to read from it, when publishers should wait for it, and when it
+has to go.
+"""
 
 from __future__ import annotations
 
@@ -18,20 +23,21 @@ if TYPE_CHECKING:
     from penstock.server.hub import Hub
 
 _OPEN_WORK: Final = 32
-"""Things that one connection asked for and that wait for the catalog: those of all others wait behind them."""
+"""Catalog changes and reads that one connection may have in the background: those of all others queue behind them."""
 _UNSTORED_BYTES: Final = 4 * 1024 * 1024
-"""Of one connection on their way to the disk: past this nothing more is read from it, as a group holds no more."""
+"""Bytes of one connection on their way to the disk, past which it is not read: a commit group holds no more."""
 _UNSTORED_BYTES_ALL: Final = 16 * 1024 * 1024
-"""Of all connections: some groups. Nobody may have more than half of what the others leave of it, so that whoever sends
-little does not wait behind megabytes of each who sends much. One message of each is always taken."""
+"""Bytes of all connections on their way to the disk: some commit groups. A connection may have at most half of what the
+others leave of it, so that one that sends little does not wait behind megabytes of each that sends much. One message of
+each is always taken."""
 _UNAUTHENTICATED_LIMITS: Final = FrameLimits(payload_bytes_max=64 * 1024)
-"""Of a connection that has yet to say who it is: a token, and no megabytes that would wait in memory."""
+"""Frame limits before authentication: enough for a token, without megabytes that would wait in memory."""
 UNAUTHENTICATED_MESSAGES_MAX: Final = 64
-"""Messages of such a connection: one says who it is, and a person who types may be wrong some times."""
+"""Messages before authentication: one is enough for a client, and a person who types may need several attempts."""
 
 
 class Session:
-    """One connection: its stream, its reader, and what the broker knows of it."""
+    """A connection in the broker: its transport, its frame reader, its client, and what waits on its behalf."""
 
     __slots__ = (
         "_drained",
@@ -65,7 +71,7 @@ class Session:
         self.transport = transport
         self.client = client
         self.restricted = hub.access.enabled and client.principal is ANONYMOUS
-        """Nobody has said who it is: little is read of it."""
+        """True until the client authenticates: the strict limits apply."""
 
         limits, scratch = (
             (_UNAUTHENTICATED_LIMITS, hub.unauthenticated_scratch)
@@ -75,45 +81,45 @@ class Session:
         self.reader = BatchReader(limits, scratch)
         self.share = hub.buffers.open(unauthenticated=self.restricted)
         self.pending_reads: deque[bytes] = deque()
-        """What it sent and has not been looked at yet."""
+        """Reads that have not been handled yet."""
 
         self.turn: Iterator[list[Effect]] | None = None
-        """What is being handled."""
+        """The read that is being handled, as an iterator over the effects of its messages."""
 
         self.handled_bytes = 0
         """The size of the read that is being handled."""
 
         self.waiting_bytes = 0
-        """Of its reads, counted against the read budget: what waited for its turn when that was last looked at."""
+        """Bytes of its reads that are counted against the read budget: those that waited at the last measurement."""
 
         self.unauthenticated_messages = 0
-        """Messages that were handled before it was known who it is."""
+        """Messages handled before authentication."""
 
         self.lost_reason: str | None = None
-        """Why it is gone, although not all that it sent has been handled."""
+        """The reason why the connection is gone, while its last reads are still being handled."""
 
         self.unstored_bytes = 0
-        """Of what it sent, on the way to the disk."""
+        """Bytes of its publishes on their way to the disk."""
 
         self.suspended = False
-        """What it sent is not looked at until some of what it waits for is done."""
+        """True while its reads are not handled because of its backlog."""
 
         self.open_work = 0
-        """Of what it asked for, what waits for the catalog or a read."""
+        """Requests of its own that wait for the catalog, a read or a validation."""
 
         self.ending = False
         self.behind = False
-        """More is queued than should be; whoever sends to it waits a little."""
+        """True while its output queue is over the high-water mark; publishers wait a little for it."""
 
         self.stalled = False
-        """It was waited for in vain. Until it has caught up nobody waits for it again."""
+        """True after publishers waited for it in vain: they wait again only once it has caught up."""
 
         self.waiters: set[Session] = NO_SESSIONS
-        """Publishers that wait for this one."""
+        """Publishers that wait for this session."""
 
         self.waits_for: set[Session] = NO_SESSIONS
         self.timer: asyncio.TimerHandle | None = None
-        """The end of its wait, for all of them together."""
+        """The end of its own wait, for all slow consumers together."""
 
         self._written = 0
         self._drained = 0
@@ -121,8 +127,8 @@ class Session:
 
     @property
     def is_backlogged(self) -> bool:
-        """So much of what it sent waits for the disk, or of what it is sent for it to read, that nothing more is read
-        from it."""
+        """True while so many of its publishes wait for the disk, or so much output for its client to read, that it is
+        not read."""
         fair = max(0, _UNSTORED_BYTES_ALL - self.hub.unstored_bytes) // 2
         if self.unstored_bytes > min(_UNSTORED_BYTES, fair) or self.open_work > _OPEN_WORK:
             return True
@@ -130,17 +136,17 @@ class Session:
 
     @property
     def is_unauthenticated(self) -> bool:
-        """Nobody has said who it is, and somebody has to."""
+        """True while authentication is required and has not happened."""
         return self.restricted and self.client.principal is ANONYMOUS
 
     @property
     def message_bytes_max(self) -> int:
-        """The longest message it may send now."""
+        """The longest message that it may send now."""
         return (_UNAUTHENTICATED_LIMITS if self.is_unauthenticated else self.hub.frame_limits).frame_bytes_max
 
     def partial_message(self) -> tuple[int, int]:
-        """Of a message that is not all there: the bytes it takes, and those that are there. Of a stranger also what
-        has been read and waits for its turn."""
+        """Return the size of the incomplete message, and the bytes of it that are there. Before authentication, both
+        include reads that wait for their turn."""
         reader, transport, unread = self.reader, self.transport, self._unhandled_bytes() if self.restricted else 0
         return (
             reader.wanted_bytes + transport.wanted_bytes() + unread,
@@ -152,11 +158,11 @@ class Session:
 
     @property
     def is_counted(self) -> bool:
-        """Something that it sent counted against a budget when it was last measured."""
+        """True if the last measurement counted anything of it against a budget."""
         return bool(self.share.partial_bytes or self.waiting_bytes)
 
     def measure(self) -> None:
-        """Count what it holds: messages that have come in part, and reads that wait for their turn."""
+        """Count incomplete messages and waiting reads against their budgets."""
         if self.ending:
             return
         if not self.restricted and (self.busy or self.waiting_bytes or self.transport.unread_bytes()):
@@ -172,14 +178,14 @@ class Session:
         self.waiting_bytes = waiting
 
     def drop_reads(self) -> None:
-        """Free the reads that wait for their turn: the connection is over, and nothing of them is handled."""
+        """Free the reads that wait for their turn: the connection is over, and they are not handled."""
         self.turn, self.handled_bytes = None, 0
         self.pending_reads.clear()
         self.hub.read_budget.add(-self.waiting_bytes)
         self.waiting_bytes = 0
 
     def output(self) -> tuple[int, int]:
-        """What was ever sent to it and has gone, and what still waits."""
+        """Return the bytes that were sent and have left the queue, and those that still wait in it."""
         queued = self.transport.queued_bytes()
         return self._written - queued, queued
 
@@ -192,7 +198,7 @@ class Session:
             self.hub.received(self, data)
 
     def send(self, frames: bytes, now_ms: int) -> None:
-        """Write, and see whether anything of what was written before has gone since."""
+        """Write frames, and note the time if earlier output has left the queue since."""
         queued = self.transport.queued_bytes()
         drained = self._written - queued
         if drained != self._drained or not queued:
@@ -202,13 +208,13 @@ class Session:
         self.transport.write(frames)
 
     def worth_waiting_for(self, now_ms: int) -> bool:
-        """It is behind, and it moves: whoever has taken nothing for long will not take anything soon."""
+        """Return whether it is behind but still reads: a client that has taken nothing for long will not do so soon."""
         moving = now_ms - self._moved_ms < self.hub.limits.output_wait_ms
         return self.behind and moving and not self.stalled and not self.ending
 
     def heard(self) -> None:
-        """A sign of life that is no message; the stream may have answered it itself."""
-        self.hub.broker.heard(self.client, self.hub.now_ms())
+        """Record a sign of life that is no message; the transport may have answered it already."""
+        self.hub.broker.note_activity(self.client, self.hub.now_ms())
         if self.behind:
             self.hub.end_if_too_slow(self)
 
@@ -220,11 +226,11 @@ class Session:
         self.hub.release(self)
 
     def lost(self, reason: str) -> None:
-        """The connection is gone, or has said all it had to say. What it sent before that is still handled."""
+        """Record that the client has gone or has finished sending. Its earlier reads are still handled."""
         self.lost_reason = reason
         if not self.busy:
             self.hub.finish(self, reason)
 
 
 NO_SESSIONS: Final[set[Session]] = set()
-"""Shared by all who wait for nobody; never added to."""
+"""The empty set of sessions that wait for no other; shared by all of them, and never added to."""

@@ -1,4 +1,4 @@
-"""Settings: a TOML file, then the environment, then flags; the later wins. An unknown one is an error."""
+"""Settings: a TOML file, then the environment, then flags; the later wins. An unknown setting is an error."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ _OTHER_VARIABLES: Final = frozenset(
         "PENSTOCK_WAREHOUSE",
     }
 )
-"""Meant for others than the broker, which may be started where they are set."""
+"""Variables of other Penstock programs, which may be set where the broker is started."""
 _OFF: Final = "off"
-_KUBERNETES: Final = re.compile("PENSTOCK_(PORT$|PORT_|SERVICE_)")  # what it sets for a service called penstock
+_KUBERNETES: Final = re.compile("PENSTOCK_(PORT$|PORT_|SERVICE_)")  # set by Kubernetes for a service called penstock
 _WHOLE: Final = re.compile("[0-9]{1,15}")
 _Word = TypeVar("_Word", bound=StrEnum)
 
@@ -60,7 +60,7 @@ class TokenFiles:
 
 
 class Auth(StrEnum):
-    """Whether everybody says who they are."""
+    """The setting that makes authentication mandatory."""
 
     OFF = "off"
     ON = "on"
@@ -68,7 +68,7 @@ class Auth(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What `penstock serve` does. A port that is None is off; 0 means any free one."""
+    """The settings of `penstock serve`. A port that is None is off; 0 is any free one."""
 
     data: Path = Path("penstock-data")
     host: str = "127.0.0.1"
@@ -102,7 +102,7 @@ class Settings:
 
     @property
     def asks_who(self) -> bool:
-        """Whether everybody says who they are."""
+        """True if every client must authenticate."""
         return self.auth is Auth.ON
 
     @property
@@ -148,7 +148,7 @@ class Settings:
             )
 
     def _check_exposure(self) -> None:
-        """Other machines need TLS and authentication, unless it is said twice that they do not."""
+        """Require TLS and authentication for other machines, unless flags explicitly give up each of them."""
         if is_loopback(self.host):
             return
         missing = []
@@ -172,7 +172,7 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-# how values are written
+# parsers of values
 
 
 def _port(value: Any) -> int | None:
@@ -229,7 +229,7 @@ def _member(kind: type[_Word]) -> Callable[[Any], _Word]:
 
 
 def _amount(name: str) -> Callable[[Any], int]:
-    """Sizes and spans of time may have units; what the name ends with says which."""
+    """Return a parser of a number, or of a size or duration with a unit, as the end of the setting's name tells."""
 
     def parse(value: Any) -> int:
         if isinstance(value, int) and not isinstance(value, bool):
@@ -248,7 +248,7 @@ def _amount(name: str) -> Callable[[Any], int]:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One of them: where it stands in the file, and how its value is written."""
+    """A setting: its place in the file and the parser of its value."""
 
     name: str
     section: str
@@ -287,7 +287,7 @@ SETTINGS: Final = (
     *(Setting(f"limits_{each.name}", LIMITS, each.name, _amount(each.name)) for each in fields(WireLimits)),
     *(Setting(f"storage_{each.name}", STORAGE, each.name, _amount(each.name)) for each in fields(Limits)),
 )
-"""Every setting. Those of `limits` are the fields of `WireLimits`, those of `storage` the fields of `Limits`."""
+"""Every setting. The section `limits` has the fields of `WireLimits`, `storage` those of `Limits`."""
 
 _BY_NAME: Final = {setting.name: setting for setting in SETTINGS}
 _BY_VARIABLE: Final = {setting.variable: setting for setting in SETTINGS}
@@ -297,7 +297,7 @@ _SECTIONS: Final = tuple(dict.fromkeys(setting.section for setting in SETTINGS))
 def load(
     file: Path | None = None, environment: Mapping[str, str] = os.environ, flags: Mapping[str, Any] | None = None
 ) -> Settings:
-    """The settings, checked. Raises `InvalidRequest` naming the source and the key that is wrong."""
+    """Return the checked settings. Raises `InvalidRequest` naming the source and the key that is wrong."""
     given: dict[str, Any] = {}
     for source in (_from_file(file), _from_environment(environment), _from_flags(flags or {})):
         given |= source
@@ -307,7 +307,7 @@ def load(
 
 
 def _within(given: Mapping[str, Any], section: str) -> dict[str, Any]:
-    """The settings of one section, by their keys."""
+    """Return the settings of one section, by their keys."""
     return {_BY_NAME[name].key: value for name, value in given.items() if _BY_NAME[name].section == section}
 
 
@@ -318,7 +318,7 @@ def _from_file(file: Path | None) -> dict[str, Any]:
         tables = tomllib.loads(file.read_text())
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidRequest(f"the configuration {file} cannot be read: {error}") from None
-    except ValueError as error:  # also a number that is too long to be one
+    except ValueError as error:  # also for a number that is too long
         raise InvalidRequest(f"{file} is not TOML: {error}") from None
     found: dict[str, Any] = {}
     for section, table in tables.items():

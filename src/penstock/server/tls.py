@@ -1,4 +1,4 @@
-"""TLS: certificates from files, read again when they change. Connections that are open keep what they began with."""
+"""TLS certificates from files, read again when they change. Open connections keep the certificate they began with."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ class TlsFiles:
     cert: Path
     key: Path
     ca: Path | None = None
-    """Clients must show a certificate that this signed."""
+    """The authority that must have signed the certificates of clients."""
 
 
 class ReloadingTls:
-    """A context for servers. Raises `InvalidRequest` where the files cannot be used.
+    """A server's TLS context that follows its files. Raises `InvalidRequest` where they cannot be used.
 
-    The one that a server listens with only ever hands over to the newest: a context forgets no authority that it once
-    trusted.
+    The context that a server listens with only hands each connection over to the current one: a context cannot forget
+    an authority that it once trusted.
     """
 
     def __init__(self, files: TlsFiles) -> None:
@@ -41,7 +41,7 @@ class ReloadingTls:
     def _load_context(self) -> ssl.SSLContext:
         files = self._files
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        # Who comes back is asked again. TLS 1.2 has ways to resume a session that cannot be turned off here.
+        # A client that comes back authenticates again. TLS 1.2 resumes sessions in ways that cannot be turned off here.
         context.minimum_version = ssl.TLSVersion.TLSv1_2 if files.ca is None else ssl.TLSVersion.TLSv1_3
         context.options |= ssl.OP_NO_TICKET
         context.num_tickets = 0
@@ -59,7 +59,7 @@ class ReloadingTls:
         return tuple(_stamp(path) for path in (self._files.cert, self._files.key, self._files.ca))
 
     def reload_if_changed(self) -> bool:
-        """True if there were new certificates. Where they cannot be used, the log says so and the old ones stay."""
+        """Return whether new certificates were loaded. If they cannot be used, log that and keep the old ones."""
         now = self._stamps()
         if now == self._loaded_stamps:
             return False

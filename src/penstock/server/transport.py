@@ -1,4 +1,4 @@
-"""The seam: what a session needs of a transport. TCP, WebSocket and a test all look like this."""
+"""The transport: the interface between a session and its connection. TCP, WebSocket and a test double implement it."""
 
 from __future__ import annotations
 
@@ -9,23 +9,24 @@ from penstock.core.errors import PenstockError
 
 class Transport(Protocol):
     def write(self, frames: bytes) -> None:
-        """Queue whole frames, as TCP carries them. Never blocks, never fails: what cannot be sent ends the stream."""
+        """Queue whole frames, as TCP carries them. Never blocks and never fails: a transport that cannot send them
+        ends."""
         ...
 
     def queued_bytes(self) -> int:
-        """Not yet taken by the operating system."""
+        """Return the bytes that the operating system has not taken yet."""
         ...
 
     def wanted_bytes(self) -> int:
-        """What the stream itself is going to hold of a message that has begun to come: nothing, on TCP."""
+        """Return the size of the incomplete message that the transport itself is collecting: 0 on TCP."""
         ...
 
     def held_bytes(self) -> int:
-        """As much of that as is there."""
+        """Return how many bytes of that message are there."""
         ...
 
     def unread_bytes(self) -> int:
-        """What the stream itself has read and not yet looked at: nothing, on TCP."""
+        """Return the bytes that the transport itself has read and not handled yet: 0 on TCP."""
         ...
 
     def pause_reading(self) -> None: ...
@@ -33,9 +34,9 @@ class Transport(Protocol):
     def resume_reading(self) -> None: ...
 
     def close(self, reason: PenstockError) -> None:
-        """Send what is queued, then end."""
+        """Send queued output, then end."""
         ...
 
     def abort(self) -> None:
-        """End now."""
+        """End at once."""
         ...

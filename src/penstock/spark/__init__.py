@@ -1,4 +1,4 @@
-"""Spark: topics as DataFrames, the lakehouse, jobs and pipelines. Neither the broker nor the server comes in here.
+"""Spark: topics as DataFrames, the lakehouse, jobs and pipelines. Nothing here imports the broker or the server.
 
 import penstock.spark
 
@@ -20,11 +20,12 @@ if TYPE_CHECKING:
 __all__ = ["counts", "decode", "session"]
 
 
-end_quietly()  # this is imported in every worker that has to do with topics
+end_quietly()  # every worker that reads or writes topics imports this module
 
 
 def __getattr__(name: str) -> Any:
-    """What is asked for is imported then: Python workers import this package often, and need little of it."""
+    """Import `session`, `counts` or `decode` on first use: Python workers import this package often and need little of
+    it."""
     if name == "session":
         from penstock.spark.runtime.session import session
 

@@ -1,1 +1,1 @@
-"""Storage: disk, segments, index, recovery, logs, catalog. No sockets and no event loop come in here."""
+"""Storage: disk, segments, index, recovery, logs, catalog, backups. It knows no sockets and no event loop."""

@@ -1,7 +1,7 @@
-"""Ends: the catalog's note of how far each log went, so that files that are gone later are missed.
+"""Log ends: the catalog's record of how far each log went, so that files lost later are missed.
 
-Without it a log whose newest segment, or whose whole folder, is gone looks like a shorter one, and would give offsets a
-second time that were acknowledged once.
+Without it a log whose newest segment or whole folder is gone looks like a shorter one, and would give out offsets again
+that were already acknowledged.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from penstock.storage.log.log import Log
 _LOG = logging.getLogger(__name__)
 
 LogKey = tuple[int, int]
-"""Topic and partition: a topic that was deleted and made again has another number."""
+"""Topic uid and partition: a topic that was deleted and created again has another uid."""
 
 
 class LogEnds:
-    """What the catalog knows of a store's logs, and what is to be noted next."""
+    """The ends of a store's logs, as the catalog has them, and the open logs whose ends are saved next."""
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
@@ -29,7 +29,7 @@ class LogEnds:
         self._failed = False
 
     def recorded(self, key: LogKey) -> LogEnd | None:
-        """How far a log is known to have gone."""
+        """Return the end that the catalog has on record for a log; None if it has none."""
         return self._recorded.get(key)
 
     def add(self, key: LogKey, log: Log) -> None:
@@ -40,7 +40,8 @@ class LogEnds:
         self._recorded.pop(key, None)
 
     def save(self) -> None:
-        """Durable on return, if anything has changed. A catalog that cannot be written is said once: it is a note."""
+        """Save the ends that have changed; durable on return. A catalog that cannot be written is logged once, since
+        the record is only a safeguard."""
         ends = {key: log.end for key, log in list(self._logs.items())}
         changed = {key: end for key, end in ends.items() if end.next_offset and end != self._recorded.get(key)}
         if not changed:

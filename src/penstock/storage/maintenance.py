@@ -1,7 +1,6 @@
-"""Rounds: a thread that looks after an open data directory, beside the one that writes to it.
+"""The maintenance thread of an open data directory: it works beside the writer and delays no append.
 
-What it does costs no append anything. It is done every few seconds, soon after somebody has called for it, and once
-more at the end.
+It makes a round every few seconds, soon after a request, and once more at the end.
 """
 
 from __future__ import annotations
@@ -13,13 +12,14 @@ from typing import Final
 
 _LOG = logging.getLogger(__name__)
 EVERY_SECONDS: Final = 2.0
-"""Between two rounds: what a crash may leave unnoted, against one small transaction each."""
+"""The pause between two rounds: what a crash may leave unsaved, against one small transaction each."""
 PAUSE_SECONDS: Final = 0.25
-"""Between two rounds that were called for: segments of a few KiB roll a thousand times a second."""
+"""The pause between two requested rounds: segments of a few KiB roll a thousand times a second."""
 
 
 class MaintenanceThread:
-    """Begins with `start`; `close` ends it after a last round, in the thread of the caller."""
+    """A thread that calls `look` again and again. `start` begins it; `close` ends it after a last round in the caller's
+    thread."""
 
     def __init__(self, look: Callable[[], None]) -> None:
         self._look = look
@@ -31,7 +31,7 @@ class MaintenanceThread:
         self._thread.start()
 
     def request_round(self) -> None:
-        """Have the next round soon. Returns at once."""
+        """Ask for a round soon. Returns at once."""
         self._called.set()
 
     def _run(self) -> None:
@@ -44,11 +44,11 @@ class MaintenanceThread:
     def _round(self) -> None:
         try:
             self._look()
-        except Exception:  # a defect in it must not end the rounds, nor keep the directory from being closed
+        except Exception:  # a failed round must not end the thread, nor keep the directory open
             _LOG.exception("a round of the data directory failed")
 
     def close(self) -> None:
-        """Idempotent."""
+        """End the thread and make the last round. Idempotent."""
         if self._ended.is_set():
             return
         self._ended.set()

@@ -1,7 +1,7 @@
-"""Who has written what: the last requests of every producer, so that a retried one is recognised after a restart.
+"""Producer windows: the last requests of every producer, so that a retry is recognised after a restart.
 
-The catalog keeps a checkpoint now and then, and before a part of the log goes that is behind the last one; everything
-after it is read from the log itself, as tables of runs: one row each, in the order of offsets.
+The catalog keeps a checkpoint, saved from time to time and before retention drops records behind the last one. Records
+after it are read from the log itself, as tables of runs: one row each, in the order of offsets.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from penstock.storage.catalog.topics import ProducerCheckpoint, RequestRun
 from penstock.storage.log.log import Log
 
 WINDOW: Final = 10_000
-"""Messages of one producer that are remembered. A client is told, and has no more than that unconfirmed."""
+"""Messages remembered of one producer. Clients learn the number, and have no more unconfirmed."""
 
 PRODUCERS_MAX: Final = 10_000
-"""Producers of one partition that are remembered: those that wrote last. One that was forgotten and comes back is known
-from then on."""
+"""Producers remembered of one partition: those that wrote last. A forgotten producer that returns is remembered
+again."""
 
 RUNS_MAX: Final = 1_000_000
-"""Runs of one partition that are remembered, the newest: a checkpoint of some 25 MB. Only where a hundred producers and
-more take turns message by message is anything forgotten for it."""
+"""Runs remembered of one partition, the newest: a checkpoint of some 25 MB. More are made only where a hundred
+producers or more take turns message by message."""
 
 _ROWS_GATHERED: Final = 1 << 16
-"""Runs that wait to be put together: enough to make a table of it worth while, and a few MB."""
+"""Runs that wait to be merged: enough to make one table of them worthwhile, and a few MB."""
 
 _PRODUCER, _REQUEST, _OFFSET, _COUNT = range(4)
 
@@ -37,11 +37,11 @@ _PRODUCER, _REQUEST, _OFFSET, _COUNT = range(4)
 def derive_checkpoint(
     log: Log, checkpoint: ProducerCheckpoint | None = None, *, stop: int | None = None
 ) -> ProducerCheckpoint:
-    """The last requests of every producer up to the end of the log, starting from what `checkpoint` knows.
+    """Return the last requests of every producer up to the end of the log, starting from `checkpoint`.
 
-    What the log no longer has is as true as before: a message is recognised after retention has taken it. A checkpoint
-    that speaks of offsets the log does not have yet is left aside. `stop`: as far as this offset only. Raises
-    `OffsetOutOfRange` if the log is truncated past what is being read.
+    Requests whose messages retention has dropped stay remembered. A checkpoint of offsets that the log does not have
+    yet is ignored. `stop`: read up to this offset only. Raises `OffsetOutOfRange` if the log is truncated past the
+    reads.
     """
     offset = int(log.first_offset)
     tables = [_table([])]
@@ -71,14 +71,14 @@ def _known(checkpoint: ProducerCheckpoint) -> Longs:
 
 
 def _written(block: Block) -> Longs:
-    """The runs of a block. Records without a producer or a request number are nobody's."""
+    """Return the runs of a block. Records without a producer id or request id belong to no producer."""
     table = np.ones((len(block), 4), dtype=np.int64)
     table[:, :_COUNT] = block.columns[:, [at.PRODUCER_ID, at.REQUEST_ID, at.OFFSET]]
     return _joined(table[(table[:, _PRODUCER] > 0) & (table[:, _REQUEST] > 0)])
 
 
 def _joined(table: Longs) -> Longs:
-    """Rows that go on where the row before them ends become one."""
+    """Merge rows that continue the row before them."""
     before, after = table[:-1], table[1:]
     goes_on = (
         (after[:, _PRODUCER] == before[:, _PRODUCER])
@@ -93,13 +93,13 @@ def _joined(table: Longs) -> Longs:
 
 
 def _gathered(tables: list[Longs]) -> list[Longs]:
-    """The same tables, as one if there is more in the new ones than in the first: then each row is moved seldom."""
+    """Merge the tables if the new ones hold more rows than the first: then each row is moved seldom."""
     waiting = sum(map(len, tables[1:]))
     return [_recent(tables)] if waiting > max(len(tables[0]), _ROWS_GATHERED) else tables
 
 
 def _recent(tables: list[Longs]) -> Longs:
-    """What is remembered of all of these, in the order of offsets."""
+    """Return the rows to remember of all tables, in the order of offsets."""
     table = _joined(np.concatenate(tables))
     table = table[np.argsort(table[:, _PRODUCER], kind="stable")]
     first, sizes = _groups(table)
@@ -113,13 +113,13 @@ def _recent(tables: list[Longs]) -> Longs:
 
 
 def _groups(table: Longs) -> tuple[Longs, Longs]:
-    """Where each producer's rows begin in a table that is sorted by producer, and how many there are."""
+    """Return where each producer's rows begin in a table sorted by producer, and how many there are."""
     _, first, sizes = np.unique(table[:, _PRODUCER], return_index=True, return_counts=True)
     return first, sizes
 
 
 def _within_window(table: Longs, first: Longs, sizes: Longs) -> Longs:
-    """Each producer's runs without what is older than its last `WINDOW` messages; runs that are too old are empty."""
+    """Cut each producer's runs to its last `WINDOW` messages; runs that are too old become empty."""
     counts = table[:, _COUNT]
     written = np.cumsum(counts)
     newer = np.repeat(written[first + sizes - 1], sizes) - written

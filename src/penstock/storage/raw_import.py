@@ -1,4 +1,4 @@
-"""Raw segments of elsewhere, brought into a log: id, type and message of each record, in their order."""
+"""The import of raw segments made elsewhere: id, type and message of each record, in their order."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ from penstock.storage.log.group_commit import GroupCommit
 from penstock.storage.log.log import Log
 
 ORIGINAL_ID: Final = "x-original-id"
-"""The attribute that keeps the id of a message that was given a new one."""
+"""The attribute that keeps a message's original id when it gets a new one."""
 _ATTRIBUTE_BYTES: Final = len(ORIGINAL_ID) + 36 + 6
 _GROUP_MESSAGES: Final = 1000
-"""Made durable together: as many as `penstock log append` takes at once."""
+"""Messages made durable together: as many as `penstock log append` takes at once."""
 
 
 class RawImport:
-    """Into one log, by its writer. `restamp`: every message gets a new id, and keeps its own as an attribute."""
+    """An import into one log, through its writer. `restamp`: every message gets a new id and keeps its own as an
+    attribute."""
 
     def __init__(self, writer: GroupCommit, log: Log, *, key: bytes | None = None, restamp: bool = False) -> None:
         self._writer = writer
@@ -35,9 +36,9 @@ class RawImport:
         self._bytes = 0
 
     def take(self, file: File) -> Iterator[str]:
-        """Append all good records of a file; a sentence for each that is not. Durable on return.
+        """Append all good records of a file, and yield a sentence for each bad one. Durable at the end.
 
-        Raises `InvalidRequest` where ids do not go on behind those of the log, before anything of that group is stored.
+        Raises `InvalidRequest` if ids do not rise above those of the log, before anything of that group is stored.
         """
         for item in raw_records(file, file.size(), key=self._key):
             if isinstance(item, str):
@@ -49,7 +50,7 @@ class RawImport:
         self._flush()
 
     def _wrong(self, record: RawRecord) -> str | None:
-        """Why a record that is whole cannot be a message here."""
+        """Return why a whole record cannot be a message here; None if it can."""
         try:
             record.type.decode()
             Draft.of([_message(record, restamp=self._restamp)]).check_sizes(self._log.limits)

@@ -1,4 +1,5 @@
-"""A data directory: its owner lock, its catalog, its logs, one id generator and one writer for all of them."""
+"""The store of a data directory: its owner lock, catalog and logs, with one id generator and one writer for all
+logs."""
 
 from __future__ import annotations
 
@@ -58,7 +59,8 @@ _LOG = logging.getLogger(__name__)
 
 
 class Store:
-    """Owned by one process at a time. Appends go through its writer; reads go to the logs directly."""
+    """A data directory, owned by one process at a time. Appends go through its writer; reads go to the logs
+    directly."""
 
     def __init__(self, root: Path, *, clock: Clock, limits: Limits, durability: Durability) -> None:
         self.root = root
@@ -69,12 +71,12 @@ class Store:
         self._durability = durability
         self._logs: dict[tuple[TopicName, int], Log] = {}
         self._topics: dict[TopicName, Topic] = {}
-        # Topics are made, altered and deleted one at a time: the catalog and the logs agree on which came last.
+        # Topics are created, altered and deleted one at a time, so the catalog and the logs agree on the last change.
         self._changing = threading.Lock()
         self._closing: list[Any] = []
         self._maintenance = MaintenanceThread(self._look_after)
         self._request_round = self._maintenance.request_round
-        """One bound method for all logs: each would have one of its own."""
+        """The one bound method that all logs share: each would otherwise hold its own."""
 
         self._boot = this_boot()
         self._disowned = False
@@ -90,10 +92,10 @@ class Store:
         durability: Durability = Durability.SYNC,
         deliver: Callable[[Sequence[PendingAppend]], None] = release_all,
     ) -> Self:
-        """Take possession of a data directory and recover every log in it.
+        """Take ownership of a data directory and recover every log in it.
 
         `deliver` gets the blocks of each group commit with their outcomes, in the writer's thread; see `GroupCommit`.
-        Raises `NotOwner` if another process has it, `InvalidRequest` if it is not there and `create` is off,
+        Raises `NotOwner` if another process owns it, `InvalidRequest` if it does not exist and `create` is off,
         `VersionNotSupported` if a newer Penstock made it, `StorageFailed` if its catalog is damaged.
         """
         store = cls(
@@ -122,7 +124,7 @@ class Store:
         self._resume_clock()
         if self._durability is Durability.OS:
             _LOG.warning("%s: durability is 'os': a power cut loses messages that were acknowledged", self.root)
-        # Segments without a catalog: it was lost. An empty one in its place would hide them.
+        # Segments without a catalog mean that it was lost. An empty one in its place would hide them.
         fresh = not self._disk.names(self.root / TOPICS)
         reserve = DiskReserve(self._disk, self.root / RESERVE, self._limits)
         reserve.adjust()
@@ -158,10 +160,10 @@ class Store:
         dispatch: Dispatch = Dispatch.RELIABLE,
         settings: TopicSettings | None = None,
     ) -> Topic:
-        """Durable on return. What `settings` do not say is as the namespace has it; a live topic has no logs.
+        """Create a topic and its logs, durable on return; a live topic has no logs.
 
-        Raises `InvalidRequest` if there is one of that name, if its settings do not go together, or if it is a live one
-        where dead letters go.
+        Fields that `settings` leave unset come from the namespace. Raises `InvalidRequest` if the topic exists, if its
+        settings contradict each other, or for a live topic in a dead letter namespace.
         """
         if dispatch is Dispatch.LIVE and name.namespace.endswith(DEAD_LETTER_SUFFIX):
             raise InvalidRequest(
@@ -175,14 +177,14 @@ class Store:
             try:
                 self._open_logs(topic)
             except PenstockError:
-                self.catalog.delete_topic(name)  # without its logs it would be in everybody's way
+                self.catalog.delete_topic(name)  # a topic without its logs could be neither used nor created again
                 raise
         return topic
 
     def alter_topic(self, name: TopicName, settings: TopicSettings) -> Topic:
-        """Put these settings in the place of all it had: durable, and what the next append goes by, on return.
+        """Replace all settings of a topic; on return they are durable and apply to the next append.
 
-        Raises `TopicNotSupported` if there is no such topic, `InvalidRequest` if the settings do not go together.
+        Raises `TopicNotSupported` if the topic does not exist, `InvalidRequest` if the settings contradict each other.
         """
         limits = _limits_of(settings, self._limits)
         with self._changing:
@@ -196,7 +198,7 @@ class Store:
             self.log(topic.name, partition).set_limits(limits)
 
     def delete_topic(self, name: TopicName) -> None:
-        """With its messages. Once this has begun it is finished, if need be at the next opening."""
+        """Delete a topic with its messages. An interrupted deletion is finished at the next opening."""
         with self._changing:
             topic = self.catalog.get_topic(name)
             trash = self.root / TRASH / str(topic.topic_uid)
@@ -211,14 +213,14 @@ class Store:
             self._log_ends.remove((topic.topic_uid, partition))
             log = self._logs.pop((topic.name, partition), None)
             if log is None:
-                continue  # an earlier attempt has come this far
+                continue  # an earlier attempt has discarded this log
             log.close()
             self._disk.rename(log.path, trash / str(partition))
             self._disk.sync_directory(log.path.parent)
         self._disk.sync_directory(trash)
 
     def _empty_trash(self) -> None:
-        """A deletion that a crash interrupted is a deletion."""
+        """Finish the deletions that a crash interrupted."""
         known = {str(topic.topic_uid): topic for topic in self.catalog.list_topics()}
         for uid in self._disk.names(self.root / TRASH):
             if uid in known:
@@ -249,7 +251,7 @@ class Store:
     # messages
 
     def log(self, name: TopicName, partition: int = 0) -> Log:
-        """Raises `TopicNotSupported` or `InvalidRequest` for what is not there."""
+        """Return the log of a partition. Raises `TopicNotSupported` or `InvalidRequest` if it does not exist."""
         found = self._logs.get((name, partition))
         if found is None:
             topic = self.catalog.get_topic(name)
@@ -259,11 +261,12 @@ class Store:
         return found
 
     def append(self, name: TopicName, draft: Draft, *, partition: int = 0) -> AppendResult:
-        """Durable on return."""
+        """Append a block, durable on return."""
         return self.writer.append(self.log(name, partition), draft)
 
     def retain(self) -> int:
-        """Apply every topic's retention; how many segments went. A log that fails is logged, and the others go on."""
+        """Apply every topic's retention and return how many segments went. The error of one log is logged, and the
+        others go on."""
         if not self.writer.is_alive:
             raise ServiceUnavailable("the data directory is closing")
         return sum(self._retain(name, partition) for name, partition in list(self._logs))
@@ -287,17 +290,20 @@ class Store:
             return 0
 
     def _remember_producers(self, topic: Topic, partition: int, log: Log, stop: int) -> None:
-        """Before a part of a log goes: what producers wrote there is to be recognised when it is sent again."""
+        """Save the producers' last requests before records below `stop` go, so that retries of them are recognised."""
         known = self.catalog.load_checkpoint(topic, partition)
         if known is not None and known.next_offset >= stop:
             return
         try:
             self.catalog.save_checkpoint(topic, partition, derive_checkpoint(log, known, stop=stop))
-        except DiskFull as error:  # what is about to go makes the room that is wanted
+        except DiskFull as error:  # the segments about to go make the missing room
             _LOG.warning("%s, partition %d: what producers wrote last is not noted: %s", topic.name, partition, error)
 
     def _floor(self, topic: Topic, partition: int) -> int | None:
-        """Where the first message lies that a subscription named in the topic's retention has not acknowledged."""
+        """Return the first offset that a subscription in the topic's `keep_for` has not acknowledged.
+
+        None if `keep_for` is empty, and 0 until all its subscriptions exist.
+        """
         wanted = topic.settings.retention.keep_for
         if not wanted:
             return None
@@ -309,12 +315,13 @@ class Store:
         return min(floors)
 
     def _retain_log(self, name: TopicName, partition: int, floor: int) -> int:
-        """In the writer's thread: what is there, and what is kept of it, as of now."""
+        """Apply retention in the writer's thread, to the topic and log as they are now."""
         topic, log = self._topics.get(name), self._logs.get((name, partition))
         return 0 if topic is None or log is None else log.retain(topic.settings.retention, floor=floor)
 
     def truncate_before(self, name: TopicName, offset: int, *, partition: int = 0) -> None:
-        """Forget everything below `offset`; durable on return. A live topic has nothing to forget."""
+        """Forget everything below `offset`; durable on return. Does nothing for a live topic, which keeps no
+        messages."""
         topic = self.catalog.get_topic(name)
         if topic.dispatch is Dispatch.LIVE:
             return
@@ -322,39 +329,40 @@ class Store:
         self._remember_producers(topic, partition, log, min(offset, log.next_offset))
         self.writer.run(lambda: log.truncate_before(offset))
 
-    # what operators ask
+    # numbers for operators
 
     @property
     def logs(self) -> list[Log]:
-        """All that are open."""
+        """The open logs of all topics."""
         return list(self._logs.values())
 
     @property
     def reserve_bytes(self) -> int:
-        """Kept free: with less than that, appends that need a new segment are refused."""
+        """Bytes kept free on the disk: with less, appends that need a new segment are refused."""
         return self._limits.disk_reserve_bytes
 
     def free_bytes(self) -> int:
-        """On the disk that the logs lie on."""
+        """Return the bytes free on the disk of the logs."""
         return self._disk.free_bytes(self.root)
 
-    # upkeep
+    # maintenance
 
     def _look_after(self) -> None:
-        """In the rounds' thread."""
+        """Make one round of maintenance, in the maintenance thread."""
         self._keep_lock()
         self._note_time()
         self._log_ends.save()
         self.catalog.sync_commit_counter()
 
     def _resume_clock(self) -> None:
-        """A clock that jumped ahead while nobody looked is not believed either."""
+        """Continue the clock from its last saved reading, so that a jump made while the broker was down is held back
+        too."""
         moment = saved_reading(self._disk, self.root, boot=self._boot)
         if moment is not None and isinstance(self._clock, SteadyClock):
             self._clock.resume(*moment)
 
     def _check_clock(self) -> None:
-        """Say that message ids are ahead of the clock, or that a clock is believed that may be wrong."""
+        """Warn if message ids are ahead of the clock, or if the clock may be wrong after a long rest."""
         self._ids.check()
         if saved_reading(self._disk, self.root, boot=self._boot) is not None:
             return
@@ -367,7 +375,10 @@ class Store:
             save_reading(self._disk, self.root, ClockReading(*self._clock.reading()), boot=self._boot)
 
     def _keep_lock(self) -> None:
-        """Two owners would give the same offsets to different messages: the one that finds out writes no more."""
+        """Check the owner lock, and refuse all appends if another process has taken it.
+
+        Two owners would give the same offsets to different messages.
+        """
         if self._disowned:
             return
         try:
@@ -393,7 +404,7 @@ class Store:
             log.close()
 
     def close(self) -> None:
-        """Finish what is queued, close the logs in order, let the directory go. Idempotent."""
+        """Finish queued appends, close the logs in order, release the directory. Idempotent."""
         while self._closing:
             self._closing.pop()()
 
@@ -405,15 +416,15 @@ class Store:
 
 
 def _partitions(topic: Topic) -> range:
-    """Those that have a log."""
+    """Return the partitions that have a log."""
     return range(0 if topic.dispatch is Dispatch.LIVE else topic.partitions)
 
 
 @lru_cache(maxsize=256)
 def _limits_of(settings: TopicSettings, limits: Limits) -> Limits:
-    """The store's limits with the topic's own in their place, one value for all topics with the same.
+    """Return the store's limits with the topic's own in their place, one value for all topics with equal settings.
 
-    Raises `InvalidRequest` if they do not go together.
+    Raises `InvalidRequest` if they contradict each other.
     """
     segment = settings.segment_bytes_max or limits.segment_bytes_max
     block = min(limits.block_bytes_max, segment)

@@ -10,7 +10,7 @@ from tests.broker.kit import ID, Peer, World
 from tests.broker.subscriptions.test_dead_letters import DLQ, consumer, nack
 from tests.broker.topics.test_publishing import refused
 
-from penstock.broker.reads.scan import token_of
+from penstock.broker.reads.scan import resume_token
 from penstock.core.dead_letter_attributes import redrive_producer_name
 from penstock.core.errors import DiskFull, StorageFailed
 from penstock.core.ids import format_id
@@ -299,10 +299,10 @@ def test_a_token_that_somebody_made_up_leads_nowhere(kept: World, what: str) -> 
     ann = dead(kept, 2)
     letters, other = kept.topic(DLQ), kept.topic("a")
     for name in ("resume", "until"):
-        for wrong in (token_of(other, {0: 1}), token_of(letters, {0: -1}), token_of(letters, {0: 1, 1: 1})):
+        for wrong in (resume_token(other, {0: 1}), resume_token(letters, {0: -1}), resume_token(letters, {0: 1, 1: 1})):
             assert name in refused(ask(ann, what, **{name: wrong}), "INVALID_REQUEST")
-    refused(ask(ann, what, resume=token_of(letters, {0: 2**62})), "OFFSET_OUT_OF_RANGE")
-    assert ask(ann, what, until=token_of(letters, {0: 2**62}), limit=1)["matched"] == 1
+    refused(ask(ann, what, resume=resume_token(letters, {0: 2**62})), "OFFSET_OUT_OF_RANGE")
+    assert ask(ann, what, until=resume_token(letters, {0: 2**62}), limit=1)["matched"] == 1
 
 
 def test_letters_are_dropped_by_what_is_wrong_with_them(kept: World) -> None:

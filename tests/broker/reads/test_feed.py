@@ -9,8 +9,16 @@ from tests.broker.kit import Peer, World
 
 from penstock.broker.base.effects import Effect
 from penstock.broker.reads import feed as module
-from penstock.broker.reads.feed import EVERYTHING, Feeds, Selection, Start, Wanted, compiled, cursor_text
-from penstock.broker.reads.merge import Slice
+from penstock.broker.reads.feed import (
+    EVERYTHING,
+    FeedRequest,
+    Feeds,
+    FeedSelection,
+    FeedStart,
+    compile_matcher,
+    cursor_text,
+)
+from penstock.broker.reads.merge import MergedSlice
 from penstock.broker.topics.topics import AutoCreate
 from penstock.core.errors import InvalidRequest, OffsetOutOfRange, PenstockError, TopicNotSupported
 from penstock.core.ids import parse_id, ticks_of_id
@@ -30,8 +38,8 @@ class Answers(list[Any]):
         return []
 
 
-def wanted(topics: str = "#", **options: Any) -> Wanted:
-    return Wanted(topics=TopicPattern.parse(topics), **options)
+def wanted(topics: str = "#", **options: Any) -> FeedRequest:
+    return FeedRequest(topics=TopicPattern.parse(topics), **options)
 
 
 def start(world: World, place: Position, *, resumed: bool = False, topics: str = "#") -> Any:
@@ -41,7 +49,7 @@ def start(world: World, place: Position, *, resumed: bool = False, topics: str =
     return found
 
 
-def read(world: World, asked: Wanted, after: int = -1) -> list[bytes]:
+def read(world: World, asked: FeedRequest, after: int = -1) -> list[bytes]:
     answers = Answers()
     found = feeds(world)
     world.apply(found.fetch(found.select(asked), {}, after=after, resumed=False, written=_same, reply=answers))
@@ -49,7 +57,7 @@ def read(world: World, asked: Wanted, after: int = -1) -> list[bytes]:
     return [row[5] for _, row in piece.rows]
 
 
-def _same(piece: Slice) -> Slice:
+def _same(piece: MergedSlice) -> MergedSlice:
     return piece
 
 
@@ -61,7 +69,7 @@ def ann(kept: World) -> Peer:
 def test_a_feed_has_every_topic_of_its_pattern_and_no_dead_letters(kept: World, ann: Peer) -> None:
     for topic in ("orders.paid", "orders.sent", "/shop/orders.paid", "/default-dlq/orders.paid"):
         ann.publish(topic, topic.encode())
-    assert read(kept, Wanted(topics=EVERYTHING)) == [b"orders.paid", b"orders.sent"]
+    assert read(kept, FeedRequest(topics=EVERYTHING)) == [b"orders.paid", b"orders.sent"]
     assert read(kept, wanted("orders.+")) == [b"orders.paid", b"orders.sent"]
     assert read(kept, wanted("/shop/#")) == [b"/shop/orders.paid"]
     assert read(kept, wanted("/default-dlq/#")) == [b"/default-dlq/orders.paid"]
@@ -77,12 +85,12 @@ def test_types_are_matched_by_an_expression(kept: World, ann: Peer) -> None:
 @pytest.mark.parametrize("matcher", ["(", "a" * 257, "(?=a)", r"\1", "((a{100}){100}){100}"])
 def test_what_is_no_expression_or_too_large_a_one_is_refused_by_name(matcher: str) -> None:
     with pytest.raises(InvalidRequest) as raised:
-        compiled(matcher)
+        compile_matcher(matcher)
     assert raised.value.details["field"] == "typeMatcher"
 
 
 def test_an_expression_that_others_choke_on_takes_no_time() -> None:
-    accept = compiled("(a*)*b|(x+x+)+y")
+    accept = compile_matcher("(a*)*b|(x+x+)+y")
     assert accept is not None
     began = time.thread_time()
     assert not accept("a" * 10_000)
@@ -113,11 +121,11 @@ def test_one_partition_alone_is_read_and_one_that_is_not_there_is_refused(kept: 
 
 def test_who_begins_somewhere_is_behind_the_message_before_it(kept: World, ann: Peer) -> None:
     ids = [ticks_of_id(parse_id(ann.publish("t", b"x")["id"])) for _ in range(3)]
-    assert start(kept, Earliest()) == Start(-1)
-    assert start(kept, Latest()) == Start(ids[2])
-    assert start(kept, AtId(id_of(kept, 1))) == Start(ids[1] - 1)
-    assert start(kept, AtOffset(1), topics="t") == Start(ids[1] - 1)  # type: ignore[arg-type]
-    assert start(kept, AtOffset(3), topics="t") == Start(ids[2])  # type: ignore[arg-type]
+    assert start(kept, Earliest()) == FeedStart(-1)
+    assert start(kept, Latest()) == FeedStart(ids[2])
+    assert start(kept, AtId(id_of(kept, 1))) == FeedStart(ids[1] - 1)
+    assert start(kept, AtOffset(1), topics="t") == FeedStart(ids[1] - 1)  # type: ignore[arg-type]
+    assert start(kept, AtOffset(3), topics="t") == FeedStart(ids[2])  # type: ignore[arg-type]
     assert start(kept, AtTime(0)).after < ids[0]
     for late in ("5236-03-31T21:21:01Z", "9999-12-31T23:59:59Z"):
         assert cursor_text(start(kept, parse_position(late)).after).startswith("ffffffff-ffff-6ff"), "no id is newer"
@@ -147,7 +155,7 @@ def test_an_id_that_was_never_given_out_begins_at_the_end_and_says_so(kept: Worl
     ann.publish("t")
     later = parse_id("ffffffff-ffff-6fff-8000-000000000000")
     begin = start(kept, AtId(later), resumed=True)
-    assert begin == Start(feeds(kept).frontier, resumed=True, ahead=True)
+    assert begin == FeedStart(feeds(kept).frontier, resumed=True, ahead=True)
 
 
 def test_nothing_is_shown_before_the_disk_has_answered(kept: World, ann: Peer) -> None:
@@ -185,17 +193,17 @@ def test_what_was_selected_before_a_topic_came_to_be_ends_before_its_first_messa
     assert [row[5] for _, row in after.rows] == [b"b0", b"a1"]
 
 
-def fetched(world: World, selection: Selection, after: int = -1) -> Slice:
+def fetched(world: World, selection: FeedSelection, after: int = -1) -> MergedSlice:
     answers = Answers()
     world.apply(feeds(world).fetch(selection, {}, after=after, resumed=False, written=_same, reply=answers))
-    found: Slice = answers[0]
+    found: MergedSlice = answers[0]
     return found
 
 
 def test_who_begins_at_the_end_of_nothing_comes_back_to_it(kept: World, ann: Peer) -> None:
     begin = start(kept, Latest())
     told = AtId(parse_id(cursor_text(begin.after)))
-    assert start(kept, told, resumed=True) == Start(begin.after, resumed=True), "and is not ahead of anything"
+    assert start(kept, told, resumed=True) == FeedStart(begin.after, resumed=True), "and is not ahead of anything"
     ann.publish("t", b"first")
     assert read(kept, wanted(), start(kept, told, resumed=True).after) == [b"first"]
 
@@ -218,7 +226,7 @@ def test_what_is_remembered_of_choices_and_expressions_has_a_bound(
         feeds(kept).select(wanted("t0"))
     assert len(feeds(kept)._chosen) == 4
     assert (TopicPattern.parse("t0"), None) in feeds(kept)._chosen, "the one that was asked for last stays"
-    assert module._accepting.cache_info().maxsize == module._MATCHERS_KNOWN
+    assert module._compile_cached.cache_info().maxsize == module._MATCHERS_KNOWN
 
 
 def test_who_waits_is_woken_once_and_only_for_topics_of_theirs(kept: World, ann: Peer) -> None:

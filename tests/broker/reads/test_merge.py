@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from penstock.broker.reads.merge import Gap, Slice, Source, Spots, merged, newest
+from penstock.broker.reads.merge import FeedGap, LogSource, MergedSlice, ReadPositions, merge_logs, newest_ticks
 from penstock.core.ids import IdGenerator, ticks_of_id
 from penstock.core.limits import Limits
 from penstock.core.names import TopicName
@@ -29,11 +29,11 @@ class Logs:
         limits = Limits(disk_reserve_bytes=1, segment_bytes_max=4096, segment_bytes_first=4096, **_SMALL)
         clock = ManualClock()
         ids = IdGenerator(clock, node=1)
-        self.sources: list[Source] = []
+        self.sources: list[LogSource] = []
         for topic, number in [(topic, number) for topic in ("one", "two") for number in range(3)]:
             path = root / f"{topic}-part-{number}"
             log = Log.open(OsDisk(), path, ids=ids, clock=clock, limits=limits, durability=Durability.OS)
-            self.sources.append(Source(log, TopicName("default", topic), number, f"/default/{path.name}"))
+            self.sources.append(LogSource(log, TopicName("default", topic), number, f"/default/{path.name}"))
         self.written: list[tuple[int, bytes, str]] = []
 
     def close(self) -> None:
@@ -46,8 +46,8 @@ class Logs:
         ids = done.ids
         self.written += [(ticks_of_id(ids[row]), messages[row].payload, kind) for row in range(count)]
 
-    def read(self, after: int, until: int, spots: Spots, **options: object) -> Slice:
-        return merged(self.sources, spots, after=after, until=until, bytes_max=500, **options)  # type: ignore[arg-type]
+    def read(self, after: int, until: int, positions: ReadPositions, **options: object) -> MergedSlice:
+        return merge_logs(self.sources, positions, after=after, until=until, bytes_max=500, **options)  # type: ignore[arg-type]
 
 
 _SMALL = {"block_bytes_max": 4096, "payload_bytes_max": 2048}
@@ -63,14 +63,14 @@ def logs(tmp_path: Path) -> Iterator[Logs]:
 def everything(logs: Logs, after: int, until: int, *, keep: bool = True, kind: str | None = None) -> list[bytes]:
     """Slice by slice. `keep`: a reader knows where it was in each log; or else it only remembers the id."""
     found: list[bytes] = []
-    spots: Spots = {}
+    positions: ReadPositions = {}
     accept = None if kind is None else kind.__eq__
     for _ in range(1000):
-        piece = logs.read(after, until, spots if keep else {}, accept=accept)
+        piece = logs.read(after, until, positions if keep else {}, accept=accept)
         assert piece.gaps == []
         found += [row[5] for _, row in piece.rows]
         assert piece.after > after or piece.after >= until
-        after, spots = piece.after, piece.spots
+        after, positions = piece.after, piece.positions
         if after >= until:
             return found
     raise AssertionError("it never ends")
@@ -128,9 +128,9 @@ def test_what_retention_took_under_a_reader_is_told_exactly(logs: Logs) -> None:
     piece = logs.read(-1, until, {})
     read = len(piece.rows)
     logs.sources[0].log.truncate_before(20)
-    piece = logs.read(piece.after, until, piece.spots)
+    piece = logs.read(piece.after, until, piece.positions)
     name = logs.sources[0].topic
-    assert piece.gaps == [Gap(topic=name, partition=0, start=read, stop=20, reason="retention")]
+    assert piece.gaps == [FeedGap(topic=name, partition=0, start=read, stop=20, reason="retention")]
     assert piece.rows[0][1][1] == 20
 
 
@@ -161,10 +161,10 @@ def test_where_somebody_was_in_logs_that_are_not_read_any_more_is_forgotten(logs
         logs.write(place, 1, "a")
     until = logs.written[-1][0]
     piece = logs.read(-1, until, {})
-    assert len(piece.spots) == 6
+    assert len(piece.positions) == 6
     left = logs.sources[:2]
-    piece = merged(left, piece.spots, after=piece.after, until=until)
-    assert set(piece.spots) == {source.log for source in left}
+    piece = merge_logs(left, piece.positions, after=piece.after, until=until)
+    assert set(piece.positions) == {source.log for source in left}
 
 
 def test_what_is_damaged_is_stepped_over_and_told(logs: Logs) -> None:
@@ -177,12 +177,12 @@ def test_what_is_damaged_is_stepped_over_and_told(logs: Logs) -> None:
     segment.write_bytes(whole)
     piece = logs.read(-1, logs.written[-1][0], {})
     assert [row[5][:1] for _, row in piece.rows] in ([b"0"], [b"0", b"3"])
-    rest = logs.read(piece.after, logs.written[-1][0], piece.spots)
+    rest = logs.read(piece.after, logs.written[-1][0], piece.positions)
     assert [(gap.start, gap.stop) for gap in (*piece.gaps, *rest.gaps)] == [(1, 2)]
     assert [row[5][:1] for _, row in (*piece.rows, *rest.rows)] == [b"0", b"2", b"3"]
 
 
 def test_the_newest_of_logs_that_hold_nothing_is_before_everything(logs: Logs) -> None:
-    assert newest([source.log for source in logs.sources]) == -1
+    assert newest_ticks([source.log for source in logs.sources]) == -1
     logs.write(4, 2, "a")
-    assert newest([source.log for source in logs.sources]) == logs.written[-1][0]
+    assert newest_ticks([source.log for source in logs.sources]) == logs.written[-1][0]

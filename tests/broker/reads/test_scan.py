@@ -17,10 +17,10 @@ from tests.broker.conftest import Keeping
 from tests.broker.kit import Peer, World
 from tests.broker.topics.test_publishing import refused
 
-from penstock.broker.admin.messages import SHOWN_MAX
+from penstock.broker.admin.messages import PAGE_MESSAGES_MAX
 from penstock.broker.reads import scan
-from penstock.broker.reads.message_filter import Sieve, parse_sieve
-from penstock.broker.reads.scan import SCANS_MAX, Hit, Scan, Taken, parse_token, token_of
+from penstock.broker.reads.message_filter import MessageFilter, parse_filter
+from penstock.broker.reads.scan import SCANS_MAX, Scan, ScanHit, TakeResult, parse_resume_token, resume_token
 from penstock.core.clock import iso_time
 from penstock.core.errors import InvalidRequest
 from penstock.core.ids import format_id
@@ -282,7 +282,7 @@ WRONG: list[tuple[dict[str, Any], str, str]] = [
     ({"topic": "nowhere"}, "TOPIC_NOT_SUPPORTED", "nowhere"),
     ({"topic": "../../etc"}, "INVALID_REQUEST", "topic"),
     ({"limit": 0}, "INVALID_REQUEST", "limit"),
-    ({"limit": SHOWN_MAX + 1}, "INVALID_REQUEST", "limit"),
+    ({"limit": PAGE_MESSAGES_MAX + 1}, "INVALID_REQUEST", "limit"),
     ({"limit": "3"}, "INVALID_REQUEST", "limit"),
     ({"scan": 10**30}, "INVALID_REQUEST", "scan"),
     ({"partition": 1}, "INVALID_REQUEST", "partitions"),
@@ -362,9 +362,9 @@ def test_a_token_is_read_as_it_was_written(kept: World, offsets: list[int]) -> N
     name = f"t{len(offsets)}"
     ann.ask("system.topic.create", {"topic": name, "partitions": len(offsets)})
     topic, positions = kept.topic(name), dict(enumerate(offsets))
-    assert parse_token(topic, token_of(topic, positions), None) == positions
+    assert parse_resume_token(topic, resume_token(topic, positions), None) == positions
     with pytest.raises(InvalidRequest):
-        parse_token(topic, token_of(topic, {0: offsets[0], 1: 2}), 0)
+        parse_resume_token(topic, resume_token(topic, {0: offsets[0], 1: 2}), 0)
     ann.leave()
 
 
@@ -417,7 +417,7 @@ def test_a_topic_that_is_deleted_meanwhile_is_said_to_be_gone(kept: World) -> No
 
 
 def test_a_scan_stops_at_its_bytes(kept: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scan, "SCANNED_BYTES_MAX", 1000)
+    monkeypatch.setattr(scan, "SCAN_BYTES_MAX", 1000)
     ann = kept.connect()
     ann.append("a", *(b"x" * 400 for _ in range(10)))
     answer = browse(ann, contains="nothing of the kind")
@@ -430,13 +430,13 @@ def test_a_hit_without_room_is_the_first_of_the_next_page(kept: World) -> None:
     ann.append("a", b"1", b"2", b"3")
     taken: list[int] = []
 
-    def take(hit: Hit) -> Taken:
+    def take(hit: ScanHit) -> TakeResult:
         if len(taken) == 2:
-            return Taken.FULL
+            return TakeResult.FULL
         taken.append(hit.row)
-        return Taken.YES
+        return TakeResult.YES
 
-    scan = Scan(kept.topic("a"), {0: 0}, {0: 3}, Sieve(), take)
+    scan = Scan(kept.topic("a"), {0: 0}, {0: 3}, MessageFilter(), take)
     scan.step()
     assert (scan.positions, scan.scanned, scan.matched, scan.end) == ({0: 2}, 2, 2, False)
 
@@ -444,7 +444,7 @@ def test_a_hit_without_room_is_the_first_of_the_next_page(kept: World) -> None:
 def test_a_sieve_without_anything_lets_everything_pass(kept: World) -> None:
     ann = kept.connect()
     ann.append("a", *messages(9))
-    assert parse_sieve({}).passed(kept.log("a").read(0).block).all()
+    assert parse_filter({}).mask(kept.log("a").read(0).block).all()
 
 
 @settings(max_examples=200, deadline=None)
@@ -452,7 +452,7 @@ def test_a_sieve_without_anything_lets_everything_pass(kept: World) -> None:
 def test_bytes_are_found_in_payloads_and_nowhere_else(payloads: list[bytes], needle: bytes) -> None:
     drafted = Draft.of(Message(payload=each, type="aa", key=b"\x00a", attributes={"b": "a"}) for each in payloads)
     block = parse_block(drafted.sealed().data)
-    assert Sieve(contained=needle).passed(block).tolist() == [needle in each for each in payloads]
+    assert MessageFilter(contains=needle).mask(block).tolist() == [needle in each for each in payloads]
 
 
 @settings(max_examples=200, deadline=None)
@@ -468,5 +468,5 @@ def test_keys_and_attributes_are_compared_exactly(
 ) -> None:
     made = [Message(payload=b"\x00\x01a", key=each, attributes={"n": text}) for each, text in given_]
     block = parse_block(Draft.of(made).sealed().data)
-    assert Sieve(key=key).passed(block).tolist() == [each == key for each, _ in given_]
-    assert Sieve(attributes={"n": value}).passed(block).tolist() == [text == value for _, text in given_]
+    assert MessageFilter(key=key).mask(block).tolist() == [each == key for each, _ in given_]
+    assert MessageFilter(attributes={"n": value}).mask(block).tolist() == [text == value for _, text in given_]

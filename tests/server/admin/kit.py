@@ -68,5 +68,5 @@ def admin_of(*arguments: str, data: Path | None = None) -> Iterator[Admin]:
     with RunningBroker("--http-port", "0", *arguments, data=data) as broker:
         with Client(broker.ready["http_port"]) as http:
             yield Admin(broker, http)
-        assert "a defect" not in broker.log
+        assert "unhandled error" not in broker.log
         assert "Traceback" not in broker.log

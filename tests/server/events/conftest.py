@@ -13,7 +13,7 @@ from penstock.testing import RunningBroker
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
     with RunningBroker("--http-port", "0", environment=child_environment(tmp_path_factory)) as running:
         yield running
-        assert "a defect" not in running.log
+        assert "unhandled error" not in running.log
 
 
 @pytest.fixture(scope="module")

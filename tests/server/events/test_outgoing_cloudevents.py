@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.server.http_kit import Client
 
-from penstock.broker.reads.merge import Slice, Source
+from penstock.broker.reads.merge import LogSource, MergedSlice
 from penstock.core.ids import id_bytes
 from penstock.core.names import TopicName
 from penstock.record.message import Message
@@ -25,7 +25,7 @@ CLOUDEVENTS = "application/cloudevents+json"
 
 
 def written(message: Message) -> dict[str, Any]:
-    source = Source(None, TopicName("default", "orders"), 0, "/default/orders")  # type: ignore[arg-type]
+    source = LogSource(None, TopicName("default", "orders"), 0, "/default/orders")  # type: ignore[arg-type]
     attributes = MappingProxyType(dict(message.attributes))
     row: RecordRow = (
         MESSAGE_ID,
@@ -40,7 +40,11 @@ def written(message: Message) -> dict[str, Any]:
         None,
         attributes,
     )
-    line = StreamWriter(StreamFormat.CLOUDEVENTS).chunk(Slice(rows=[(source, row)], gaps=[], after=9, spots={})).body
+    line = (
+        StreamWriter(StreamFormat.CLOUDEVENTS)
+        .chunk(MergedSlice(rows=[(source, row)], gaps=[], after=9, positions={}))
+        .body
+    )
     assert line.endswith(b"\n")
     assert line.count(b"\n") == 1
     found: dict[str, Any] = json.loads(line)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from penstock.broker.reads.merge import Spot
+from penstock.broker.reads.merge import ReadPosition
 from penstock.core.errors import StorageFailed
 from penstock.server.events import shared_chunks as module
 from penstock.server.events.shared_chunks import ChunkCache
@@ -85,7 +85,7 @@ async def test_where_readers_are_in_many_logs_counts_too(monkeypatch: pytest.Mon
     chunks = ChunkCache()
 
     async def load() -> Chunk:
-        return Chunk(b"x", [1], 1, {number: Spot(number) for number in range(3)})  # type: ignore[misc]
+        return Chunk(b"x", [1], 1, {number: ReadPosition(number) for number in range(3)})  # type: ignore[misc]
 
     for number in range(10):
         await chunks.get(number, load)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.server.events.sse import Event, Parser
 
-from penstock.broker.reads.merge import Gap, Slice, Source
+from penstock.broker.reads.merge import FeedGap, LogSource, MergedSlice
 from penstock.core.ids import format_id, id_bytes
 from penstock.core.names import TopicName
 from penstock.record.message import SchemaRef
@@ -18,7 +18,7 @@ from penstock.record.rows import RecordRow
 from penstock.server.events.stream_formats import Chunk, StreamFormat, StreamWriter, is_plain, spelled_id, sse_data
 
 TOPIC = TopicName("default", "orders")
-SOURCE = Source(None, TOPIC, 2, "/default/orders-part-2")  # type: ignore[arg-type]
+SOURCE = LogSource(None, TOPIC, 2, "/default/orders-part-2")  # type: ignore[arg-type]
 ID = id_bytes(123456789, 0x8000_0000_0000_0001)
 
 
@@ -28,12 +28,12 @@ def row(
     return (ID, 7, 1_700_000_000_000, kind, key, payload, "p", 3, 4, schema, MappingProxyType(attributes))
 
 
-def written(form: StreamFormat, *rows: RecordRow, gaps: tuple[Gap, ...] = ()) -> Chunk:
-    found = Slice(rows=[(SOURCE, each) for each in rows], gaps=list(gaps), after=9, spots={})
+def written(form: StreamFormat, *rows: RecordRow, gaps: tuple[FeedGap, ...] = ()) -> Chunk:
+    found = MergedSlice(rows=[(SOURCE, each) for each in rows], gaps=list(gaps), after=9, positions={})
     return StreamWriter(form, "here:1").chunk(found)
 
 
-def events(form: StreamFormat, *rows: RecordRow, gaps: tuple[Gap, ...] = ()) -> list[Event]:
+def events(form: StreamFormat, *rows: RecordRow, gaps: tuple[FeedGap, ...] = ()) -> list[Event]:
     return Parser().receive(written(form, *rows, gaps=gaps).body)
 
 
@@ -118,7 +118,7 @@ def test_an_envelope_is_such_a_line_in_an_event() -> None:
 
 @pytest.mark.parametrize("form", list(StreamFormat))
 def test_where_each_message_ends_is_known(form: StreamFormat) -> None:
-    gap = Gap(topic=TOPIC, partition=0, start=1, stop=4, reason="retention")
+    gap = FeedGap(topic=TOPIC, partition=0, start=1, stop=4, reason="retention")
     one, other = row(b"one\ntwo"), row(b"\xff")
     chunk = written(form, one, other, gaps=(gap,))
     head = len(written(form, gaps=(gap,)).body)
@@ -126,7 +126,7 @@ def test_where_each_message_ends_is_known(form: StreamFormat) -> None:
 
 
 def test_a_gap_is_told_and_changes_no_place() -> None:
-    gap = Gap(topic=TOPIC, partition=1, start=None, stop=4, reason="retention", certain=False)
+    gap = FeedGap(topic=TOPIC, partition=1, start=None, stop=4, reason="retention", certain=False)
     parser = Parser(last_id="before", _id="before")
     (event,) = parser.receive(written(StreamFormat.EVENTS, gaps=(gap,)).body)
     facts = {

@@ -42,5 +42,5 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
             assert made.status == 201, made.body
             assert http.ask("POST", "/api/events?topic=orders&type=t", b"x", Authorization=admin).status == 200
         yield found
-        assert "a defect" not in running.log
+        assert "unhandled error" not in running.log
         assert "Traceback" not in running.log

@@ -35,7 +35,7 @@ def broker(authority: Authority, tmp_path_factory: pytest.TempPathFactory) -> It
     environment = child_environment(tmp_path_factory)
     with RunningBroker("--auth", "on", "--http-port", "0", *files, data=data, environment=environment) as running:
         yield running
-        assert "a defect" not in running.log
+        assert "unhandled error" not in running.log
 
 
 def code(link: Link, topic: str) -> str:

@@ -36,7 +36,7 @@ UNREAD = (
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
     with RunningBroker("--http-port", "0", environment=child_environment(tmp_path_factory)) as opened:
         yield opened
-        assert "a defect" not in opened.log
+        assert "unhandled error" not in opened.log
 
 
 @pytest.fixture

@@ -62,11 +62,11 @@ def opened_at(root: Path, jump: int) -> None:
         store.append(ORDERS, Draft.of([Message(payload=b"x")]))
 
 
-def boot_anew(root: Path, told_ns: int | None) -> None:
+def boot_anew(root: Path, wall_ns: int | None) -> None:
     """As a machine that was started leaves it: with what was noted before, or without where nothing is."""
     (root / FILE).unlink(missing_ok=True)
-    if told_ns is not None:
-        save_reading(DISK, root, ClockReading(told_ns, 4), boot="another")
+    if wall_ns is not None:
+        save_reading(DISK, root, ClockReading(wall_ns, 4), boot="another")
 
 
 def test_a_clock_that_is_years_ahead_at_the_first_start_of_a_machine_is_warned_of(

@@ -59,7 +59,7 @@ def _close(broker: Broker, client: Client, fields: Fields, reply: Reply) -> list
         raise NotThere(f"there is no connection {wanted[:QUOTED_CHARS_MAX]!r}: it may be gone by now", field="id")
     said = read.text(fields, "reason", "no reason was given")[:_REASON_CHARS_MAX]
     error = ServiceUnavailable(f"An operator ended this connection: {said}")
-    end: list[Effect] = [broker.last_word(found, error), Close(found.id, error)]
+    end: list[Effect] = [broker.closing_error(found, error), Close(found.id, error)]
     # Whoever ends its own connection is answered first.
     return [*reply(SUCCESS), *end] if found is client else [*end, *reply(SUCCESS)]
 

@@ -14,17 +14,34 @@ from fnmatch import fnmatchcase
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from penstock.broker.admin.messages import FETCHED, Page, Where, fetch, page_of, parse_where, row_of, unless_deleted
-from penstock.broker.admin.redrive import Drop, Redrive, Round, Treatment
+from penstock.broker.admin.messages import (
+    FETCH_FIELDS,
+    MessagePage,
+    ScanRange,
+    fetch,
+    new_page,
+    parse_scan_range,
+    row_of_hit,
+    unless_deleted,
+)
+from penstock.broker.admin.redrive import DropLetters, LetterAction, RedriveLetters, RedriveRun
 from penstock.broker.base import request_fields as read
 from penstock.broker.base.effects import Effect
 from penstock.broker.base.replies import listed
 from penstock.broker.base.request_fields import Fields
 from penstock.broker.context import Reply
 from penstock.broker.live.connections import Client
-from penstock.broker.reads.message_filter import Sieve
-from penstock.broker.reads.message_json import shown
-from penstock.broker.reads.scan import Hit, Positions, Scan, Taken, check_kept, parse_token, token_of
+from penstock.broker.reads.message_filter import MessageFilter
+from penstock.broker.reads.message_json import message_json
+from penstock.broker.reads.scan import (
+    Positions,
+    Scan,
+    ScanHit,
+    TakeResult,
+    check_durable,
+    parse_resume_token,
+    resume_token,
+)
 from penstock.broker.subscriptions.delivery import SubscriptionRunner
 from penstock.broker.topics.topics import TopicState
 from penstock.core.dead_letter_attributes import (
@@ -50,20 +67,20 @@ from penstock.storage.catalog.subscriptions import FILTER_CHARS_MAX
 if TYPE_CHECKING:
     from penstock.broker.durable import DurableBroker
 
-TREATED: Final = 1_000
-TREATED_MAX: Final = 10_000
+LETTERS: Final = 1_000
+LETTERS_MAX: Final = 10_000
 """Letters sent back or dropped in one call: more of them go in several."""
-_SAID_CHARS_MAX: Final = 1_024
+_LETTER_TEXT_CHARS_MAX: Final = 1_024
 """Of each thing that a letter says of itself, in a list: the broker writes no more, and others may have."""
-_WHICH: Final = ("type", "reason", "subscription")
-_PLACES: Final = ("topic", "partition", "resume", "until", "scan", "limit")
+_FILTER_FIELDS: Final = ("type", "reason", "subscription")
+_RANGE_FIELDS: Final = ("topic", "partition", "resume", "until", "scan", "limit")
 
 
 # which
 
 
 @dataclass(frozen=True, slots=True)
-class Graves:
+class DeadLetterTopic:
     """A topic and the stream of its dead letters."""
 
     original: TopicName
@@ -82,7 +99,7 @@ class Graves:
         return found
 
 
-def _graves(durable: DurableBroker, fields: Fields) -> Graves:
+def _dead_letter_topic(durable: DurableBroker, fields: Fields) -> DeadLetterTopic:
     """Raises `TopicNotSupported` if the topic never had any."""
     name = read.topic_name(fields)
     if name.namespace.endswith(DEAD_LETTER_SUFFIX):
@@ -92,22 +109,22 @@ def _graves(durable: DurableBroker, fields: Fields) -> Graves:
         raise TopicNotSupported(
             f"{name} has no dead letters: there is no topic {name.dead_letters}", topic=str(name.dead_letters)
         )
-    check_kept(found)
-    return Graves(name, found)
+    check_durable(found)
+    return DeadLetterTopic(name, found)
 
 
 @dataclass(frozen=True, slots=True)
-class Which:
+class LetterFilter:
     """Which dead letters are meant: globs, and the name of a subscription. All that are given must match."""
 
     type: str | None
     reason: str | None
     subscription: str | None
 
-    def sieve(self) -> Sieve:
+    def message_filter(self) -> MessageFilter:
         """What can be seen from whole blocks; the rest is for `matches`."""
         attributes = {ORIGINAL_SUBSCRIPTION: self.subscription} if self.subscription else {}
-        return Sieve(types=() if self.type is None else (self.type,), attributes=attributes)
+        return MessageFilter(types=() if self.type is None else (self.type,), attributes=attributes)
 
     def matches(self, attributes: Mapping[str, str]) -> bool:
         if self.subscription not in (None, attributes.get(ORIGINAL_SUBSCRIPTION, "")):
@@ -115,11 +132,11 @@ class Which:
         return self.reason is None or fnmatchcase(attributes.get(REASON, ""), self.reason)
 
 
-def _which(fields: Fields) -> Which:
-    return Which(*(_chosen(fields, name) for name in _WHICH))
+def _parse_letter_filter(fields: Fields) -> LetterFilter:
+    return LetterFilter(*(_optional_glob(fields, name) for name in _FILTER_FIELDS))
 
 
-def _chosen(fields: Fields, name: str) -> str | None:
+def _optional_glob(fields: Fields, name: str) -> str | None:
     """An empty text is a choice too: letters without a type, or without a reason."""
     if name not in fields:
         return None
@@ -133,11 +150,11 @@ def _chosen(fields: Fields, name: str) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class LetterRange:
     """Which part of a topic's letters one call is about."""
 
-    graves: Graves
-    where: Where
+    dlq: DeadLetterTopic
+    where: ScanRange
     until: str | None
     """Where an earlier call ended, or would have: what came after that is not meant."""
 
@@ -145,9 +162,9 @@ class Part:
 
     def positions(self) -> tuple[Positions, Positions]:
         """Where to begin, which is not before the first that is left, and where to stop."""
-        starts, stops = self.where.positions(self.graves.letters)
+        starts, stops = self.where.positions(self.dlq.letters)
         if self.until is not None:
-            ends = parse_token(self.graves.letters, self.until, self.where.partition, "until")
+            ends = parse_resume_token(self.dlq.letters, self.until, self.where.partition, "until")
             stops = {number: min(stop, ends[number]) for number, stop in stops.items()}
         return {number: max(start, self._first(number, stops[number])) for number, start in starts.items()}, stops
 
@@ -155,10 +172,10 @@ class Part:
         return min(stop, next(iter(self.left[partition]), (stop, stop))[0])
 
 
-def _part(graves: Graves, fields: Fields) -> Part:
+def _parse_letter_range(dlq: DeadLetterTopic, fields: Fields) -> LetterRange:
     placed: Fields = {name: fields[name] for name in ("partition", "resume", "scan") if name in fields}
     until = read.text(fields, "until") if "until" in fields else None
-    return Part(graves, parse_where(placed, graves.letters), until, graves.left())
+    return LetterRange(dlq, parse_scan_range(placed, dlq.letters), until, dlq.left())
 
 
 def _redrives_max(fields: Fields) -> int:
@@ -176,29 +193,29 @@ def _list(durable: DurableBroker, client: Client, fields: Fields, reply: Reply) 
     limit = read.number(fields, "limit", LIST_ENTRIES_MAX, at_least=1, at_most=LIST_ENTRIES_MAX)
     found = [
         each
-        for each in _all(durable)
+        for each in _dead_letter_topics(durable)
         if namespace in (None, each.original.namespace)
         and str(each.original) > after
-        and durable.sees(client, each.original)
+        and durable.can_describe(client, each.original)
     ]
     found.sort(key=lambda each: str(each.original))
-    shown_ = (_summary(each) for each in found[:limit])
-    return reply(listed(durable.answer_bytes_max, "dead_letters", shown_, len(found)))
+    summaries = (_summary(each) for each in found[:limit])
+    return reply(listed(durable.answer_bytes_max, "dead_letters", summaries, len(found)))
 
 
-def _all(durable: DurableBroker) -> Iterator[Graves]:
+def _dead_letter_topics(durable: DurableBroker) -> Iterator[DeadLetterTopic]:
     for topic in durable.topics:
         name = topic.name
         if name.namespace.endswith(DEAD_LETTER_SUFFIX) and name.namespace != DEAD_LETTER_SUFFIX and topic.is_durable:
-            yield Graves(topic_and_dead_letter_topic(name)[0], topic)
+            yield DeadLetterTopic(topic_and_dead_letter_topic(name)[0], topic)
 
 
-def _summary(graves: Graves) -> Fields:
-    views = [log.view for log in graves.letters.logs]
+def _summary(dlq: DeadLetterTopic) -> Fields:
+    views = [log.view for log in dlq.letters.logs]
     return {
-        "topic": str(graves.original),
-        "dead_letters": str(graves.letters.name),
-        "left": sum(each.count for each in graves.left().values()),
+        "topic": str(dlq.original),
+        "dead_letters": str(dlq.letters.name),
+        "left": sum(each.count for each in dlq.left().values()),
         "messages": sum(view.messages for view in views),
         "bytes": sum(view.size for view in views),
     }
@@ -208,28 +225,28 @@ def _summary(graves: Graves) -> Fields:
 
 
 @dataclass(slots=True)
-class LetterPage(Page):
+class LetterPage(MessagePage):
     """Dead letters for one answer, with what each says of itself."""
 
     left: dict[int, OffsetSet] = field(default_factory=dict)
-    which: Which = field(default_factory=lambda: Which(None, None, None))
+    letter_filter: LetterFilter = field(default_factory=lambda: LetterFilter(None, None, None))
     original: TopicName = field(default_factory=lambda: TopicName.parse("any"))
     redrives_max: int = REDRIVES_MAX
 
-    def take(self, hit: Hit) -> Taken:
-        row = row_of(hit)
-        if row[1] not in self.left[hit.partition] or not self.which.matches(attributes_of(row)):
-            return Taken.NO
-        return Page.take(self, hit)
+    def take(self, hit: ScanHit) -> TakeResult:
+        row = row_of_hit(hit)
+        if row[1] not in self.left[hit.partition] or not self.letter_filter.matches(attributes_of(row)):
+            return TakeResult.NO
+        return MessagePage.take(self, hit)
 
-    def describe(self, hit: Hit) -> Fields:
-        row = row_of(hit)
-        return shown(hit.partition, row, self.preview) | self._said(row)
+    def describe(self, hit: ScanHit) -> Fields:
+        row = row_of_hit(hit)
+        return message_json(hit.partition, row, self.preview) | self._letter_fields(row)
 
-    def least(self, hit: Hit) -> Fields:
-        return Page.least(self, hit) | self._said(row_of(hit))
+    def least(self, hit: ScanHit) -> Fields:
+        return MessagePage.least(self, hit) | self._letter_fields(row_of_hit(hit))
 
-    def _said(self, row: RecordRow) -> Fields:
+    def _letter_fields(self, row: RecordRow) -> Fields:
         attributes = attributes_of(row)
         said = {
             "original_topic": original_topic_of(attributes),
@@ -242,85 +259,98 @@ class LetterPage(Page):
             "redrives": redrive_count(attributes),
             "verdict": redrive_verdict(attributes, self.original, self.redrives_max),
         }
-        return {name: text[:_SAID_CHARS_MAX] for name, text in said.items()} | found
+        return {name: text[:_LETTER_TEXT_CHARS_MAX] for name, text in said.items()} | found
 
 
 def _browse(durable: DurableBroker, client: Client, fields: Fields, reply: Reply) -> list[Effect]:
-    read.check_known(fields, (*_PLACES, *_WHICH, "preview_bytes", "redrives_max"))
-    graves, which, redrives_max = _graves(durable, fields), _which(fields), _redrives_max(fields)
-    part = _part(graves, fields)
-    made = partial(LetterPage, left=part.left, which=which, original=graves.original, redrives_max=redrives_max)
-    page = page_of(durable, fields, made)
+    read.check_known(fields, (*_RANGE_FIELDS, *_FILTER_FIELDS, "preview_bytes", "redrives_max"))
+    dlq, letter_filter, redrives_max = (
+        _dead_letter_topic(durable, fields),
+        _parse_letter_filter(fields),
+        _redrives_max(fields),
+    )
+    part = _parse_letter_range(dlq, fields)
+    made = partial(
+        LetterPage, left=part.left, letter_filter=letter_filter, original=dlq.original, redrives_max=redrives_max
+    )
+    page = new_page(durable, fields, made)
 
     def begin() -> Scan:
-        return Scan(graves.letters, *part.positions(), which.sieve(), page.take, part.where.scanned_max, page.limit)
+        return Scan(
+            dlq.letters,
+            *part.positions(),
+            letter_filter.message_filter(),
+            page.take,
+            part.where.scanned_max,
+            page.limit,
+        )
 
     def browsed(scan: Scan) -> list[Effect]:
-        facts = {"topic": str(graves.original), "dead_letters": str(graves.letters.name), "messages": page.messages}
+        facts = {"topic": str(dlq.original), "dead_letters": str(dlq.letters.name), "messages": page.messages}
         left = sum(each.count for each in part.left.values())
-        return reply(facts | {"left": left} | scan.facts() | {"until": token_of(graves.letters, scan.stops)})
+        return reply(facts | {"left": left} | scan.summary() | {"until": resume_token(dlq.letters, scan.stops)})
 
-    return durable.scans.run(client, begin, unless_deleted(durable, graves.letters, reply), browsed)
+    return durable.scans.run(client, begin, unless_deleted(durable, dlq.letters, reply), browsed)
 
 
 def _get(durable: DurableBroker, _client: Client, fields: Fields, reply: Reply) -> list[Effect]:
     """The whole of one, whether it is left or not: of what a list shows, long texts are cut."""
-    read.check_known(fields, FETCHED)
-    return fetch(durable, _graves(durable, fields).letters, fields, reply)
+    read.check_known(fields, FETCH_FIELDS)
+    return fetch(durable, _dead_letter_topic(durable, fields).letters, fields, reply)
 
 
 # send back, drop
 
 
 def _redrive(durable: DurableBroker, client: Client, fields: Fields, reply: Reply) -> list[Effect]:
-    read.check_known(fields, (*_PLACES, *_WHICH, "redrives_max"))
-    redrives_max, graves = _redrives_max(fields), _graves(durable, fields)
-    original = durable.topics.find(graves.original)
-    check_kept(original)
-    return _treat(durable, client, fields, reply, graves, Redrive(original=original, redrives_max=redrives_max))
+    read.check_known(fields, (*_RANGE_FIELDS, *_FILTER_FIELDS, "redrives_max"))
+    redrives_max, dlq = _redrives_max(fields), _dead_letter_topic(durable, fields)
+    original = durable.topics.find(dlq.original)
+    check_durable(original)
+    return _run(durable, client, fields, reply, dlq, RedriveLetters(original=original, redrives_max=redrives_max))
 
 
 def _drop(durable: DurableBroker, client: Client, fields: Fields, reply: Reply) -> list[Effect]:
-    read.check_known(fields, (*_PLACES, *_WHICH))
-    return _treat(durable, client, fields, reply, _graves(durable, fields), Drop())
+    read.check_known(fields, (*_RANGE_FIELDS, *_FILTER_FIELDS))
+    return _run(durable, client, fields, reply, _dead_letter_topic(durable, fields), DropLetters())
 
 
-def _treat(
-    durable: DurableBroker, client: Client, fields: Fields, reply: Reply, graves: Graves, treatment: Treatment
+def _run(
+    durable: DurableBroker, client: Client, fields: Fields, reply: Reply, dlq: DeadLetterTopic, action: LetterAction
 ) -> list[Effect]:
     """Part by part, each settled before the next is looked for."""
-    which, part = _which(fields), _part(graves, fields)
-    limit = read.number(fields, "limit", TREATED, at_least=1, at_most=TREATED_MAX)
+    letter_filter, part = _parse_letter_filter(fields), _parse_letter_range(dlq, fields)
+    limit = read.number(fields, "limit", LETTERS, at_least=1, at_most=LETTERS_MAX)
     starts, stops = part.positions()
 
     def begin(found: SubscriptionRunner | PenstockError) -> list[Effect]:
         if isinstance(found, PenstockError):
             return reply(found)
-        treating = Round(
+        redrive_run = RedriveRun(
             durable=durable,
             client=client,
-            letters=graves.letters,
-            treatment=treatment,
-            sieve=which.sieve(),
-            matches=which.matches,
+            letters=dlq.letters,
+            action=action,
+            message_filter=letter_filter.message_filter(),
+            matches=letter_filter.matches,
             left=part.left,
             positions=starts,
             stops=stops,
             limit=limit,
             scanned_max=part.where.scanned_max,
-            reply=unless_deleted(durable, graves.letters, partial(_told, graves, reply)),
+            reply=unless_deleted(durable, dlq.letters, partial(_answer, dlq, reply)),
         )
-        return treating.go_on()
+        return redrive_run.next_batch()
 
-    firsts = {number: log.first_offset for number, log in enumerate(graves.letters.logs)}
-    return durable.subscriptions.get_or_create(graves.letters, REDRIVE_SUBSCRIPTION, firsts, begin)
+    firsts = {number: log.first_offset for number, log in enumerate(dlq.letters.logs)}
+    return durable.subscriptions.get_or_create(dlq.letters, REDRIVE_SUBSCRIPTION, firsts, begin)
 
 
-def _told(graves: Graves, reply: Reply, outcome: Any) -> list[Effect]:
+def _answer(dlq: DeadLetterTopic, reply: Reply, outcome: Any) -> list[Effect]:
     if isinstance(outcome, PenstockError):
         return reply(outcome)
-    left = sum(each.count for each in graves.left().values())
-    return reply({"topic": str(graves.original)} | outcome | {"left": left})
+    left = sum(each.count for each in dlq.left().values())
+    return reply({"topic": str(dlq.original)} | outcome | {"left": left})
 
 
 TOPICS: Final[dict[str, Callable[[DurableBroker, Client, Fields, Reply], list[Effect]]]] = {

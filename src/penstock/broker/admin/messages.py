@@ -20,9 +20,18 @@ from penstock.broker.base.replies import json_bytes
 from penstock.broker.base.request_fields import Fields
 from penstock.broker.context import Reply
 from penstock.broker.live.connections import Client
-from penstock.broker.reads import message_filter
-from penstock.broker.reads.message_json import PREVIEW_BYTES, PREVIEW_BYTES_MAX, bare, shown
-from penstock.broker.reads.scan import SCANNED, SCANNED_MAX, Hit, Positions, Scan, Taken, check_kept, parse_token
+from penstock.broker.reads.message_filter import FILTER_FIELDS, parse_filter
+from penstock.broker.reads.message_json import PREVIEW_BYTES, PREVIEW_BYTES_MAX, message_json, message_stub
+from penstock.broker.reads.scan import (
+    SCAN_MESSAGES,
+    SCAN_MESSAGES_MAX,
+    Positions,
+    Scan,
+    ScanHit,
+    TakeResult,
+    check_durable,
+    parse_resume_token,
+)
 from penstock.broker.subscriptions.service import start_offsets
 from penstock.broker.topics.message_text import message_of
 from penstock.broker.topics.topics import TopicState
@@ -37,16 +46,16 @@ from penstock.storage.log.log import Log
 if TYPE_CHECKING:
     from penstock.broker.durable import DurableBroker
 
-SHOWN: Final = 100
-SHOWN_MAX: Final = 1_000
+PAGE_MESSAGES: Final = 100
+PAGE_MESSAGES_MAX: Final = 1_000
 """Messages in one answer: what a person can page through."""
-_FACTS_BYTES: Final = 32 * 1024
+_SUMMARY_BYTES: Final = 32 * 1024
 """Of an answer, for what is not a message: counters, damage, and where to go on."""
-_PLACES: Final = ("partition", "from", "until", "last", "resume", "scan")
-_BROWSED: Final = ("topic", *_PLACES, *message_filter.FIELDS, "limit", "preview_bytes")
-FETCHED: Final = ("topic", "partition", "offset", "id", "payload_from")
-_PUBLISHED: Final = ("type", "key", "key_base64", "attributes", "schema_id", "schema_version")
-_PAYLOADS: Final[dict[str, Callable[[Any], bytes]]] = {
+_RANGE_FIELDS: Final = ("partition", "from", "until", "last", "resume", "scan")
+_BROWSE_FIELDS: Final = ("topic", *_RANGE_FIELDS, *FILTER_FIELDS, "limit", "preview_bytes")
+FETCH_FIELDS: Final = ("topic", "partition", "offset", "id", "payload_from")
+_PUBLISH_FIELDS: Final = ("type", "key", "key_base64", "attributes", "schema_id", "schema_version")
+_PAYLOAD_FIELDS: Final[dict[str, Callable[[Any], bytes]]] = {
     "payload": lambda text: text.encode(),
     "payload_base64": lambda text: b64decode(text, validate=True),
     "payload_json": msgspec.json.encode,
@@ -58,7 +67,7 @@ _PAYLOADS: Final[dict[str, Callable[[Any], bytes]]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Where:
+class ScanRange:
     """Which part of a topic is to be looked at."""
 
     partition: int | None = None
@@ -70,12 +79,12 @@ class Where:
     resume: str | None = None
     """Where an earlier call stopped, whatever `start` and `last` say."""
 
-    scanned_max: int = SCANNED
+    scanned_max: int = SCAN_MESSAGES
 
     def positions(self, topic: TopicState) -> tuple[Positions, Positions]:
         """Where to begin and where to stop, now. Reads the log. Raises what is out of range."""
         if self.resume is not None:
-            starts = parse_token(topic, self.resume, self.partition)
+            starts = parse_resume_token(topic, self.resume, self.partition)
             for number, offset in starts.items():
                 _check_reached(topic, number, offset)
         elif self.last is not None:
@@ -97,7 +106,7 @@ class Where:
                 return int(log.offset_of(place))
 
 
-def parse_where(fields: Fields, topic: TopicState) -> Where:
+def parse_scan_range(fields: Fields, topic: TopicState) -> ScanRange:
     """Raises `InvalidRequest` naming the field that is wrong."""
     partition = read.number(fields, "partition") if "partition" in fields else None
     _partitions(topic, partition)
@@ -110,13 +119,13 @@ def parse_where(fields: Fields, topic: TopicState) -> Where:
         raise InvalidRequest(
             f"{topic.name} has {len(topic.logs)} partitions: name the one of the offset", field="until"
         )
-    return Where(
+    return ScanRange(
         partition=partition,
         start=read.place(fields.get("from", "earliest"), "from"),
-        last=read.number(fields, "last", at_least=1, at_most=SCANNED_MAX) if "last" in fields else None,
+        last=read.number(fields, "last", at_least=1, at_most=SCAN_MESSAGES_MAX) if "last" in fields else None,
         until=until,
         resume=read.text(fields, "resume") if "resume" in fields else None,
-        scanned_max=read.number(fields, "scan", SCANNED, at_least=1, at_most=SCANNED_MAX),
+        scanned_max=read.number(fields, "scan", SCAN_MESSAGES, at_least=1, at_most=SCAN_MESSAGES_MAX),
     )
 
 
@@ -155,7 +164,7 @@ def unless_deleted(durable: DurableBroker, topic: TopicState, reply: Reply) -> R
 
 
 @dataclass(slots=True)
-class Page:
+class MessagePage:
     """Messages for one answer, encoded, as many as there is room for."""
 
     limit: int
@@ -163,46 +172,48 @@ class Page:
     room: int
     messages: list[msgspec.Raw] = field(default_factory=list)
 
-    def take(self, hit: Hit) -> Taken:
+    def take(self, hit: ScanHit) -> TakeResult:
         """The first is taken in any case: whoever goes on always gets further."""
         encoded = json_bytes(self.describe(hit))
         if len(encoded) + 1 > self.room:
             if self.messages:
-                return Taken.FULL
+                return TakeResult.FULL
             encoded = json_bytes(self.least(hit))
         self.room -= len(encoded) + 1
         self.messages.append(msgspec.Raw(encoded))
-        return Taken.YES
+        return TakeResult.YES
 
-    def describe(self, hit: Hit) -> Fields:
-        return shown(hit.partition, row_of(hit), self.preview)
+    def describe(self, hit: ScanHit) -> Fields:
+        return message_json(hit.partition, row_of_hit(hit), self.preview)
 
-    def least(self, hit: Hit) -> Fields:
+    def least(self, hit: ScanHit) -> Fields:
         """What is said of one for which there is no room."""
-        return bare(hit.partition, row_of(hit))
+        return message_stub(hit.partition, row_of_hit(hit))
 
 
-def row_of(hit: Hit) -> RecordRow:
+def row_of_hit(hit: ScanHit) -> RecordRow:
     return record_row(hit.block.data, hit.block.columns[hit.row].tolist())
 
 
-def page_of(durable: DurableBroker, fields: Fields, page: Callable[[int, int, int], Page] = Page) -> Page:
-    limit = read.number(fields, "limit", SHOWN, at_least=1, at_most=SHOWN_MAX)
+def new_page(
+    durable: DurableBroker, fields: Fields, page: Callable[[int, int, int], MessagePage] = MessagePage
+) -> MessagePage:
+    limit = read.number(fields, "limit", PAGE_MESSAGES, at_least=1, at_most=PAGE_MESSAGES_MAX)
     preview = read.number(fields, "preview_bytes", PREVIEW_BYTES, at_most=PREVIEW_BYTES_MAX)
-    return page(limit, preview, max(durable.answer_bytes_max - _FACTS_BYTES, durable.answer_bytes_max // 2))
+    return page(limit, preview, max(durable.answer_bytes_max - _SUMMARY_BYTES, durable.answer_bytes_max // 2))
 
 
 def _browse(durable: DurableBroker, client: Client, fields: Fields, reply: Reply) -> list[Effect]:
-    read.check_known(fields, _BROWSED)
+    read.check_known(fields, _BROWSE_FIELDS)
     topic = durable.topics.find(read.topic_name(fields))
-    check_kept(topic)
-    where, sieve, page = parse_where(fields, topic), message_filter.parse_sieve(fields), page_of(durable, fields)
+    check_durable(topic)
+    where, message_filter, page = parse_scan_range(fields, topic), parse_filter(fields), new_page(durable, fields)
 
     def begin() -> Scan:
-        return Scan(topic, *where.positions(topic), sieve, page.take, where.scanned_max, page.limit)
+        return Scan(topic, *where.positions(topic), message_filter, page.take, where.scanned_max, page.limit)
 
     def browsed(scan: Scan) -> list[Effect]:
-        return reply({"topic": str(topic.name), "messages": page.messages} | scan.facts())
+        return reply({"topic": str(topic.name), "messages": page.messages} | scan.summary())
 
     return durable.scans.run(client, begin, unless_deleted(durable, topic, reply), browsed)
 
@@ -211,9 +222,9 @@ def _browse(durable: DurableBroker, client: Client, fields: Fields, reply: Reply
 
 
 def _get(durable: DurableBroker, _client: Client, fields: Fields, reply: Reply) -> list[Effect]:
-    read.check_known(fields, FETCHED)
+    read.check_known(fields, FETCH_FIELDS)
     topic = durable.topics.find(read.topic_name(fields))
-    check_kept(topic)
+    check_durable(topic)
     return fetch(durable, topic, fields, reply)
 
 
@@ -227,13 +238,15 @@ def fetch(durable: DurableBroker, topic: TopicState, fields: Fields, reply: Repl
     room, answer = durable.answer_bytes_max, unless_deleted(durable, topic, reply)
     if "id" in fields:
         wanted = parse_id(read.text(fields, "id"))
-        return [RunInThread(lambda: _one(_with_id(topic, numbers, wanted), start, room), answer, read_only=True)]
+        return [
+            RunInThread(lambda: _message_answer(_with_id(topic, numbers, wanted), start, room), answer, read_only=True)
+        ]
     offset = read.number(fields, "offset")
     if len(numbers) > 1:
         raise InvalidRequest(
             f"{topic.name} has {len(numbers)} partitions: name the one of the offset", field="partition"
         )
-    return [RunInThread(lambda: _one(_at(topic, numbers[0], offset), start, room), answer, read_only=True)]
+    return [RunInThread(lambda: _message_answer(_at(topic, numbers[0], offset), start, room), answer, read_only=True)]
 
 
 def _at(topic: TopicState, partition: int, offset: int) -> tuple[int, RecordRow]:
@@ -264,22 +277,22 @@ def _with_id(topic: TopicState, partitions: list[int], wanted: bytes) -> tuple[i
     raise TopicNotSupported(f"{topic.name} has no message with that id, or has it no longer", topic=str(topic.name))
 
 
-def _one(found: tuple[int, RecordRow], start: int | None, room: int) -> Fields:
+def _message_answer(found: tuple[int, RecordRow], start: int | None, room: int) -> Fields:
     partition, row = found
     if start is not None:
-        return _piece(partition, row, start, room)
+        return _payload_part(partition, row, start, room)
     size = len(row[5])
-    facts = shown(partition, row, size, whole=True)
+    facts = message_json(partition, row, size, whole=True)
     if len(json_bytes(facts)) > room:
-        facts = shown(partition, row, room // 8, whole=True)
+        facts = message_json(partition, row, room // 8, whole=True)
     if len(json_bytes(facts)) > room:
-        facts = shown(partition, row, room // 8)
+        facts = message_json(partition, row, room // 8)
     if len(json_bytes(facts)) > room:
-        facts = bare(partition, row)
+        facts = message_stub(partition, row)
     return facts
 
 
-def _piece(partition: int, row: RecordRow, start: int, room: int) -> Fields:
+def _payload_part(partition: int, row: RecordRow, start: int, room: int) -> Fields:
     """As many bytes of the payload as fit, from there on."""
     payload = row[5]
     piece = payload[start : start + room // 2]
@@ -297,10 +310,10 @@ def _piece(partition: int, row: RecordRow, start: int, room: int) -> Fields:
 
 def _publish(durable: DurableBroker, client: Client, fields: Fields, reply: Reply) -> list[Effect]:
     """Answered once it is durable. The topic must be there."""
-    read.check_known(fields, ("topic", *_PAYLOADS, *_PUBLISHED))
+    read.check_known(fields, ("topic", *_PAYLOAD_FIELDS, *_PUBLISH_FIELDS))
     topic = durable.topics.find(read.topic_name(fields))
-    check_kept(topic)
-    given: Fields = {name: fields[name] for name in _PUBLISHED if name in fields}
+    check_durable(topic)
+    given: Fields = {name: fields[name] for name in _PUBLISH_FIELDS if name in fields}
     message = message_of(given, _payload(fields), producer_name=client.name)
     block = parse_block(Draft.of([message]).data, verify=False)
 
@@ -313,12 +326,12 @@ def _publish(durable: DurableBroker, client: Client, fields: Fields, reply: Repl
 
 
 def _payload(fields: Fields) -> bytes:
-    given = [name for name in _PAYLOADS if name in fields]
+    given = [name for name in _PAYLOAD_FIELDS if name in fields]
     if len(given) != 1:
-        raise InvalidRequest(f"Give one of {', '.join(_PAYLOADS)}", field="payload")
+        raise InvalidRequest(f"Give one of {', '.join(_PAYLOAD_FIELDS)}", field="payload")
     value = fields[given[0]]
     try:
-        return _PAYLOADS[given[0]](value)
+        return _PAYLOAD_FIELDS[given[0]](value)
     except (AttributeError, Base64Error, TypeError, ValueError, OverflowError, RecursionError):
         raise InvalidRequest(f"Invalid {given[0]}: expected text, base64 or JSON", field=given[0]) from None
 

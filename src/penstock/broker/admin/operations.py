@@ -339,7 +339,7 @@ def _metrics(broker: Broker, _client: Client, fields: Fields) -> bytes:
     if not isinstance(only, dict) or not all(isinstance(value, str) for value in only.values()):
         raise InvalidRequest("Invalid paramFilter: expected an object of strings", paramFilter=only)
     wanted = None if fields.get("filter") is None else compile_pattern(fields["filter"], "filter")
-    found = broker.measured()
+    found = broker.metric_values()
     if only:
         marks = [f"{{{name.lower()}:{value}}}" for name, value in only.items()]
         found = {

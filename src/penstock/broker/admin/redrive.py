@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from penstock.broker.admin.messages import row_of
+from penstock.broker.admin.messages import row_of_hit
 from penstock.broker.base.effects import Effect, RunInThread
 from penstock.broker.base.request_fields import Fields
 from penstock.broker.context import Reply
 from penstock.broker.live.connections import Client
-from penstock.broker.reads.message_filter import Sieve
-from penstock.broker.reads.scan import Hit, Positions, Scan, Taken, token_of
+from penstock.broker.reads.message_filter import MessageFilter
+from penstock.broker.reads.scan import Positions, Scan, ScanHit, TakeResult, resume_token
 from penstock.broker.subscriptions import events
 from penstock.broker.topics.schema_rejections import sentence
 from penstock.broker.topics.topics import TopicState
@@ -40,22 +40,22 @@ from penstock.schema.language import PayloadFault
 if TYPE_CHECKING:
     from penstock.broker.durable import DurableBroker
 
-_PART_LETTERS: Final = 256
+_BATCH_LETTERS: Final = 256
 """Letters on their way at once: few enough for every one of them to be recognised afterwards."""
-_PART_BYTES: Final = 1 * MIB
+_BATCH_BYTES: Final = 1 * MIB
 _REFUSALS_MAX: Final = 10
 """Letters that were refused and are told of one by one; the others are counted."""
-_ITS_OWN_FAULT: Final = frozenset(
+_LETTER_ERRORS: Final = frozenset(
     {Code.SCHEMA_REJECTED, Code.PAYLOAD_TOO_LARGE, Code.INVALID_REQUEST, Code.MALFORMED_MESSAGE}
 )
 """What is wrong with one letter, and need not keep the others from being sent."""
 
-Then = Callable[[PenstockError | None], list[Effect]]
+Continuation = Callable[[PenstockError | None], list[Effect]]
 """How it goes on: with the reason if it cannot."""
 
 
 @dataclass(slots=True)
-class Progress:
+class RedriveProgress:
     """What became of the letters that were looked at."""
 
     done: int = 0
@@ -73,44 +73,44 @@ class Progress:
             self.refusals.append({"partition": partition, "offset": offset, "code": code, "message": message})
 
 
-class Treatment(Protocol):
+class LetterAction(Protocol):
     """What is done with letters of one partition. They are settled by `settle`, those that are done with."""
 
-    def wants(self, row: RecordRow, progress: Progress) -> bool: ...
+    def accepts(self, row: RecordRow, progress: RedriveProgress) -> bool: ...
 
-    def treat(self, partition: int, rows: list[RecordRow], round_: Round, then: Then) -> list[Effect]: ...
+    def apply(self, partition: int, rows: list[RecordRow], run: RedriveRun, then: Continuation) -> list[Effect]: ...
 
-    def facts(self, progress: Progress) -> Fields: ...
+    def summary(self, progress: RedriveProgress) -> Fields: ...
 
 
 @dataclass(slots=True)
-class _Part:
+class _LetterBatch:
     """Letters that are treated together."""
 
-    wanted: Callable[[Hit, RecordRow], bool]
+    accepts: Callable[[ScanHit, RecordRow], bool]
     rows: dict[int, list[RecordRow]] = field(default_factory=dict)
     bytes: int = 0
 
-    def take(self, hit: Hit) -> Taken:
-        row = row_of(hit)
-        if self.bytes and self.bytes + len(row[5]) > _PART_BYTES:
-            return Taken.FULL
-        if not self.wanted(hit, row):
-            return Taken.NO
+    def take(self, hit: ScanHit) -> TakeResult:
+        row = row_of_hit(hit)
+        if self.bytes and self.bytes + len(row[5]) > _BATCH_BYTES:
+            return TakeResult.FULL
+        if not self.accepts(hit, row):
+            return TakeResult.NO
         self.bytes += len(row[5]) + 1
         self.rows.setdefault(hit.partition, []).append(row)
-        return Taken.YES
+        return TakeResult.YES
 
 
 @dataclass(slots=True, kw_only=True)
-class Round:
+class RedriveRun:
     """One call: so many letters, and no more messages looked at than that."""
 
     durable: DurableBroker
     client: Client
     letters: TopicState
-    treatment: Treatment
-    sieve: Sieve
+    action: LetterAction
+    message_filter: MessageFilter
     matches: Callable[[Mapping[str, str]], bool]
     left: dict[int, OffsetSet]
     positions: Positions
@@ -120,23 +120,29 @@ class Round:
     limit: int
     scanned_max: int
     reply: Reply
-    progress: Progress = field(default_factory=Progress)
+    progress: RedriveProgress = field(default_factory=RedriveProgress)
     scanned: int = 0
     matched: int = 0
     lost: list[Fields] = field(default_factory=list)
     damaged: list[Fields] = field(default_factory=list)
 
-    def go_on(self) -> list[Effect]:
+    def next_batch(self) -> list[Effect]:
         """The next part; or the answer, if it is enough."""
         if self.matched >= self.limit or self.scanned >= self.scanned_max or self.end:
-            return self.reply(self.facts())
-        part = _Part(self._wants)
-        room = min(_PART_LETTERS, self.limit - self.matched)
+            return self.reply(self.summary())
+        batch = _LetterBatch(self._accepts)
+        room = min(_BATCH_LETTERS, self.limit - self.matched)
         scan = Scan(
-            self.letters, dict(self.positions), self.stops, self.sieve, part.take, self.scanned_max - self.scanned, room
+            self.letters,
+            dict(self.positions),
+            self.stops,
+            self.message_filter,
+            batch.take,
+            self.scanned_max - self.scanned,
+            room,
         )
         try:
-            return self.durable.scans.run(self.client, lambda: scan, self.stop, partial(self._looked, part))
+            return self.durable.scans.run(self.client, lambda: scan, self.stop, partial(self._scanned, batch))
         except PenstockError as error:
             return self.stop(error)
 
@@ -144,14 +150,14 @@ class Round:
     def end(self) -> bool:
         return all(self.positions[each] >= self.stops[each] for each in self.positions)
 
-    def _wants(self, hit: Hit, row: RecordRow) -> bool:
+    def _accepts(self, hit: ScanHit, row: RecordRow) -> bool:
         there = row[1] in self.left[hit.partition] and self.matches(attributes_of(row))
-        return there and self.treatment.wants(row, self.progress)
+        return there and self.action.accepts(row, self.progress)
 
-    def _looked(self, part: _Part, scan: Scan) -> list[Effect]:
-        return self._treat(scan, list(part.rows.items()), None)
+    def _scanned(self, batch: _LetterBatch, scan: Scan) -> list[Effect]:
+        return self._apply_all(scan, list(batch.rows.items()), None)
 
-    def _treat(
+    def _apply_all(
         self, scan: Scan, groups: list[tuple[int, list[RecordRow]]], error: PenstockError | None
     ) -> list[Effect]:
         """One partition after the other; then all that was looked at is done with."""
@@ -159,17 +165,17 @@ class Round:
             return self.stop(error)
         if groups:
             (partition, rows), *rest = groups
-            return self.treatment.treat(
-                partition, self.unsettled(partition, rows), self, partial(self._treat, scan, rest)
+            return self.action.apply(
+                partition, self.still_left(partition, rows), self, partial(self._apply_all, scan, rest)
             )
         self.positions = scan.positions
         self.scanned += scan.scanned
         self.matched += scan.matched
         self.lost += scan.lost
         self.damaged += scan.damaged
-        return self.go_on()
+        return self.next_batch()
 
-    def unsettled(self, partition: int, rows: list[RecordRow]) -> list[RecordRow]:
+    def still_left(self, partition: int, rows: list[RecordRow]) -> list[RecordRow]:
         """Those that nobody has dropped, sent back or taken since they were looked for."""
         runner = self.letters.subscriptions.get(REDRIVE_SUBSCRIPTION)
         if runner is None:
@@ -177,7 +183,7 @@ class Round:
         cursor = runner.machine.cursors[partition]
         return [row for row in rows if row[1] >= cursor.floor and row[1] not in cursor.acked]
 
-    def settle(self, partition: int, rows: list[RecordRow], then: Then) -> list[Effect]:
+    def mark_done(self, partition: int, rows: list[RecordRow], then: Continuation) -> list[Effect]:
         """They are not left any more, durably."""
         runner = self.letters.subscriptions.get(REDRIVE_SUBSCRIPTION)
         if runner is None:
@@ -203,33 +209,33 @@ class Round:
             error = StorageFailed("the dead letters cannot be read")
         if not self.progress.done:
             return self.reply(error)
-        return self.reply(self.facts() | {"stopped": {"code": error.code.value, "message": error.message}})
+        return self.reply(self.summary() | {"stopped": {"code": error.code.value, "message": error.message}})
 
-    def facts(self) -> Fields:
-        facts: Fields = {"dead_letters": str(self.letters.name), "scanned": self.scanned, "matched": self.matched}
-        facts |= self.treatment.facts(self.progress)
-        facts |= {"end": self.end, "resume": token_of(self.letters, self.positions)}
-        facts |= {"until": token_of(self.letters, self.stops)}
+    def summary(self) -> Fields:
+        summary: Fields = {"dead_letters": str(self.letters.name), "scanned": self.scanned, "matched": self.matched}
+        summary |= self.action.summary(self.progress)
+        summary |= {"end": self.end, "resume": resume_token(self.letters, self.positions)}
+        summary |= {"until": resume_token(self.letters, self.stops)}
         told = {"refusals": self.progress.refusals, "lost": self.lost, "damaged": self.damaged}
-        return facts | {name: each for name, each in told.items() if each}
+        return summary | {name: each for name, each in told.items() if each}
 
 
 @dataclass(slots=True)
-class Drop:
+class DropLetters:
     """They are settled, and nothing else; they stay in the log for as long as its retention says."""
 
-    def wants(self, row: RecordRow, progress: Progress) -> bool:  # noqa: ARG002 - all that are meant
+    def accepts(self, row: RecordRow, progress: RedriveProgress) -> bool:  # noqa: ARG002 - all that are meant
         return True
 
-    def treat(self, partition: int, rows: list[RecordRow], round_: Round, then: Then) -> list[Effect]:
-        return round_.settle(partition, rows, then)
+    def apply(self, partition: int, rows: list[RecordRow], run: RedriveRun, then: Continuation) -> list[Effect]:
+        return run.mark_done(partition, rows, then)
 
-    def facts(self, progress: Progress) -> Fields:
+    def summary(self, progress: RedriveProgress) -> Fields:
         return {"dropped": progress.done}
 
 
 @dataclass(slots=True, kw_only=True)
-class Redrive:
+class RedriveLetters:
     """They are stored again in the topic they came from, each once, and settled."""
 
     original: TopicState
@@ -237,86 +243,90 @@ class Redrive:
     _numbers: dict[int, int] = field(default_factory=dict)
     """Of the producers in whose name they are sent: by partition."""
 
-    def wants(self, row: RecordRow, progress: Progress) -> bool:
+    def accepts(self, row: RecordRow, progress: RedriveProgress) -> bool:
         found = redrive_verdict(attributes_of(row), self.original.name, self.redrives_max)
         progress.strangers += found == FOREIGN_LETTER
         progress.too_often += found == REDRIVEN_TOO_OFTEN
         return found not in (FOREIGN_LETTER, REDRIVEN_TOO_OFTEN)
 
-    def facts(self, progress: Progress) -> Fields:
+    def summary(self, progress: RedriveProgress) -> Fields:
         names = ("repeated", "too_often", "strangers", "refused")
         return {"redriven": progress.done} | {name: getattr(progress, name) for name in names}
 
-    def treat(self, partition: int, rows: list[RecordRow], round_: Round, then: Then) -> list[Effect]:
+    def apply(self, partition: int, rows: list[RecordRow], run: RedriveRun, then: Continuation) -> list[Effect]:
         if partition in self._numbers:
-            return self._with_producers(partition, rows, round_, then)
-        letters, catalog = round_.letters.catalog_topic, round_.durable.topics.store.catalog
+            return self._with_producers(partition, rows, run, then)
+        letters, catalog = run.letters.catalog_topic, run.durable.topics.store.catalog
         name = redrive_producer_name(letters.name, partition, letters.partitions, letters.created_ms)
 
         def numbered(outcome: int | PenstockError) -> list[Effect]:
             if isinstance(outcome, PenstockError):
                 return then(outcome)
             self._numbers[partition] = outcome
-            return self._with_producers(partition, rows, round_, then)
+            return self._with_producers(partition, rows, run, then)
 
         return [RunInThread(lambda: catalog.producer_id(self.original.catalog_topic, name), numbered)]
 
-    def _with_producers(self, partition: int, rows: list[RecordRow], round_: Round, then: Then) -> list[Effect]:
+    def _with_producers(
+        self, partition: int, rows: list[RecordRow], run: RedriveRun, then: Continuation
+    ) -> list[Effect]:
         def known(outcome: object) -> list[Effect]:
             if isinstance(outcome, PenstockError):
                 return then(outcome)
-            return self._store(partition, rows, round_, then)
+            return self._store(partition, rows, run, then)
 
-        return round_.durable.topics.with_producers(self.original, known)
+        return run.durable.topics.with_producers(self.original, known)
 
-    def _store(self, partition: int, rows: list[RecordRow], round_: Round, then: Then) -> list[Effect]:
-        rows = round_.unsettled(partition, rows)  # it was waited for producers, or for those before it
+    def _store(self, partition: int, rows: list[RecordRow], run: RedriveRun, then: Continuation) -> list[Effect]:
+        rows = run.still_left(partition, rows)  # it was waited for producers, or for those before it
         if not rows:
             return then(None)
-        stored = partial(self._stored, partition, rows, round_, then)
-        if round_.durable.topics.get(self.original.name) is not self.original:
+        stored = partial(self._stored, partition, rows, run, then)
+        if run.durable.topics.get(self.original.name) is not self.original:
             return then(TopicNotSupported(f"{self.original.name} was deleted meanwhile"))
         try:
             draft = Draft.of(_message(row, self._numbers[partition]) for row in rows)
             block = parse_block(draft.data, verify=False)
-            return round_.durable.publishing.store(self.original, block, stored, owned=True, trusted=False)
+            return run.durable.publishing.store(self.original, block, stored, owned=True, trusted=False)
         except PenstockError as error:
             return stored(error)
 
-    def _stored(self, partition: int, rows: list[RecordRow], round_: Round, then: Then, outcome: Any) -> list[Effect]:
+    def _stored(
+        self, partition: int, rows: list[RecordRow], run: RedriveRun, then: Continuation, outcome: Any
+    ) -> list[Effect]:
         if isinstance(outcome, PenstockError):
-            return self._not_stored(partition, rows, round_, then, outcome)
-        refused = self._refuse(partition, rows, round_, outcome.get("refused", []))
-        round_.progress.repeated += len(outcome["duplicates"])
+            return self._not_stored(partition, rows, run, then, outcome)
+        refused = self._refuse(partition, rows, run, outcome.get("refused", []))
+        run.progress.repeated += len(outcome["duplicates"])
         kept = [row for number, row in enumerate(rows) if number not in refused]
-        return round_.settle(partition, kept, then)
+        return run.mark_done(partition, kept, then)
 
-    def _refuse(self, partition: int, rows: list[RecordRow], round_: Round, refused: Any) -> set[int]:
+    def _refuse(self, partition: int, rows: list[RecordRow], run: RedriveRun, refused: Any) -> set[int]:
         """Those that the schema policy does not let in."""
         for number, *reason in refused:
-            round_.progress.refuse(partition, rows[number][1], Code.SCHEMA_REJECTED.value, _reason(*reason))
+            run.progress.refuse(partition, rows[number][1], Code.SCHEMA_REJECTED.value, _reason(*reason))
         return {number for number, *_ in refused}
 
     def _not_stored(
-        self, partition: int, rows: list[RecordRow], round_: Round, then: Then, error: PenstockError
+        self, partition: int, rows: list[RecordRow], run: RedriveRun, then: Continuation, error: PenstockError
     ) -> list[Effect]:
         """If it is the fault of one, the others are sent one by one."""
-        if error.code not in _ITS_OWN_FAULT:
+        if error.code not in _LETTER_ERRORS:
             return then(error)
         if "refused" in error.details:  # every one of them, each for a reason of its own
-            self._refuse(partition, rows, round_, error.details["refused"])
+            self._refuse(partition, rows, run, error.details["refused"])
             return then(None)
         if len(rows) == 1:
-            round_.progress.refuse(partition, rows[0][1], error.code.value, error.message)
+            run.progress.refuse(partition, rows[0][1], error.code.value, error.message)
             return then(None)
-        return self._singly(partition, rows, round_, then, None)
+        return self._store_one_by_one(partition, rows, run, then, None)
 
-    def _singly(
-        self, partition: int, rows: list[RecordRow], round_: Round, then: Then, error: PenstockError | None
+    def _store_one_by_one(
+        self, partition: int, rows: list[RecordRow], run: RedriveRun, then: Continuation, error: PenstockError | None
     ) -> list[Effect]:
         if error is not None or not rows:
             return then(error)
-        return self._store(partition, rows[:1], round_, partial(self._singly, partition, rows[1:], round_, then))
+        return self._store(partition, rows[:1], run, partial(self._store_one_by_one, partition, rows[1:], run, then))
 
 
 def _reason(message: str = "its schema policy refuses it", path: str = "") -> str:

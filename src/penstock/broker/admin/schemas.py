@@ -195,7 +195,7 @@ def _look_up(durable: DurableBroker, client: Client, fields: Fields, reply: Repl
 
 def _may_read(durable: DurableBroker, client: Client, subject: str) -> bool:
     """Of a subject by the name it is kept under."""
-    return durable.may(client, Operation.SCHEMA_READ, Resource(Kind.SUBJECT, subject))
+    return durable.is_allowed(client, Operation.SCHEMA_READ, Resource(Kind.SUBJECT, subject))
 
 
 def _check_read(durable: DurableBroker, client: Client, fields: Fields) -> None:

@@ -225,7 +225,9 @@ def _catalog(durable: DurableBroker, client: Client, fields: Fields, reply: Repl
         (
             each
             for each in durable.topics
-            if namespace in (None, each.name.namespace) and str(each.name) > after and durable.sees(client, each.name)
+            if namespace in (None, each.name.namespace)
+            and str(each.name) > after
+            and durable.can_describe(client, each.name)
         ),
         key=lambda each: str(each.name),
     )
@@ -263,12 +265,12 @@ def _list_namespaces(durable: DurableBroker, client: Client, fields: Fields, rep
     read.check_known(fields, ("after", "limit"))
     after = read.text(fields, "after").lower() if "after" in fields else ""
     limit, catalog = _limit(fields), durable.topics.store.catalog
-    counts = Counter(each.name.namespace for each in durable.topics if durable.sees(client, each.name))
+    counts = Counter(each.name.namespace for each in durable.topics if durable.can_describe(client, each.name))
 
     def known(names: tuple[str, ...] | PenstockError) -> list[Effect]:
         if isinstance(names, PenstockError):
             return reply(names)
-        mine = {each for each in names if durable.may(client, Operation.DESCRIBE, Resource.namespace(each))}
+        mine = {each for each in names if durable.is_allowed(client, Operation.DESCRIBE, Resource.namespace(each))}
         found = sorted(each for each in mine | counts.keys() if each > after)
         shown = ({"namespace": each, "topics": counts[each]} for each in found[:limit])
         return reply(listed(durable.answer_bytes_max, "namespaces", shown, len(found)))
@@ -324,7 +326,7 @@ def _list_subscriptions(durable: DurableBroker, client: Client, fields: Fields, 
         if wanted in (None, each.topic)
         and _place(each) > place
         and (each.reported_at is not None or not reported)
-        and durable.sees(client, each.topic.name)
+        and durable.can_describe(client, each.topic.name)
     ]
     found.sort(key=_place)
     described = [_summary(each) for each in found[:limit]]

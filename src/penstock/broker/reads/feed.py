@@ -18,7 +18,15 @@ import re2
 
 from penstock.broker.base.effects import Effect, RunInThread
 from penstock.broker.context import Reply
-from penstock.broker.reads.merge import Accept, Slice, Source, Spots, cursor, merged, newest
+from penstock.broker.reads.merge import (
+    Accept,
+    LogSource,
+    MergedSlice,
+    ReadPositions,
+    cursor_id,
+    merge_logs,
+    newest_ticks,
+)
 from penstock.broker.topics.topics import AutoCreate, Topics, TopicState
 from penstock.core.errors import InvalidRequest, OffsetOutOfRange, QuotaExceeded, TopicNotSupported
 from penstock.core.ids import TICKS_MAX, format_id, ticks_of_high_word, ticks_of_id, ticks_of_unix_ms
@@ -46,7 +54,7 @@ _WILD: Final = frozenset("+#")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class FeedRequest:
     """What somebody reads. The same is read once for all who want it."""
 
     topics: TopicPattern = EVERYTHING
@@ -62,20 +70,20 @@ class Wanted:
         return None
 
 
-class Selection(NamedTuple):
+class FeedSelection(NamedTuple):
     """The logs that are meant, as of one revision of the topics, and how far all of them are known.
 
     Both are of one moment: a topic that comes to be later has nothing up to `until`.
     """
 
     revision: int
-    sources: tuple[Source, ...]
+    sources: tuple[LogSource, ...]
     accept: Accept | None
     until: int
     """The frontier. What lies behind it may be in logs that are not among these."""
 
 
-class Start(NamedTuple):
+class FeedStart(NamedTuple):
     """Where somebody begins: behind a time of ids."""
 
     after: int
@@ -86,8 +94,8 @@ class Start(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class _Waiting:
-    wanted: Wanted
+class _FeedWaiter:
+    request: FeedRequest
     reply: Reply
 
 
@@ -97,37 +105,41 @@ class Feeds:
     def __init__(self, topics: Topics) -> None:
         self._topics = topics
         self._revision = -1
-        self._named: dict[TopicName, list[Source]] = {}
-        self._chosen: dict[tuple[TopicPattern, int | None], tuple[Source, ...]] = {}
+        self._named: dict[TopicName, list[LogSource]] = {}
+        self._chosen: dict[tuple[TopicPattern, int | None], tuple[LogSource, ...]] = {}
         """The one that was asked for last is the last."""
-        self._waiting: dict[int, _Waiting] = {}
+        self._waiting: dict[int, _FeedWaiter] = {}
         self._numbers = count()
-        self.frontier = newest([log for topic in topics for log in topic.logs])
+        self.frontier = newest_ticks([log for topic in topics for log in topic.logs])
         """Everything up to here is stored, or never will be."""
 
     # what is asked for
 
-    def select(self, wanted: Wanted) -> Selection:
+    def select(self, request: FeedRequest) -> FeedSelection:
         """Raises `TopicNotSupported`, `InvalidRequest` or `QuotaExceeded` for what cannot be read."""
         if self._revision != self._topics.revision:
             self._revision = self._topics.revision
             self._named.clear()
             self._chosen.clear()
-        return Selection(self._revision, self._sources(wanted), _accepting(wanted.matcher), self.frontier)
+        return FeedSelection(self._revision, self._sources(request), _compile_cached(request.matcher), self.frontier)
 
-    def _sources(self, wanted: Wanted) -> tuple[Source, ...]:
+    def _sources(self, request: FeedRequest) -> tuple[LogSource, ...]:
         """The same for all who want the same topics, whatever else they want."""
-        asked = wanted.topics, wanted.partition
+        asked = request.topics, request.partition
         found = self._chosen.pop(asked, None)
         if found is None:
-            found = tuple(self._find(wanted))
+            found = tuple(self._find(request))
         self._chosen[asked] = found
         if len(self._chosen) > _CHOICES_KNOWN:
             del self._chosen[next(iter(self._chosen))]
         return found
 
-    def _find(self, wanted: Wanted) -> list[Source]:
-        found = [source for topic in self._meant(wanted) for source in self._of(topic, wanted.partition)]
+    def _find(self, request: FeedRequest) -> list[LogSource]:
+        found = [
+            source
+            for topic in self._matching_topics(request)
+            for source in self._sources_of_topic(topic, request.partition)
+        ]
         if len(found) > LOGS_MAX:
             raise QuotaExceeded(
                 f"{len(found)} partitions of topics match, and at most {LOGS_MAX} are read together: name fewer topics",
@@ -135,11 +147,11 @@ class Feeds:
             )
         return found
 
-    def _meant(self, wanted: Wanted) -> list[TopicState]:
+    def _matching_topics(self, request: FeedRequest) -> list[TopicState]:
         """One topic that may yet come to be by itself is waited for."""
-        one = wanted.topic
+        one = request.topic
         if one is None:
-            return [each for each in self._topics if each.is_durable and wanted.topics.matches(each.name)]
+            return [each for each in self._topics if each.is_durable and request.topics.matches(each.name)]
         topic = self._topics.get(one)
         if topic is None and self._topics.auto_create is AutoCreate.RELIABLE:
             return []
@@ -148,7 +160,7 @@ class Feeds:
             raise TopicNotSupported(f"{one} is a live topic: it keeps nothing to read", topic=str(one))
         return [topic]
 
-    def _of(self, topic: TopicState, partition: int | None) -> list[Source]:
+    def _sources_of_topic(self, topic: TopicState, partition: int | None) -> list[LogSource]:
         """Every log has one source, however many read it."""
         if partition is not None and not 0 <= partition < len(topic.logs):
             raise InvalidRequest(
@@ -159,22 +171,22 @@ class Feeds:
             found = self._named[topic.name] = _sources_of(topic)
         return found if partition is None else [found[partition]]
 
-    def start(self, wanted: Wanted, place: Position, *, resumed: bool, reply: Reply) -> list[Effect]:
+    def start(self, request: FeedRequest, place: Position, *, resumed: bool, reply: Reply) -> list[Effect]:
         """Tell where somebody begins. `resumed`: the place is the id of the last message that was read."""
         end = max(self.frontier, _NOTHING_YET)
         if resumed and isinstance(place, AtId):
             after = ticks_of_id(place.id)
-            return reply(Start(min(after, end), resumed=True, ahead=after > end))
+            return reply(FeedStart(min(after, end), resumed=True, ahead=after > end))
         if isinstance(place, AtOffset):
-            (log,) = self._one_log(wanted)
-            return [RunInThread(partial(_before, log, int(place.offset), end), reply, read_only=True)]
-        return reply(Start(_after(place, end)))
+            (log,) = self._only_log(request)
+            return [RunInThread(partial(_start_before, log, int(place.offset), end), reply, read_only=True)]
+        return reply(FeedStart(_ticks_before(place, end)))
 
-    def _one_log(self, wanted: Wanted) -> list[Log]:
-        logs = [source.log for source in self.select(wanted).sources]
+    def _only_log(self, request: FeedRequest) -> list[Log]:
+        logs = [source.log for source in self.select(request).sources]
         if len(logs) != 1:
             raise InvalidRequest(
-                f"from=OFFSET is a place in one partition, and {wanted.topics} has {len(logs)}: name a topic and a"
+                f"from=OFFSET is a place in one partition, and {request.topics} has {len(logs)}: name a topic and a"
                 " partition, or begin at a time or an id",
                 field="from",
             )
@@ -184,32 +196,34 @@ class Feeds:
 
     def fetch(
         self,
-        selection: Selection,
-        spots: Spots,
+        selection: FeedSelection,
+        positions: ReadPositions,
         *,
         after: int,
         resumed: bool,
-        written: Callable[[Slice], Any],
+        written: Callable[[MergedSlice], Any],
         reply: Reply,
     ) -> list[Effect]:
         """Tell what comes behind `after`, as `written` puts it: in another thread, both."""
 
         def read() -> Any:
             sources, accept = selection.sources, selection.accept
-            return written(merged(sources, spots, after=after, until=selection.until, accept=accept, resumed=resumed))
+            return written(
+                merge_logs(sources, positions, after=after, until=selection.until, accept=accept, resumed=resumed)
+            )
 
         return [RunInThread(read, reply, read_only=True)]
 
-    def wait(self, wanted: Wanted, reply: Reply) -> Callable[[], None]:
+    def wait(self, request: FeedRequest, reply: Reply) -> Callable[[], None]:
         """Have `reply` called once when there may be something new; what is returned ends the wait."""
         number = next(self._numbers)
-        self._waiting[number] = _Waiting(wanted, reply)
+        self._waiting[number] = _FeedWaiter(request, reply)
         return partial(self._stop_waiting, number)
 
     def _stop_waiting(self, number: int) -> None:
         self._waiting.pop(number, None)
 
-    def grown(self, stored: Sequence[tuple[TopicState, Sequence[AppendResult]]]) -> list[Effect]:
+    def log_grown(self, stored: Sequence[tuple[TopicState, Sequence[AppendResult]]]) -> list[Effect]:
         """Blocks are on disk: all of a group, and none of a group that is not whole."""
         for _, appended in stored:
             last = appended[-1]
@@ -220,7 +234,7 @@ class Feeds:
         concerned: dict[TopicPattern, bool] = {}
         effects: list[Effect] = []
         for number, each in list(self._waiting.items()):
-            topics = each.wanted.topics
+            topics = each.request.topics
             if topics not in concerned:
                 concerned[topics] = any(topics.matches(name) for name in names)
             if concerned[topics] and self._waiting.pop(number, None) is not None:
@@ -228,15 +242,15 @@ class Feeds:
         return effects
 
 
-def _sources_of(topic: TopicState) -> list[Source]:
+def _sources_of(topic: TopicState) -> list[LogSource]:
     name, partitions = topic.name, topic.catalog_topic.partitions
     return [
-        Source(log, name, number, f"/{name.namespace}/{name.partition(number, partitions)}")
+        LogSource(log, name, number, f"/{name.namespace}/{name.partition(number, partitions)}")
         for number, log in enumerate(topic.logs)
     ]
 
 
-def compiled(matcher: str) -> Accept | None:
+def compile_matcher(matcher: str) -> Accept | None:
     """What a regular expression accepts, in time linear in the text; None where everything is wanted.
 
     Raises `InvalidRequest` for what is no expression, or takes too much memory.
@@ -266,10 +280,10 @@ def re2_reason(error: re2.error) -> str:
     return reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)
 
 
-_accepting: Final = lru_cache(_MATCHERS_KNOWN)(compiled)
+_compile_cached: Final = lru_cache(_MATCHERS_KNOWN)(compile_matcher)
 
 
-def _after(place: Position, frontier: int) -> int:
+def _ticks_before(place: Position, frontier: int) -> int:
     match place:
         case Latest():
             return frontier
@@ -282,16 +296,16 @@ def _after(place: Position, frontier: int) -> int:
             return -1
 
 
-def _before(log: Log, offset: int, frontier: int) -> Start:
+def _start_before(log: Log, offset: int, frontier: int) -> FeedStart:
     """Behind the message before an offset. In another thread. Raises `OffsetOutOfRange` for one that is not there."""
     if offset == int(log.next_offset):
-        return Start(frontier)
+        return FeedStart(frontier)
     chunk = log.read(offset, bytes_max=at.MESSAGE_RECORD_BYTES_MIN)
     if not len(chunk.block):
         raise OffsetOutOfRange(f"offset {offset} cannot be read: what lies there is damaged", offset=offset)
-    return Start(ticks_of_high_word(int(chunk.block.columns[0, at.ID_HIGH])) - 1)
+    return FeedStart(ticks_of_high_word(int(chunk.block.columns[0, at.ID_HIGH])) - 1)
 
 
 def cursor_text(after: int) -> str:
     """What a reader has to remember of where it is: an id, and what was read has no newer one."""
-    return format_id(cursor(after))
+    return format_id(cursor_id(after))

@@ -36,7 +36,7 @@ Accept = Callable[[str], bool]
 """Whether messages of a type are wanted."""
 
 
-class Source(NamedTuple):
+class LogSource(NamedTuple):
     """One log, and what it is called. The name of a partition is that of MessageIDs."""
 
     log: Log
@@ -45,19 +45,19 @@ class Source(NamedTuple):
     name: str
 
 
-class Spot(NamedTuple):
+class ReadPosition(NamedTuple):
     """Where somebody is in one log: the next offset, and the time in the id of the message there, if it is known."""
 
     offset: int
     head: int | None = None
 
 
-Spots = Mapping[Log, Spot]
+ReadPositions = Mapping[Log, ReadPosition]
 """Of the logs that were looked at. It only saves a search: all that must be known is the id."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gap:
+class FeedGap:
     """Messages that should have come, and are not there."""
 
     topic: TopicName
@@ -72,92 +72,92 @@ class Gap:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Slice:
+class MergedSlice:
     """What came next."""
 
-    rows: list[tuple[Source, RecordRow]]
-    gaps: list[Gap]
+    rows: list[tuple[LogSource, RecordRow]]
+    gaps: list[FeedGap]
     after: int
     """Everything up to here, by the time in the ids, is in the slice, or was not wanted, or is gone."""
-    spots: Spots
+    positions: ReadPositions
 
 
 @dataclass(slots=True)
-class _Lane:
+class _LogReader:
     """One log that has something to give."""
 
-    source: Source
+    source: LogSource
     offset: int
     head: int
     block: Block = EMPTY_BLOCK
 
 
 @dataclass(slots=True)
-class _Merge:
+class _MergeState:
     after: int
     until: int
     resumed: bool
-    spots: dict[Log, Spot]
-    gaps: list[Gap] = field(default_factory=list)
+    positions: dict[Log, ReadPosition]
+    gaps: list[FeedGap] = field(default_factory=list)
 
 
-def merged(
-    sources: Sequence[Source],
-    spots: Spots,
+def merge_logs(
+    sources: Sequence[LogSource],
+    positions: ReadPositions,
     *,
     after: int,
     until: int,
     accept: Accept | None = None,
     resumed: bool = False,
     bytes_max: int = SLICE_BYTES,
-) -> Slice:
+) -> MergedSlice:
     """Messages behind `after` and not behind `until` (times of ids), the oldest first, as many as fit; some at least.
 
     `resumed`: somebody has read up to `after` before, and is to be told what is gone since. Raises what keeps a log
     from being read.
     """
-    known = {source.log: spots[source.log] for source in sources if source.log in spots}
-    merge = _Merge(after, until, resumed, known)
-    lanes = _lanes(merge, sources)
-    chosen, bound = _oldest(lanes, until)
-    for lane in chosen:
-        bound = min(bound, _fill(merge, lane, max(_READ_BYTES_MIN, bytes_max // len(chosen))))
-    rows = [each for lane in chosen for each in _taken(merge, lane, bound, accept)]
+    known = {source.log: positions[source.log] for source in sources if source.log in positions}
+    merge = _MergeState(after, until, resumed, known)
+    readers = _open_readers(merge, sources)
+    chosen, bound = _oldest(readers, until)
+    for reader in chosen:
+        bound = min(bound, _fill(merge, reader, max(_READ_BYTES_MIN, bytes_max // len(chosen))))
+    rows = [each for reader in chosen for each in _rows_up_to(merge, reader, bound, accept)]
     if len(chosen) > 1:
         rows.sort(key=_by_id)
-    return Slice(rows=rows, gaps=merge.gaps, after=max(after, bound), spots=merge.spots)
+    return MergedSlice(rows=rows, gaps=merge.gaps, after=max(after, bound), positions=merge.positions)
 
 
-def _by_id(found: tuple[Source, RecordRow]) -> bytes:
+def _by_id(found: tuple[LogSource, RecordRow]) -> bytes:
     return found[1][0]
 
 
-def _lanes(merge: _Merge, sources: Sequence[Source]) -> list[_Lane]:
+def _open_readers(merge: _MergeState, sources: Sequence[LogSource]) -> list[_LogReader]:
     """Those that have anything in the range."""
     after = id_bytes(merge.after + 1, 0) if merge.after >= 0 else b""
     fresh = [source for source in sources if source.log.last_id >= after]
     few = len(fresh) <= _MERGED_MAX
-    lanes = (_lane(merge, source, few=few) for source in fresh)
-    return [lane for lane in lanes if lane is not None and lane.head <= merge.until]
+    readers = (_open_reader(merge, source, few=few) for source in fresh)
+    return [reader for reader in readers if reader is not None and reader.head <= merge.until]
 
 
-def _lane(merge: _Merge, source: Source, *, few: bool) -> _Lane | None:
+def _open_reader(merge: _MergeState, source: LogSource, *, few: bool) -> _LogReader | None:
     """`few`: all of them are read anyhow, so nobody need know which comes first."""
-    spot = merge.spots.get(source.log) or Spot(_find(merge, source))
+    position = merge.positions.get(source.log) or ReadPosition(_find_start(merge, source))
     first = int(source.log.first_offset)
-    if spot.offset < first:
-        merge.gaps.append(_lost(source, spot.offset, first))
-        spot = Spot(first)
-    merge.spots[source.log] = spot
-    if spot.offset >= int(source.log.next_offset):
+    if position.offset < first:
+        merge.gaps.append(_gap(source, position.offset, first))
+        position = ReadPosition(first)
+    merge.positions[source.log] = position
+    if position.offset >= int(source.log.next_offset):
         return None
-    head = spot.head
+    head = position.head
     if head is None:
-        head = merge.after + 1 if few else _peek(merge, source, spot.offset)
-    return _Lane(source, int(merge.spots[source.log].offset), head)
+        head = merge.after + 1 if few else _peek_ticks(merge, source, position.offset)
+    return _LogReader(source, int(merge.positions[source.log].offset), head)
 
 
-def _find(merge: _Merge, source: Source) -> int:
+def _find_start(merge: _MergeState, source: LogSource) -> int:
     """Where the first message behind `after` is. What is gone since somebody was there is told."""
     log = source.log
     if merge.after < 0:
@@ -167,7 +167,7 @@ def _find(merge: _Merge, source: Source) -> int:
     if merge.resumed and found == first > 0:
         # With nothing left, the newest message is one of those that are gone.
         certain = first >= int(log.next_offset)
-        gap = Gap(
+        gap = FeedGap(
             topic=source.topic,
             partition=source.partition,
             start=None,
@@ -179,41 +179,41 @@ def _find(merge: _Merge, source: Source) -> int:
     return found
 
 
-def _lost(source: Source, start: int, stop: int, reason: str = RETENTION) -> Gap:
-    return Gap(topic=source.topic, partition=source.partition, start=start, stop=stop, reason=reason)
+def _gap(source: LogSource, start: int, stop: int, reason: str = RETENTION) -> FeedGap:
+    return FeedGap(topic=source.topic, partition=source.partition, start=start, stop=stop, reason=reason)
 
 
-def _peek(merge: _Merge, source: Source, offset: int) -> int:
+def _peek_ticks(merge: _MergeState, source: LogSource, offset: int) -> int:
     """The time in the id of the message there."""
     chunk = _read(merge, source, offset, at.MESSAGE_RECORD_BYTES_MIN)
     if not len(chunk.block):
         return merge.until + 1
     head = ticks_of_high_word(int(chunk.block.columns[0, at.ID_HIGH]))
-    merge.spots[source.log] = Spot(int(chunk.block.columns[0, at.OFFSET]), head)
+    merge.positions[source.log] = ReadPosition(int(chunk.block.columns[0, at.OFFSET]), head)
     return head
 
 
-def _oldest(lanes: list[_Lane], until: int) -> tuple[list[_Lane], int]:
+def _oldest(readers: list[_LogReader], until: int) -> tuple[list[_LogReader], int]:
     """Those to be read, and how far: up to where the first of the others begins."""
-    if len(lanes) <= _MERGED_MAX:
-        return lanes, until
-    *chosen, following = heapq.nsmallest(_MERGED_MAX + 1, lanes, key=lambda lane: lane.head)
+    if len(readers) <= _MERGED_MAX:
+        return readers, until
+    *chosen, following = heapq.nsmallest(_MERGED_MAX + 1, readers, key=lambda reader: reader.head)
     return chosen, min(until, following.head - 1)
 
 
-def _fill(merge: _Merge, lane: _Lane, size: int) -> int:
+def _fill(merge: _MergeState, reader: _LogReader, size: int) -> int:
     """Read it. The time up to which all that it has is known then."""
-    chunk = _read(merge, lane.source, lane.offset, size)
-    lane.block, lane.offset = chunk.block, int(chunk.next_offset)
-    if not len(lane.block):
-        merge.spots[lane.source.log] = Spot(lane.offset)
+    chunk = _read(merge, reader.source, reader.offset, size)
+    reader.block, reader.offset = chunk.block, int(chunk.next_offset)
+    if not len(reader.block):
+        merge.positions[reader.source.log] = ReadPosition(reader.offset)
         return merge.until
-    if lane.offset >= int(lane.source.log.next_offset):
+    if reader.offset >= int(reader.source.log.next_offset):
         return merge.until
-    return ticks_of_high_word(int(lane.block.columns[-1, at.ID_HIGH]))
+    return ticks_of_high_word(int(reader.block.columns[-1, at.ID_HIGH]))
 
 
-def _read(merge: _Merge, source: Source, offset: int, size: int) -> ReadChunk:
+def _read(merge: _MergeState, source: LogSource, offset: int, size: int) -> ReadChunk:
     """From there on; what is gone or damaged meanwhile is noted, and stepped over."""
     while True:
         try:
@@ -222,37 +222,41 @@ def _read(merge: _Merge, source: Source, offset: int, size: int) -> ReadChunk:
             first = int(source.log.first_offset)
             if first <= offset:
                 raise
-            merge.gaps.append(_lost(source, offset, first))
+            merge.gaps.append(_gap(source, offset, first))
             offset = first
             continue
         if not len(chunk.block) and chunk.next_offset < source.log.next_offset and chunk.next_offset <= offset:
             raise StorageFailed(f"offset {offset} of {source.name} cannot be read")
-        merge.gaps += [_lost(source, *gap) for gap in gaps_of(chunk.damages)]
+        merge.gaps += [_gap(source, *gap) for gap in gaps_of(chunk.damages)]
         return chunk
 
 
-def _taken(merge: _Merge, lane: _Lane, bound: int, accept: Accept | None) -> list[tuple[Source, RecordRow]]:
+def _rows_up_to(
+    merge: _MergeState, reader: _LogReader, bound: int, accept: Accept | None
+) -> list[tuple[LogSource, RecordRow]]:
     """What lies up to the bound, and is wanted."""
-    block = lane.block
+    block = reader.block
     if not len(block):
         return []
     highs = block.columns[:, at.ID_HIGH]
     count = int(np.searchsorted(highs, high_word(bound), side="right"))
     if count < len(block):
-        merge.spots[lane.source.log] = Spot(int(block.columns[count, at.OFFSET]), ticks_of_high_word(int(highs[count])))
+        merge.positions[reader.source.log] = ReadPosition(
+            int(block.columns[count, at.OFFSET]), ticks_of_high_word(int(highs[count]))
+        )
     else:
-        merge.spots[lane.source.log] = Spot(lane.offset)
+        merge.positions[reader.source.log] = ReadPosition(reader.offset)
     taken = block.select(0, count)
     if accept is not None and count:
         taken = taken.filtered(taken.accepted(accept))
-    return [(lane.source, row) for row in taken.rows()]
+    return [(reader.source, row) for row in taken.rows()]
 
 
-def newest(logs: Sequence[Log]) -> int:
+def newest_ticks(logs: Sequence[Log]) -> int:
     """The time in the newest id of all; -1 where there is nothing."""
     return max((ticks_of_id(log.last_id) for log in logs if any(log.last_id)), default=-1)
 
 
-def cursor(ticks: int) -> bytes:
+def cursor_id(ticks: int) -> bytes:
     """An id that stands for a time between messages."""
     return id_bytes(max(ticks, 0), _LOW)

@@ -32,12 +32,12 @@ CONTAINED_BYTES_MAX: Final = 4 * KIB
 ATTRIBUTES_ASKED_MAX: Final = 16
 """Each is compared with every message that passed what comes before it."""
 
-FIELDS: Final = ("type", "type_regex", "key", "key_base64", "attributes", "contains", "contains_base64")
+FILTER_FIELDS: Final = ("type", "type_regex", "key", "key_base64", "attributes", "contains", "contains_base64")
 """What a sieve is made of: all that are given must hold."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sieve:
+class MessageFilter:
     """All of these must hold; what is empty holds for everything."""
 
     types: tuple[str, ...] = ()
@@ -55,10 +55,10 @@ class Sieve:
     attributes: Mapping[str, str] = field(default_factory=dict)
     """Each of them has exactly this value."""
 
-    contained: bytes = b""
+    contains: bytes = b""
     """Somewhere in the payload."""
 
-    def passed(self, block: Block) -> Bools:
+    def mask(self, block: Block) -> Bools:
         """Which records of the block are wanted."""
         wanted = block.matching(self.types, self.keys)
         if self.pattern is not None:
@@ -66,28 +66,28 @@ class Sieve:
             wanted &= block.accepted(lambda text: pattern.search(text) is not None)
         if not self._looks_inside or not wanted.any():
             return wanted
-        wanted &= self._maybe(block)
+        wanted &= self._candidates(block)
         wanted[np.flatnonzero(wanted)] = (
-            [self._holds(row) for row in block.filtered(wanted).rows()] if wanted.any() else []
+            [self._matches(row) for row in block.filtered(wanted).rows()] if wanted.any() else []
         )
         return wanted
 
     @property
     def _looks_inside(self) -> bool:
-        return self.key is not None or bool(self.attributes) or bool(self.contained)
+        return self.key is not None or bool(self.attributes) or bool(self.contains)
 
-    def _maybe(self, block: Block) -> Bools:
+    def _candidates(self, block: Block) -> Bools:
         """Which records have these bytes where they might mean it: what is left is few, and looked at one by one."""
         columns = block.columns
         starts, payloads, ends = columns[:, at.START], columns[:, at.PAYLOAD], columns[:, at.END] - at.CHECKSUM_BYTES
-        found = np.ones(len(block), np.bool_)
-        for written in self._written():
-            found &= having(block, written, starts, payloads)
-        if self.contained:
-            found &= having(block, self.contained, payloads, ends)
-        return found
+        matched = np.ones(len(block), np.bool_)
+        for written in self._encoded_needles():
+            matched &= rows_containing(block, written, starts, payloads)
+        if self.contains:
+            matched &= rows_containing(block, self.contains, payloads, ends)
+        return matched
 
-    def _written(self) -> Iterator[bytes]:
+    def _encoded_needles(self) -> Iterator[bytes]:
         """Key and attributes as the envelope has them."""
         if self.key is not None:
             yield len(self.key).to_bytes(2) + self.key
@@ -95,56 +95,56 @@ class Sieve:
             named, valued = name.encode(errors="replace"), value.encode(errors="replace")
             yield len(named).to_bytes(2) + named + len(valued).to_bytes(4) + valued
 
-    def _holds(self, row: RecordRow) -> bool:
+    def _matches(self, row: RecordRow) -> bool:
         key, payload, attributes = row[4], row[5], attributes_of(row)
         return (
             self.key in (None, key)
             and all(attributes.get(name) == value for name, value in self.attributes.items())
-            and self.contained in payload
+            and self.contains in payload
         )
 
 
-def having(block: Block, needle: bytes, starts: Longs, stops: Longs) -> Bools:
+def rows_containing(block: Block, needle: bytes, starts: Longs, stops: Longs) -> Bools:
     """Which records have these bytes between where these say: one search through the whole buffer, a step a record."""
-    found = np.zeros(len(block), np.bool_)
+    matched = np.zeros(len(block), np.bool_)
     raw, base = block.raw.tobytes(), int(block.columns[0, at.START])
     begins, ends = (starts - base).tolist(), (stops - base).tolist()
     row, place = 0, raw.find(needle, begins[0])
     while place >= 0:
         row = bisect_right(begins, place, lo=row) - 1
-        found[row] |= place + len(needle) <= ends[row]
+        matched[row] |= place + len(needle) <= ends[row]
         row += 1
         if row == len(begins):
             break
         place = raw.find(needle, begins[row])
-    return found
+    return matched
 
 
-def parse_sieve(fields: Fields) -> Sieve:
+def parse_filter(fields: Fields) -> MessageFilter:
     """What these fields want. Raises `InvalidRequest` naming the one that is wrong."""
     for one, other in (("key", "key_base64"), ("contains", "contains_base64")):
         if one in fields and other in fields:
             raise InvalidRequest(f"Give {one} or {other}, not both", field=other)
-    return Sieve(
-        types=_globs(fields, "type"),
-        pattern=_pattern(fields, "type_regex"),
-        keys=_globs(fields, "key"),
-        key=_base64(fields, "key_base64", KEY_BYTES_MAX),
-        attributes=_attributes(fields),
-        contained=_contained(fields),
+    return MessageFilter(
+        types=_parse_globs(fields, "type"),
+        pattern=_parse_pattern(fields, "type_regex"),
+        keys=_parse_globs(fields, "key"),
+        key=_parse_base64(fields, "key_base64", KEY_BYTES_MAX),
+        attributes=_parse_attributes(fields),
+        contains=_parse_contains(fields),
     )
 
 
-def _globs(fields: Fields, name: str) -> tuple[str, ...]:
-    found = read.texts(fields, name)
-    if len(found) > FILTERS_MAX or any(len(each) > FILTER_CHARS_MAX for each in found):
+def _parse_globs(fields: Fields, name: str) -> tuple[str, ...]:
+    matched = read.texts(fields, name)
+    if len(matched) > FILTERS_MAX or any(len(each) > FILTER_CHARS_MAX for each in matched):
         raise InvalidRequest(
             f"Invalid {name}: at most {FILTERS_MAX} globs of at most {FILTER_CHARS_MAX} characters", field=name
         )
-    return found
+    return matched
 
 
-def _pattern(fields: Fields, name: str) -> Pattern | None:
+def _parse_pattern(fields: Fields, name: str) -> Pattern | None:
     """In RE2, whose time is linear in the text."""
     if name not in fields:
         return None
@@ -160,39 +160,39 @@ def _pattern(fields: Fields, name: str) -> Pattern | None:
     return compiled
 
 
-def _attributes(fields: Fields) -> Mapping[str, str]:
-    found = fields.get("attributes", {})
-    if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
-        raise InvalidRequest('Invalid attributes: expected {"name": "value"}', field="attributes", given=found)
-    if len(found) > ATTRIBUTES_ASKED_MAX or any(len(name) > ATTRIBUTE_NAME_BYTES_MAX for name in found):
+def _parse_attributes(fields: Fields) -> Mapping[str, str]:
+    matched = fields.get("attributes", {})
+    if not isinstance(matched, dict) or not all(isinstance(value, str) for value in matched.values()):
+        raise InvalidRequest('Invalid attributes: expected {"name": "value"}', field="attributes", given=matched)
+    if len(matched) > ATTRIBUTES_ASKED_MAX or any(len(name) > ATTRIBUTE_NAME_BYTES_MAX for name in matched):
         raise InvalidRequest(
             f"Invalid attributes: at most {ATTRIBUTES_ASKED_MAX}, with names of at most {ATTRIBUTE_NAME_BYTES_MAX}"
             " characters",
             field="attributes",
         )
-    return found
+    return matched
 
 
-def _contained(fields: Fields) -> bytes:
+def _parse_contains(fields: Fields) -> bytes:
     if "contains" in fields:
         try:
-            found = read.text(fields, "contains").encode()
+            matched = read.text(fields, "contains").encode()
         except UnicodeEncodeError:
             raise InvalidRequest("Invalid contains: not valid Unicode", field="contains") from None
-        if len(found) > CONTAINED_BYTES_MAX:
+        if len(matched) > CONTAINED_BYTES_MAX:
             raise InvalidRequest(f"Invalid contains: at most {CONTAINED_BYTES_MAX} bytes", field="contains")
-        return found
-    return _base64(fields, "contains_base64", CONTAINED_BYTES_MAX) or b""
+        return matched
+    return _parse_base64(fields, "contains_base64", CONTAINED_BYTES_MAX) or b""
 
 
-def _base64(fields: Fields, name: str, bytes_max: int) -> bytes | None:
+def _parse_base64(fields: Fields, name: str, bytes_max: int) -> bytes | None:
     if name not in fields:
         return None
     written = fields[name]
     try:
-        found = b64decode(written, validate=True) if isinstance(written, str) else None
+        matched = b64decode(written, validate=True) if isinstance(written, str) else None
     except (Base64Error, ValueError):
-        found = None
-    if found is None or len(found) > bytes_max:
+        matched = None
+    if matched is None or len(matched) > bytes_max:
         raise InvalidRequest(f"Invalid {name}: expected base64 of at most {bytes_max} bytes", field=name)
-    return found
+    return matched

@@ -26,7 +26,7 @@ _CONTINUES: Final = 0b1000_0000
 _MARK: Final = 0b1100_0000
 
 
-def shown(partition: int, row: RecordRow, preview: int = PREVIEW_BYTES, *, whole: bool = False) -> Fields:
+def message_json(partition: int, row: RecordRow, preview: int = PREVIEW_BYTES, *, whole: bool = False) -> Fields:
     """One message. `whole`: nothing is cut but the payload, and that at `preview`."""
     id_, offset, time_ms, type_, key, payload, producer, producer_id, request_id, schema, attributes = row
     facts: Fields = {
@@ -48,7 +48,7 @@ def shown(partition: int, row: RecordRow, preview: int = PREVIEW_BYTES, *, whole
     return facts | bytes_field("payload", payload, preview)
 
 
-def bare(partition: int, row: RecordRow) -> Fields:
+def message_stub(partition: int, row: RecordRow) -> Fields:
     """The least that can be said of a message: where it lies and how large it is."""
     place = {"partition": partition, "offset": row[1], "id": format_id(row[0]), "publish_time": row[2]}
     return place | {"payload_bytes": len(row[5]), "payload": "", "payload_cut": True, "attributes_cut": True}

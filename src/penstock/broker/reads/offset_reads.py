@@ -16,7 +16,7 @@ from penstock.storage.log.log import Log
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class OffsetRead:
     """What was read of some offsets: their records, those that are not there any more, and what is yet to be read."""
 
     blocks: list[Block]
@@ -24,7 +24,7 @@ class Found:
     rest: list[Span]
 
 
-def read_spans(log: Log, spans: Sequence[Span]) -> Found:
+def read_spans(log: Log, spans: Sequence[Span]) -> OffsetRead:
     """One read of the log, and all that these spans want of it. In another thread."""
     start = spans[0][0]
     try:
@@ -32,7 +32,7 @@ def read_spans(log: Log, spans: Sequence[Span]) -> Found:
     except OffsetOutOfRange:
         gone = max(int(log.first_offset), start + 1)
         missing = [Gap(*span, RETENTION) for span in _before(spans, gone)]
-        return Found([], missing, _after(spans, gone))
+        return OffsetRead([], missing, _after(spans, gone))
     end = int(chunk.next_offset)
     if end <= start:
         raise StorageFailed(f"offset {start} cannot be read")
@@ -43,7 +43,7 @@ def read_spans(log: Log, spans: Sequence[Span]) -> Found:
     there = OffsetSet((offset, offset + 1) for offset in offsets[wanted].tolist())
     damages = gaps_of(chunk.damages)
     missing = [Gap(*gap, _reason(damages, gap[0])) for span in _before(spans, end) for gap in there.gaps(*span)]
-    return Found(found, missing, _after(spans, end))
+    return OffsetRead(found, missing, _after(spans, end))
 
 
 def _reason(damages: Sequence[Gap], offset: int) -> str:

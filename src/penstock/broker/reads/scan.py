@@ -23,7 +23,7 @@ from penstock.broker.base.effects import Effect, RunInThread
 from penstock.broker.base.request_fields import Fields
 from penstock.broker.context import Reply
 from penstock.broker.live.connections import Client
-from penstock.broker.reads.message_filter import Sieve
+from penstock.broker.reads.message_filter import MessageFilter
 from penstock.broker.topics.topics import TopicState
 from penstock.core.errors import InvalidRequest, OffsetOutOfRange, PenstockError, QuotaExceeded, TopicNotSupported
 from penstock.core.limits import KIB, MIB
@@ -32,11 +32,11 @@ from penstock.record.block import EMPTY_BLOCK, Block
 from penstock.storage.log.log import Log
 from penstock.storage.log.log_view import ReadChunk
 
-SCANNED: Final = 10_000
+SCAN_MESSAGES: Final = 10_000
 """Messages looked at in one call, unless somebody asks for more or less."""
-SCANNED_MAX: Final = 100_000
+SCAN_MESSAGES_MAX: Final = 100_000
 """Messages looked at in one call: some tens of milliseconds of one processor."""
-SCANNED_BYTES_MAX: Final = 16 * MIB
+SCAN_BYTES_MAX: Final = 16 * MIB
 """Bytes looked at in one call: what a disk that is asked for nothing else reads in a moment."""
 SCANS_MAX: Final = 16
 """Scans at once: each may hold some megabytes, and they share two threads."""
@@ -62,7 +62,7 @@ Positions = dict[int, int]
 # tokens
 
 
-def token_of(topic: TopicState, positions: Mapping[int, int]) -> str:
+def resume_token(topic: TopicState, positions: Mapping[int, int]) -> str:
     """Where to go on, as a text that is nobody's business."""
     first, count = min(positions), len(positions)
     offsets = [positions[first + number] for number in range(count)]
@@ -70,8 +70,8 @@ def token_of(topic: TopicState, positions: Mapping[int, int]) -> str:
     return urlsafe_b64encode(packed).rstrip(b"=").decode()
 
 
-def parse_token(topic: TopicState, text: object, partition: int | None, name: str = "resume") -> Positions:
-    """Raises `InvalidRequest` for what `token_of` has not made of this topic, or of other partitions."""
+def parse_resume_token(topic: TopicState, text: object, partition: int | None, name: str = "resume") -> Positions:
+    """Raises `InvalidRequest` for what `resume_token` has not made of this topic, or of other partitions."""
     try:
         if not isinstance(text, str) or len(text) > _TOKEN_CHARS_MAX:
             raise InvalidRequest("too long")
@@ -93,7 +93,7 @@ _TOKEN: Final = msgspec.msgpack.Decoder(tuple[int, int, int, list[int]])
 # scanning
 
 
-class Hit(NamedTuple):
+class ScanHit(NamedTuple):
     """A message that the sieve let pass."""
 
     partition: int
@@ -101,7 +101,7 @@ class Hit(NamedTuple):
     row: int
 
 
-class Taken(Enum):
+class TakeResult(Enum):
     """What became of a hit."""
 
     YES = auto()
@@ -111,11 +111,11 @@ class Taken(Enum):
     """There is no room for it: the scan ends before it."""
 
 
-Take = Callable[[Hit], Taken]
+Take = Callable[[ScanHit], TakeResult]
 
 
 @dataclass(slots=True)
-class _Lane:
+class _PartitionReader:
     """One partition of a scan."""
 
     partition: int
@@ -141,7 +141,7 @@ class _Lane:
         _, _, high, low = self.table[self.row]
         return high, low & _LOW
 
-    def hold(self, block: Block, wanted: list[bool]) -> None:
+    def load(self, block: Block, wanted: list[bool]) -> None:
         sizes = block.columns[:, at.END] - block.columns[:, at.START]
         columns = (sizes, *(block.columns[:, each] for each in _COLUMNS))
         self.block, self.wanted, self.row = block, wanted, 0
@@ -164,10 +164,10 @@ class Scan:
     """Where it is: all before was looked at, or is gone."""
 
     stops: Positions
-    sieve: Sieve
+    message_filter: MessageFilter
     take: Take
-    scanned_max: int = SCANNED
-    matched_max: int = SCANNED_MAX
+    scanned_max: int = SCAN_MESSAGES
+    matched_max: int = SCAN_MESSAGES_MAX
     scanned: int = 0
     matched: int = 0
     bytes: int = 0
@@ -176,7 +176,7 @@ class Scan:
 
     damaged: list[Fields] = field(default_factory=list)
     done: bool = False
-    _lanes: dict[int, _Lane] = field(default_factory=dict)
+    _readers: dict[int, _PartitionReader] = field(default_factory=dict)
     _heads: list[tuple[tuple[int, int], int]] = field(default_factory=list)
     _held: int = 0
 
@@ -187,7 +187,7 @@ class Scan:
 
     def step(self) -> None:
         """A little further. Raises what keeps it from being read."""
-        if not self._lanes:
+        if not self._readers:
             self._begin()
         until, until_bytes = self.scanned + _STEP_MESSAGES, self.bytes + _STEP_BYTES
         while not self.done and self.scanned < until and self.bytes < until_bytes:
@@ -195,120 +195,122 @@ class Scan:
 
     def _begin(self) -> None:
         for partition in self.positions:
-            self._lanes[partition] = _Lane(partition, self.topic.logs[partition], self.stops[partition])
-        for lane in self._lanes.values():
-            self._push(lane)
+            self._readers[partition] = _PartitionReader(partition, self.topic.logs[partition], self.stops[partition])
+        for reader in self._readers.values():
+            self._push(reader)
 
     def _next(self) -> None:
         """The oldest message of all that were not looked at."""
         if not self._heads or self._is_full():
             self.done = True
             return
-        lane = self._lanes[heapq.heappop(self._heads)[1]]
-        if not lane.left:
-            self._read(lane)  # it was dropped, to save room
-        if not self._heads and lane.left:
-            self._pass_over(lane)
-        if lane.left and not self._is_full() and not self._look(lane):
+        reader = self._readers[heapq.heappop(self._heads)[1]]
+        if not reader.left:
+            self._read(reader)  # it was dropped, to save room
+        if not self._heads and reader.left:
+            self._pass_over(reader)
+        if reader.left and not self._is_full() and not self._take_next(reader):
             self.done = True
             return
-        self._push(lane)
+        self._push(reader)
 
-    def _pass_over(self, lane: _Lane) -> None:
+    def _pass_over(self, reader: _PartitionReader) -> None:
         """What is not wanted, at once: there is no other partition that might have something in between."""
-        row, before = lane.row, lane.ends[lane.row - 1] if lane.row else 0
-        fitting = bisect_left(lane.ends, before + SCANNED_BYTES_MAX - self.bytes, lo=row) + 1
-        stop = min(lane.next_wanted(), row + self.scanned_max - self.scanned, fitting)
+        row, before = reader.row, reader.ends[reader.row - 1] if reader.row else 0
+        fitting = bisect_left(reader.ends, before + SCAN_BYTES_MAX - self.bytes, lo=row) + 1
+        stop = min(reader.next_wanted(), row + self.scanned_max - self.scanned, fitting)
         if stop > row:
             self.scanned += stop - row
-            self.bytes += lane.ends[stop - 1] - before
-            lane.row = stop
-            self.positions[lane.partition] = lane.table[stop - 1][1] + 1
+            self.bytes += reader.ends[stop - 1] - before
+            reader.row = stop
+            self.positions[reader.partition] = reader.table[stop - 1][1] + 1
 
     def _is_full(self) -> bool:
         return (
             self.scanned >= self.scanned_max
             or self.matched >= self.matched_max
-            or self.bytes >= SCANNED_BYTES_MAX
+            or self.bytes >= SCAN_BYTES_MAX
             or len(self.damaged) >= _DAMAGES_MAX
         )
 
-    def _look(self, lane: _Lane) -> bool:
+    def _take_next(self, reader: _PartitionReader) -> bool:
         """At the next message of a partition; False if it is wanted and there is no room for it."""
-        if lane.wanted[lane.row]:
-            taken = self.take(Hit(lane.partition, lane.block, lane.row))
-            if taken is Taken.FULL:
+        if reader.wanted[reader.row]:
+            taken = self.take(ScanHit(reader.partition, reader.block, reader.row))
+            if taken is TakeResult.FULL:
                 return False
-            self.matched += taken is Taken.YES
-        size, offset, _, _ = lane.table[lane.row]
+            self.matched += taken is TakeResult.YES
+        size, offset, _, _ = reader.table[reader.row]
         self.scanned += 1
         self.bytes += size
-        lane.row += 1
-        self.positions[lane.partition] = offset + 1
+        reader.row += 1
+        self.positions[reader.partition] = offset + 1
         return True
 
-    def _push(self, lane: _Lane) -> None:
+    def _push(self, reader: _PartitionReader) -> None:
         """Have its next message among the others, if it has one."""
-        if not lane.left:
-            self._drop(lane)
-            self._read(lane)
-        if lane.left:
-            heapq.heappush(self._heads, (lane.head, lane.partition))
+        if not reader.left:
+            self._drop(reader)
+            self._read(reader)
+        if reader.left:
+            heapq.heappush(self._heads, (reader.head, reader.partition))
             if self._held > _HELD_BYTES_MAX:
-                self._drop(lane)
+                self._drop(reader)
 
-    def _drop(self, lane: _Lane) -> None:
-        self._held -= lane.block.data.nbytes
-        lane.hold(EMPTY_BLOCK, [])
+    def _drop(self, reader: _PartitionReader) -> None:
+        self._held -= reader.block.data.nbytes
+        reader.load(EMPTY_BLOCK, [])
 
-    def _read(self, lane: _Lane) -> None:
+    def _read(self, reader: _PartitionReader) -> None:
         """The next messages of a partition; none at its end."""
-        partition = lane.partition
-        while self.positions[partition] < lane.stop and not lane.left and len(self.damaged) < _DAMAGES_MAX:
-            chunk = self._chunk(lane)
-            block = chunk.block.select(0, int(np.searchsorted(chunk.block.columns[:, at.OFFSET], lane.stop)))
+        partition = reader.partition
+        while self.positions[partition] < reader.stop and not reader.left and len(self.damaged) < _DAMAGES_MAX:
+            chunk = self._chunk(reader)
+            block = chunk.block.select(0, int(np.searchsorted(chunk.block.columns[:, at.OFFSET], reader.stop)))
             if len(block):
                 self._held += block.data.nbytes
-                lane.hold(block, self.sieve.passed(block).tolist())
-            following = block.offsets.start if len(block) else min(chunk.next_offset, lane.stop)
+                reader.load(block, self.message_filter.mask(block).tolist())
+            following = block.offsets.start if len(block) else min(chunk.next_offset, reader.stop)
             self.positions[partition] = max(self.positions[partition], int(following))
 
-    def _chunk(self, lane: _Lane) -> ReadChunk:
-        size = max(_CHUNK_BYTES_MIN, min(_CHUNK_BYTES, _STEP_BYTES // len(self._lanes)))
+    def _chunk(self, reader: _PartitionReader) -> ReadChunk:
+        size = max(_CHUNK_BYTES_MIN, min(_CHUNK_BYTES, _STEP_BYTES // len(self._readers)))
         while True:
-            position = self.positions[lane.partition]
+            position = self.positions[reader.partition]
             try:
-                chunk = lane.log.read(position, bytes_max=size)
+                chunk = reader.log.read(position, bytes_max=size)
             except OffsetOutOfRange:
-                first = int(lane.log.first_offset)
+                first = int(reader.log.first_offset)
                 if first <= position:
                     raise
-                self.lost.append({"partition": lane.partition, "start": position, "stop": first})
-                self.positions[lane.partition] = first
+                self.lost.append({"partition": reader.partition, "start": position, "stop": first})
+                self.positions[reader.partition] = first
                 continue
-            self._note(lane, chunk)
+            self._note_damage(reader, chunk)
             return chunk
 
-    def _note(self, lane: _Lane, chunk: ReadChunk) -> None:
+    def _note_damage(self, reader: _PartitionReader, chunk: ReadChunk) -> None:
         for each in chunk.damages:
-            start, stop = int(each.offsets.start), min(int(each.offsets.stop), lane.stop)
+            start, stop = int(each.offsets.start), min(int(each.offsets.stop), reader.stop)
             if start < stop:
-                self.damaged.append({"partition": lane.partition, "start": start, "stop": stop, "reason": each.reason})
+                self.damaged.append(
+                    {"partition": reader.partition, "start": start, "stop": stop, "reason": each.reason}
+                )
 
-    def facts(self) -> Fields:
+    def summary(self) -> Fields:
         """How far it came, and how to go on."""
-        facts: Fields = {
+        summary: Fields = {
             "scanned": self.scanned,
             "matched": self.matched,
             "bytes": self.bytes,
             "end": self.end,
-            "resume": token_of(self.topic, self.positions),
+            "resume": resume_token(self.topic, self.positions),
         }
         told = {"lost": self.lost, "damaged": self.damaged}
-        return facts | {name: each for name, each in told.items() if each}
+        return summary | {name: each for name, each in told.items() if each}
 
 
-def check_kept(topic: TopicState) -> None:
+def check_durable(topic: TopicState) -> None:
     if not topic.is_durable:
         raise TopicNotSupported(f"{topic.name} is a live topic: it keeps nothing to look at", topic=str(topic.name))
 

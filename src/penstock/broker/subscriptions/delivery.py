@@ -15,7 +15,7 @@ from penstock.broker.access.policy import ANONYMOUS, Operation, Resource
 from penstock.broker.base.effects import Effect, RunInThread, Send
 from penstock.broker.base.replies import json_bytes, own_message
 from penstock.broker.context import BrokerContext
-from penstock.broker.reads.offset_reads import Found, read_spans
+from penstock.broker.reads.offset_reads import OffsetRead, read_spans
 from penstock.broker.subscriptions import events
 from penstock.broker.subscriptions.block_cache import BlockCache, rows_of
 from penstock.broker.subscriptions.cursors import CursorStore
@@ -380,7 +380,7 @@ class SubscriptionRunner:
         partition: int,
         spans: Sequence[Span],
         waiting: _PendingSpans,
-        outcome: Found | PenstockError,
+        outcome: OffsetRead | PenstockError,
     ) -> list[Effect]:
         if self._pending_reads.get((consumer, partition)) is not waiting:
             return []  # somebody sought elsewhere meanwhile

@@ -1,1 +1,2 @@
-"""The admin API, `/v1`: what the command line and the console ask for, over HTTP. It carries; the broker decides."""
+"""The admin API, `/v1`: what the command line and the console need, over HTTP. The broker decides; this only
+translates."""

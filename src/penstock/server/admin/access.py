@@ -1,4 +1,4 @@
-"""Answers about who is connected, and who may what."""
+"""Handlers of services, connections, keys and role bindings."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def close_connection(request: ApiRequest) -> object:
 async def list_live_subscriptions(request: ApiRequest) -> object:
     try:
         return await ask(request, "system.service.subscriptions", {"serviceId": request.path_params["connection"]})
-    except ServiceUnavailable as error:  # as the founding protocol says that it is not there
+    except ServiceUnavailable as error:  # the wire protocol answers an unknown id with this
         raise HttpError(HTTPStatus.NOT_FOUND, error.message) from None
 
 

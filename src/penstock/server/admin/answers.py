@@ -1,4 +1,4 @@
-"""What the admin API answers. The description of the API is made of these, and the broker's answers are held to it."""
+"""The answers of the admin API. Its OpenAPI description is generated from these, and tests hold the broker to them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class StatusAnswer(msgspec.Struct, frozen=True):
 
 
 class NamespaceFacts(msgspec.Struct, frozen=True):
-    """Defaults of topics created in it from now on."""
+    """The defaults of topics that are created in it from now on."""
 
     namespace: str
     settings: dict[str, Any]
@@ -40,7 +40,7 @@ class LogFacts(msgspec.Struct, frozen=True):
     segments: Count
     damages: Count
     missing: list[tuple[Offset, Offset]]
-    """Offsets whose segment files are gone: first, and the one behind the last."""
+    """Offsets whose segment files are gone: from the first up to, not with, the second."""
     failure: str | None
 
 
@@ -73,7 +73,7 @@ class TopicsAnswer(msgspec.Struct, frozen=True):
 
 
 class Gap(msgspec.Struct, frozen=True):
-    """Offsets from `start` up to, not with, `stop`."""
+    """The offsets from `start` up to, not with, `stop`."""
 
     partition: Count
     start: Offset
@@ -82,7 +82,7 @@ class Gap(msgspec.Struct, frozen=True):
 
 
 class MessageAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """A message. What is not UTF-8 is under a name that ends in `_base64`; what was cut says so."""
+    """A message. A field that is not UTF-8 has a name that ends in `_base64`; a payload that was cut says so."""
 
     partition: Count
     offset: Offset
@@ -106,14 +106,14 @@ class MessageAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Scanned(msgspec.Struct, frozen=True, kw_only=True):
-    """How far a call came. `resume` goes on exactly there, also where there is nothing more for now (`end`)."""
+    """The extent of a scan. `resume` goes on exactly there, also at the `end`, once there is more."""
 
     scanned: Count
     matched: Count
     end: bool
     resume: str
     lost: list[Gap] | UnsetType = UNSET
-    """What retention dropped before it was looked at."""
+    """Messages that retention removed before they were scanned."""
     damaged: list[Gap] | UnsetType = UNSET
 
 
@@ -124,7 +124,7 @@ class BrowseAnswer(Scanned, frozen=True, kw_only=True):
 
 
 class StoredAnswer(msgspec.Struct, frozen=True):
-    """Where a message lies, durably."""
+    """The durable position of a message."""
 
     topic: str
     partition: Count
@@ -137,7 +137,7 @@ class SubscriptionEntry(msgspec.Struct, frozen=True, kw_only=True):
     subscription: str
     type: str
     internal: bool
-    """It is the broker's own, for dead letters, and nobody consumes it."""
+    """True for the broker's own subscription for dead letters, which has no consumers."""
     paused: bool
     lag: Count
     lag_seconds: float
@@ -167,7 +167,7 @@ class SubscriptionFacts(msgspec.Struct, frozen=True, kw_only=True):
     subscription: str
     type: str
     internal: bool
-    """It is the broker's own, for dead letters, and nobody consumes it."""
+    """True for the broker's own subscription for dead letters, which has no consumers."""
     paused: bool
     lag: Count
     in_flight: Count
@@ -187,7 +187,7 @@ class SubscriptionAnswer(SubscriptionFacts, frozen=True, kw_only=True):
 
 class SubscribedAnswer(SubscriptionFacts, frozen=True, kw_only=True):
     created: bool
-    """False: it was there, and as it was asked for."""
+    """False if it existed already, with the requested options."""
 
 
 class SoughtAnswer(msgspec.Struct, frozen=True):
@@ -227,7 +227,7 @@ class LettersAnswer(Scanned, frozen=True, kw_only=True):
     left: Count
     bytes: Count
     until: str
-    """Given with `resume`, what comes in the meantime is not meant."""
+    """A bound for the next call: with it and `resume`, dead letters that came in the meantime are left out."""
 
 
 class Refusal(msgspec.Struct, frozen=True):
@@ -238,7 +238,7 @@ class Refusal(msgspec.Struct, frozen=True):
 
 
 class Stopped(msgspec.Struct, frozen=True):
-    """Why it went no further."""
+    """The reason why the call stopped early."""
 
     code: str
     message: str
@@ -259,7 +259,7 @@ class DroppedAnswer(TreatedAnswer, frozen=True, kw_only=True):
 class RedrivenAnswer(TreatedAnswer, frozen=True, kw_only=True):
     redriven: Count
     repeated: Count
-    """Of those, how many an earlier call had sent and not got to settle."""
+    """Messages among them that an earlier call had sent without recording it."""
     too_often: Count
     strangers: Count
     refused: Count
@@ -307,7 +307,7 @@ class LiveSubscriptionsAnswer(msgspec.Struct, frozen=True):
 
 
 class PipelinesAnswer(msgspec.Struct, frozen=True):
-    """Those who read the log's files and say how far they are."""
+    """External readers of the log's files that report their positions."""
 
     pipelines: list[SubscriptionEntry]
     next: str | UnsetType = UNSET
@@ -329,7 +329,7 @@ class KeysAnswer(msgspec.Struct, frozen=True):
 
 
 class NewKeyAnswer(KeyEntry, frozen=True, kw_only=True):
-    """The key is shown this once."""
+    """A new key, which is shown only this once."""
 
     key: str
     bindings: list[str]
@@ -354,7 +354,7 @@ class BindingsAnswer(msgspec.Struct, frozen=True):
 
 
 class StandingAnswer(msgspec.Struct, frozen=True):
-    """What somebody may now, as far as it was granted here."""
+    """The role bindings of the principal, as far as they were granted here."""
 
     principal: str
     bindings: list[str]

@@ -1,6 +1,6 @@
-"""What is sent to the admin API. The description of the API is made of these.
+"""The bodies of admin requests. The OpenAPI description of the API is generated from these.
 
-A field that no body has is refused; one that is left out stays as it is, and null means: the default again.
+A field that no body has is refused; one that is left out stays as it is; null restores the default.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from penstock.core.limits import PARTITIONS_MAX
 
 
 class Body(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Of a request."""
+    """The base of all bodies."""
 
 
 class RetentionBody(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How much of each partition is kept."""
+    """The retention of each partition."""
 
     age_ms: int | UnsetType | None = UNSET
     bytes: int | UnsetType | None = UNSET
@@ -27,7 +27,7 @@ class RetentionBody(Body, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class SettingsBody(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Settings of a topic, or defaults of a namespace."""
+    """The settings of a topic, or the defaults of a namespace."""
 
     retention: RetentionBody | UnsetType | None = UNSET
     segment_bytes_max: int | UnsetType | None = UNSET
@@ -52,12 +52,12 @@ class TopicBody(SettingsBody, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class MessageBody(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A message: exactly one of the payloads, and whatever else it has."""
+    """A message: exactly one of the payloads, and its optional fields."""
 
     payload: str | UnsetType = UNSET
     payload_base64: str | UnsetType = UNSET
     payload_json: msgspec.Raw | UnsetType = UNSET
-    """Stored as it was written."""
+    """JSON that is stored as it was written."""
     type: str | UnsetType = UNSET
     key: str | UnsetType = UNSET
     key_base64: str | UnsetType = UNSET
@@ -91,7 +91,7 @@ class SeekBody(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class SkipBody(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Messages that are settled although nobody acknowledged them."""
+    """Messages that the subscription skips, as if they had been acknowledged."""
 
     partition: int | UnsetType = UNSET
     offsets: list[int] | UnsetType = UNSET
@@ -99,7 +99,7 @@ class SkipBody(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class LettersBody(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which dead letters are meant; all that are given must match."""
+    """A selection of dead letters; they match all of the fields."""
 
     type: str | UnsetType = UNSET
     reason: str | UnsetType = UNSET
@@ -124,7 +124,7 @@ class KeyBody(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class BindingBody(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What somebody may, from now on or no longer."""
+    """A role binding to grant or to revoke."""
 
     principal: str
     binding: str | list[str]

@@ -1,4 +1,4 @@
-"""Answers about dead letters. What takes long ends if the client hangs up; what is done by then stays done."""
+"""Handlers of dead letters. A long call ends if the client disconnects; what it has done by then stays done."""
 
 from __future__ import annotations
 

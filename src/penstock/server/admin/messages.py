@@ -1,4 +1,4 @@
-"""Answers about messages: look through them, fetch one, its payload as it is, publish one."""
+"""Handlers of messages: browse them, get one, get its payload as bytes, publish one."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _RENAMED: Final = {
     "containsBase64": "contains_base64",
     "previewBytes": "preview_bytes",
 }
-"""What is called otherwise behind a question mark than among the fields of a message."""
+"""The field of the wire protocol for each query parameter with another name."""
 
 
 async def browse(request: ApiRequest) -> object:
@@ -35,7 +35,7 @@ async def browse(request: ApiRequest) -> object:
 
 
 def _attributes(one: str | None, several: str | None) -> dict[str, Any]:
-    """One as NAME:VALUE, several as a JSON object."""
+    """Return the attributes of the filter: one as NAME:VALUE, several as a JSON object."""
     found: dict[str, Any] = {}
     if several is not None:
         try:
@@ -64,18 +64,18 @@ async def get_payload(request: ApiRequest) -> object:
 
 
 def _one(request: ApiRequest) -> dict[str, Any]:
-    """Digits are an offset; anything else is an id."""
+    """Return the fields that select one message. Digits are an offset; anything else is an id."""
     written = request.path_params["message"]
     place = {"offset": int(written)} if _OFFSET.fullmatch(written) else {"id": written}
     return _topic(request) | place | sent_fields(request.query)
 
 
 class Payload(Response):
-    """The bytes of a message, however many they are: a piece at a time, as fast as they are read."""
+    """The payload of a message of any size, sent in pieces as fast as they are read."""
 
     def __init__(self, request: ApiRequest, first: dict[str, Any]) -> None:
         size = first["payload_bytes"]
-        # What somebody published is nobody's page: a browser is to save it, not to show it.
+        # A published payload must not become a page of this site: a browser saves it and does not show it.
         headers = {
             "content-length": str(size),
             "content-disposition": "attachment",

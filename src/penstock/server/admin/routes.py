@@ -1,4 +1,4 @@
-"""Everything that can be asked of the admin API, one row each."""
+"""The routes of the admin API."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import re
 from typing import Any, Final
 
 from penstock.broker.access.policy import Operation
-from penstock.broker.admin.messages import SHOWN, SHOWN_MAX
+from penstock.broker.admin.messages import PAGE_MESSAGES, PAGE_MESSAGES_MAX
 from penstock.broker.reads.message_json import PREVIEW_BYTES, PREVIEW_BYTES_MAX
-from penstock.broker.reads.scan import SCANNED, SCANNED_MAX
+from penstock.broker.reads.scan import SCAN_MESSAGES, SCAN_MESSAGES_MAX
 from penstock.core.dead_letter_attributes import REDRIVES_CEILING, REDRIVES_MAX
 from penstock.core.limits import KIB, LIST_ENTRIES_MAX, MIB, PARTITIONS_MAX
 from penstock.server.admin import access, answers, bodies, dead_letters, messages, subscriptions, topics
@@ -16,11 +16,11 @@ from penstock.server.api.routing import Method, Parameter, Permission, Route, te
 
 _BODY_BYTES_MAX: Final = 64 * KIB
 _MESSAGE_BODY_BYTES_MAX: Final = 8 * MIB
-"""A message of a MiB with every character of it escaped; larger ones go through a client, or /api/events."""
+"""The largest message body: 1 MiB with every character escaped; larger ones go through a client, or /api/events."""
 _DIGITS: Final = re.compile("[0-9]{1,19}")
 _GET, _POST, _PUT, _PATCH, _DELETE = Method.GET, Method.POST, Method.PUT, Method.PATCH, Method.DELETE
 
-# what the path names
+# path parameters
 
 _NAME: Final[dict[str, Any]] = {"type": "string", "minLength": 1}
 
@@ -38,7 +38,7 @@ VARIABLES: Final = {
     "key": _variable("key", "the id of a key, as it is listed"),
 }
 
-# what stands behind the question mark
+# query parameters
 
 
 def _text(name: str, about: str) -> Parameter:
@@ -62,15 +62,19 @@ _PAGE: Final = (
 _OF_NAMESPACE: Final = _text("namespace", "those of one namespace")
 _PARTITION: Final = _number("partition", "one partition alone", at_most=PARTITIONS_MAX - 1)
 _SCAN_LIMITS: Final = (
-    _number("limit", f"messages in the answer, {SHOWN} unless said", at_least=1, at_most=SHOWN_MAX),
-    _number("scan", f"messages looked at in this call, {SCANNED} unless said", at_least=1, at_most=SCANNED_MAX),
+    _number("limit", f"messages in the answer, {PAGE_MESSAGES} unless said", at_least=1, at_most=PAGE_MESSAGES_MAX),
+    _number(
+        "scan", f"messages looked at in this call, {SCAN_MESSAGES} unless said", at_least=1, at_most=SCAN_MESSAGES_MAX
+    ),
     _number("previewBytes", f"of each payload, {PREVIEW_BYTES} unless said", at_most=PREVIEW_BYTES_MAX),
     _text("resume", "go on where an answer stopped"),
 )
 _RANGE_FILTERS: Final = (
     _PARTITION,
     _text("from", "earliest, latest, an offset, a time (2026-01-31T12:00:00Z) or the id of a message"),
-    _number("last", "in the place of from: so many before the end of each partition", at_least=1, at_most=SCANNED_MAX),
+    _number(
+        "last", "in the place of from: so many before the end of each partition", at_least=1, at_most=SCAN_MESSAGES_MAX
+    ),
     _text("until", "up to, not with, an offset, a time or the id of a message"),
 )
 _MESSAGE_FILTERS: Final = (
@@ -94,10 +98,10 @@ _DEAD_LETTER_FILTERS: Final = (
     ),
 )  # fmt: skip
 
-# what it needs
+# permissions
 
 _SEE: Final = Permission(Operation.DESCRIBE, checked=False)
-"""What is shown is what whoever asks may see: the broker leaves out the rest."""
+"""The permission of lists: the broker leaves out entries that the client may not see."""
 _DESCRIBE: Final = Permission(Operation.DESCRIBE, "topic")
 _BROWSE: Final = Permission(Operation.BROWSE, "topic")
 _MANAGE: Final = Permission(Operation.MANAGE, "topic")

@@ -1,4 +1,4 @@
-"""Answers about durable subscriptions, and about those who read the log's files and say how far they are."""
+"""Handlers of durable subscriptions, and of external readers that report their positions."""
 
 from __future__ import annotations
 

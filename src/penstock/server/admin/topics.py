@@ -1,4 +1,4 @@
-"""Answers about namespaces and topics."""
+"""Handlers of namespaces and topics."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ async def get_namespace(request: ApiRequest) -> object:
 
 
 async def put_namespace(request: ApiRequest) -> object:
-    """All of them, as one: what is not named is the default again."""
+    """Set all defaults of the namespace; those that are left out are reset."""
     fields = dict.fromkeys(request.body.__struct_fields__) | sent_fields(request.body)
     return await ask(request, "system.namespace", {"namespace": request.path_params["namespace"]} | fields)
 
@@ -45,7 +45,8 @@ async def alter_topic(request: ApiRequest) -> object:
 
 
 async def delete_topic(request: ApiRequest) -> object:
-    """In two steps where there is something to lose. A client that looks at the status alone is not misled."""
+    """Delete a topic; in two steps if messages or subscriptions would be lost. The first is answered 409, so that a
+    client that only looks at the status is not misled."""
     answer = await ask(request, "system.topic.delete", _topic(request) | sent_fields(request.query))
     if answer.get("status") == "confirm":
         token = answer["confirm"]

@@ -1,1 +1,1 @@
-"""One HTTP application of several tables: rows in, answers and errors out. The rooms beside it have the rows."""
+"""The HTTP application: matches routes, authenticates, calls handlers, encodes answers. Handlers are in other rooms."""

@@ -1,7 +1,7 @@
-"""The application: finds the row, sees who asks and whether they may, and writes the answer.
+"""The application: matches the route, authenticates and authorises the client, and encodes the answer.
 
-An answer never depends on how a request was sent, and nothing that is sent makes the server fail: what is wrong has a
-code, in the shape of the row's dialect.
+An answer does not depend on how a request was split or sent, and no request makes the server fail: every error has a
+code, in the shape of the route's dialect.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _NO_BODY: Final = nullcontext()
 
 
 class Api:
-    """An application for any ASGI server: the rows of a table, and what their rooms keep."""
+    """The ASGI application of a route table. `services` are the objects that handlers keep between requests."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class Api:
         *services: object,
         redact: Callable[[PenstockError], PenstockError] = lambda error: error,
     ) -> None:
-        """`redact`: an error as clients may see it."""
+        """`redact` removes from an error what clients must not see."""
         self._backend = backend
         self._redact = redact
         self._table = table
@@ -67,7 +67,7 @@ class Api:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             answer = await self._answer(scope, receive)
-        except asyncio.CancelledError:  # the broker stops, and this took longer than it waits
+        except asyncio.CancelledError:  # the broker stops, and this took longer than the grace time
             answer = error_response(ServiceUnavailable("the broker stops: ask again when it is back"), scope)
         with suppress(asyncio.CancelledError):
             await answer(scope, receive, send)
@@ -82,7 +82,7 @@ class Api:
         except PenstockError as error:
             refused = self._redact(error)
         except Exception:
-            _LOG.exception("a defect in the API", extra={"path": quoted(raw_path(scope))})
+            _LOG.exception("unhandled error in an HTTP request", extra={"path": quoted(raw_path(scope))})
             refused = PenstockError("a defect: the broker's log has more")
         return error_response(refused, scope, dialect, more=accepts_extensions(scope))
 
@@ -114,11 +114,11 @@ class Api:
                     accepts_extensions=accepts_extensions(scope),
                     headers=SentHeaders(scope, route.headers),
                 )
-                if checked is not None:  # and only now it is known what exactly it is that is asked for
+                if checked is not None:  # only now the whole action is known
                     trail.add(permission.operation, checked, request.deed(permission.operation))
                 answer = await route.handler(request)
         except PenstockError as error:
-            trail.end(error)  # also of one that could not be read
+            trail.end(error)  # also for a body that could not be read
             raise
         except asyncio.CancelledError:
             trail.end(ServiceUnavailable("the broker stops"))
@@ -129,9 +129,9 @@ class Api:
     def _check(
         self, route: Route, path_params: dict[str, Any], scope: Scope, principal: Principal, origin: Origin
     ) -> Resource | None:
-        """Before a body is read. Whoever is not known hears that, and nothing of what else may be wrong.
+        """Authorise the client before the body is read. An unknown client learns only that, and not what else is wrong.
 
-        What it is about; None where the handler checks that.
+        Returns the resource; None if the handler checks it.
         """
         access, permission = self._backend.access, route.permission
         if not access.enabled:
@@ -145,7 +145,7 @@ class Api:
         return resource
 
     def _body(self, route: Route, scope: Scope, receive: Receive) -> AbstractAsyncContextManager[bytearray | None]:
-        """What was sent, where the row wants it. Counted among all bodies for as long as it is worked on."""
+        """Return the context of the body, if the route has one: its bytes are counted while it is open."""
         if route.body is None:
             return _NO_BODY
         _check_body_headers(route.body, route.dialect, scope)
@@ -154,7 +154,8 @@ class Api:
 
 
 def _administered_resource(route: Route, path_params: dict[str, Any], scope: Scope) -> Resource | None:
-    """What is administered where everybody may everything; the handler says what is wrong with a name."""
+    """Return the resource of an administrative action without access control, for the audit log; None for an invalid
+    name, which the handler refuses."""
     if route.permission.operation in ADMINISTRATION and route.permission.checked:
         with suppress(PenstockError):
             return route.permission.resource(_query(route, scope) if route.permission.query else path_params)
@@ -162,7 +163,7 @@ def _administered_resource(route: Route, path_params: dict[str, Any], scope: Sco
 
 
 def _read_as(kind: Any, raw: bytearray | None) -> Any:
-    """A body as its row wants it."""
+    """Return the body decoded as the route's type."""
     if raw is None:
         return None
     return bytes(raw) if kind is RAW else decode_body(raw, kind)
@@ -181,9 +182,10 @@ def _check_body_headers(kind: Any, dialect: Dialect, scope: Scope) -> None:
 
 
 def accepts_extensions(scope: Scope) -> bool:
-    """Whether fields may be added to what the registry's dialect has: some clients of it fail on any they do not know.
+    """Return whether answers may have fields that the registry's dialect lacks: some of its clients fail on unknown
+    ones.
 
-    Newer ones say that they do not; and whoever asks for plain JSON is none of them.
+    Newer clients say in a header that they do not, and clients that accept plain JSON are not registry clients.
     """
     if (header(scope, b"confluent-accept-unknown-properties") or "").lower() == "true":
         return True
@@ -204,7 +206,7 @@ def encoded(answer: object, media: str, status: int) -> Response:
 
 
 class StreamedResponse(Response):
-    """Written as fast as it is read."""
+    """A response that is encoded while it is sent."""
 
     def __init__(self, pieces: Iterable[bytes], media: str) -> None:
         super().__init__(None, media_type=media)
@@ -215,5 +217,5 @@ class StreamedResponse(Response):
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         for piece in self._pieces:
             await send({"type": "http.response.body", "body": piece, "more_body": True})
-            await asyncio.sleep(0)  # others come in between
+            await asyncio.sleep(0)  # let other tasks run
         await send({"type": "http.response.body", "body": b""})

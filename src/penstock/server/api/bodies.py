@@ -1,4 +1,4 @@
-"""What is sent with a request: how it may be written, how much of it there may be, and how it is read."""
+"""Request and response bodies: media types, size limits, reading and decoding."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from penstock.server.api.routing import quoted
 from penstock.server.http_scope import header, raw_path
 
 _BODIES_BYTES_MAX: Final = 64 * MIB
-"""Of all bodies that are being read or worked on: what one import and some dozens of the largest schemas take."""
+"""The bytes of all bodies that are being read or handled: one import and some dozens of the largest schemas."""
 _BODY_SECONDS: Final = 30.0
 _SILENCE_SECONDS: Final = 10.0
-"""Within a body: whoever announces one and sends nothing holds a place for nothing."""
+"""The time between two pieces of a body: a client that announces one and sends nothing must not hold a slot."""
 _CHARSETS: Final = ("utf-8", "utf8", "us-ascii")
 
 
-# what it is written in
+# media types
 
 
 def negotiate_media(scope: Scope, dialect: Dialect) -> str:
-    """Which of a dialect's is accepted most; of equals the preferred one. Raises `HttpError` where none is."""
+    """Return the media type of the dialect that the client prefers. Raises `HttpError` if it accepts none."""
     accept = _accept(scope)
     media, weight = best_of(accept, dialect)
     if not weight and dialect.strict:
@@ -42,9 +42,10 @@ def negotiate_media(scope: Scope, dialect: Dialect) -> str:
 def error_response(
     error: PenstockError, scope: Scope, dialect: Dialect | None = None, *, more: bool = False
 ) -> Response:
-    """An error as an answer: in a row's dialect, or in that of the path, and written as the client likes it best.
+    """Return an error as a response: in the route's dialect, or in that of the path, in the client's preferred media
+    type.
 
-    A client that accepts none of what there is has to take the preferred one.
+    A client that accepts none of them gets the dialect's first.
     """
     spoken = dialect or dialect_at(raw_path(scope))
     media, _ = best_of(_accept(scope), spoken)
@@ -57,7 +58,7 @@ def _accept(scope: Scope) -> str:
 
 @lru_cache(maxsize=256)
 def best_of(accept: str, dialect: Dialect) -> tuple[str, float]:
-    """Which of a dialect's is accepted most, and how much: nothing where it is not accepted at all."""
+    """Return the preferred media type of the dialect and its weight, which is 0 if none is accepted."""
     known = dialect.media
     ranges = dict(_range(each) for each in accept.lower().split(",") if each.strip())
     weights = {media: _weight(media, ranges) for media in known} if ranges else dict.fromkeys(known, 1.0)
@@ -79,12 +80,12 @@ def _q(written: str) -> float:
 
 
 def _weight(media: str, ranges: dict[str, float]) -> float:
-    """Of the narrowest range it falls in. Java's `*` is meant as `*/*`."""
+    """Return the weight of the narrowest range that matches. Java clients send `*` for `*/*`."""
     return next((ranges[each] for each in (media, "application/*", "*/*", "*") if each in ranges), 0.0)
 
 
 def check_content(written: str | None, encoding: str | None, dialect: Dialect) -> None:
-    """A body that does not say what it is, is taken for JSON. Raises `HttpError` 415 for any other."""
+    """Check the media type of a body, which is JSON by default. Raises `HttpError` 415 for any other."""
     kind, *parameters = (part.strip() for part in (written or JSON).lower().split(";"))
     charsets = [part.removeprefix("charset=").strip('"') for part in parameters if part.startswith("charset=")]
     if kind not in dialect.media or any(charset not in _CHARSETS for charset in charsets):
@@ -100,11 +101,11 @@ def check_encoding(encoding: str | None) -> None:
         raise HttpError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"Content-Encoding: {quoted(encoding)} is not understood")
 
 
-# what was sent
+# reading
 
 
 def decode_body(raw: bytes | bytearray, kind: Any) -> Any:
-    """Raises `HttpError` 400 for what is no JSON, and 422 with the field for what is other JSON than was wanted."""
+    """Decode a JSON body. Raises `HttpError` 400 if it is not JSON, 422 with the field if it has the wrong shape."""
     try:
         return msgspec.json.decode(raw, type=kind)
     except msgspec.ValidationError as error:
@@ -116,7 +117,7 @@ def decode_body(raw: bytes | bytearray, kind: Any) -> Any:
 
 
 class RequestBodies:
-    """All that are held at the moment, and how much that is."""
+    """The bodies held at the moment, and their size."""
 
     def __init__(self) -> None:
         self.size = 0
@@ -124,15 +125,15 @@ class RequestBodies:
     def read(
         self, receive: Receive, most: int, declared: int | None = None, *, whole: bool = False
     ) -> AbstractAsyncContextManager[bytearray]:
-        """One of them. It counts until its caller is done with it.
+        """Return a context that reads one body; its bytes count until the context ends.
 
-        What is `declared` to be too large is refused before any of it is read: its sender may still wait to be told.
-        `whole`: all of it has come, and nobody has to watch that the next of it does.
+        A body that is `declared` too large is refused before any of it is read, since its sender may wait for the
+        permission to send. `whole` says that all of it has come, so that no timeout is needed.
         """
         return _BodyReader(self, receive, most, declared, whole=whole)
 
     async def fill(self, held: bytearray, receive: Receive, most: int, *, whole: bool) -> None:
-        """Read all of a body into `held`, in the time that it has."""
+        """Read all of a body into `held`, within the time limits."""
         if whole and not await self._add_piece(held, receive, most):
             return
         try:
@@ -147,7 +148,7 @@ class RequestBodies:
             ) from None
 
     async def _add_piece(self, held: bytearray, receive: Receive, most: int) -> bool:
-        """Whether more of the body is to come behind this piece."""
+        """Add the next piece. Returns whether more of the body follows."""
         message = await receive()
         if message["type"] != "http.request":
             raise HttpError(HTTPStatus.BAD_REQUEST, "the connection ended within the body")
@@ -165,7 +166,7 @@ class RequestBodies:
 
 
 class _BodyReader(AbstractAsyncContextManager[bytearray]):
-    """One body, from when it is read until its reader is done with it."""
+    """The context of one body: reads it, and counts it until the handler is done."""
 
     def __init__(
         self, bodies: RequestBodies, receive: Receive, most: int, declared: int | None, *, whole: bool

@@ -1,4 +1,4 @@
-"""What is wrong with a body that is JSON, and other JSON than was wanted: which field, and what it may be."""
+"""Mismatches of a JSON body with its type: which field is wrong, and which values it may have."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _WHOLE: Final = "body"
 
 
 def mismatch(error: msgspec.ValidationError, kind: Any) -> tuple[str, str]:
-    """The sentence, with the words there are where it must be one of some; and the field, as `retention.age_ms`."""
+    """Return the sentence, with the allowed values of an enumeration, and the field, such as `retention.age_ms`."""
     sentence = str(error)
     found = _PLACE.search(sentence)
     place = found[1] if found else ""
@@ -35,7 +35,7 @@ def _words(kind: Any, steps: Sequence[str]) -> list[str]:
 
 
 def _reached(kind: inspect.Type, steps: Sequence[str]) -> Iterator[inspect.Type]:
-    """What there may be at a place: one, or each of several."""
+    """Yield the types that a position in the body may have."""
     if isinstance(kind, inspect.UnionType):
         for each in kind.types:
             yield from _reached(each, steps)

@@ -1,4 +1,4 @@
-"""Asking the broker for somebody who may hang up: what is not waited for any more is not done any longer."""
+"""Calls to system topics of the broker for HTTP clients, which may disconnect."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from penstock.server.api.request import ApiRequest
 
 
 async def ask(request: ApiRequest, topic: str, fields: dict[str, Any]) -> Any:
-    """The answer of a system topic; what is not there is answered 404."""
+    """Return the answer of a system topic. Raises `HttpError` 404 for what does not exist."""
     try:
         return await request.ask(topic, fields)
     except NotThere as error:
@@ -25,7 +25,7 @@ async def ask(request: ApiRequest, topic: str, fields: dict[str, Any]) -> Any:
 
 
 async def ask_until_disconnect(request: ApiRequest, topic: str, fields: dict[str, Any]) -> Any:
-    """The same for what may take long: it ends if the client hangs up."""
+    """Do the same for a long call: it ends if the client disconnects."""
     asking = asyncio.ensure_future(ask(request, topic, fields))
     leaving = asyncio.ensure_future(disconnected(request.receive))
     try:
@@ -39,13 +39,13 @@ async def ask_until_disconnect(request: ApiRequest, topic: str, fields: dict[str
 
 
 async def disconnected(receive: Receive) -> None:
-    """Returns once the client has hung up."""
+    """Return once the client has disconnected."""
     while (await receive())["type"] != "http.disconnect":
         pass
 
 
 def sent_fields(values: msgspec.Struct | dict[str, Any]) -> dict[str, Any]:
-    """What was given, as the broker has it: what was left out is left out."""
+    """Return the fields that the client sent, in the form of the wire protocol."""
     if isinstance(values, dict):
         return {name: value for name, value in values.items() if value is not None}
     found = {name: getattr(values, name) for name in values.__struct_fields__}
@@ -53,7 +53,7 @@ def sent_fields(values: msgspec.Struct | dict[str, Any]) -> dict[str, Any]:
 
 
 def list_page(answer: dict[str, Any], name: str, *keys: str) -> dict[str, Any]:
-    """A list, and `next` where there is more: what to ask for `after`."""
+    """Return a page of a list, with `next` if there is more: the value of `after` for the next page."""
     entries = answer[name]
     if not answer.get("truncated") or not entries:
         return {name: entries}

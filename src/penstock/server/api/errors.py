@@ -1,4 +1,4 @@
-"""Errors as answers. There are two dialects: that of schema registries, flat, and Penstock's own, as on the wire."""
+"""Errors as HTTP responses, in two dialects: the flat one of schema registries, and Penstock's own as on the wire."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ STATUSES: Final = {
     Code.NOT_OWNER: HTTPStatus.CONFLICT,
     Code.QUOTA_EXCEEDED: HTTPStatus.TOO_MANY_REQUESTS,
 }
-"""Every code has one."""
+"""The HTTP status of every error code."""
 
 _FLAT_NUMBERS: Final = {Code.TIMEOUT: _TIMEOUT}
 _FLAT_PASSED_ON: Final = frozenset(
@@ -56,7 +56,7 @@ _FLAT_PASSED_ON: Final = frozenset(
         Code.SERVICE_UNAVAILABLE,
     }
 )
-"""What has a number of its own in the registry's dialect; anything else is a failure of what keeps the schemas."""
+"""The codes that the registry's dialect reports with their status; all others become a failure of its store."""
 _CHALLENGE: Final = {"www-authenticate": 'Bearer realm="penstock", Basic realm="penstock", charset="UTF-8"'}
 
 
@@ -64,7 +64,7 @@ _INVALID_SCHEMA: Final = "Invalid schema"
 
 
 class HttpError(InvalidRequest):
-    """What HTTP itself has a status for."""
+    """An error that has an HTTP status of its own."""
 
     def __init__(self, status: HTTPStatus, message: str, **details: object) -> None:
         super().__init__(message, **details)
@@ -72,7 +72,7 @@ class HttpError(InvalidRequest):
 
 
 class WrongMethod(HttpError):
-    """There is something, and it takes other methods."""
+    """The path exists, with other methods."""
 
     def __init__(self, message: str, allowed: tuple[str, ...]) -> None:
         super().__init__(HTTPStatus.METHOD_NOT_ALLOWED, message, allowed=allowed)
@@ -87,13 +87,13 @@ class ErrorFields(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Problem(msgspec.Struct, frozen=True):
-    """As on the wire: one of the design's codes, a sentence, and the numbers that explain it."""
+    """An error as on the wire: a code, a sentence, and the numbers that explain it."""
 
     error: ErrorFields
 
 
 class FlatProblem(msgspec.Struct, frozen=True, omit_defaults=True):
-    """As clients of schema registries know it: the number's first three digits are the status."""
+    """An error as clients of schema registries know it: the number's first three digits are the status."""
 
     error_code: int
     message: str
@@ -103,19 +103,19 @@ class FlatProblem(msgspec.Struct, frozen=True, omit_defaults=True):
 
 class Refuse(Protocol):
     def __call__(self, error: PenstockError, media: str, *, more: bool = False) -> Response:
-        """`more`: the client takes fields that the dialect does not have."""
+        """Encode the error. `more`: the client accepts fields that the dialect does not have."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """What bodies and answers are written in, the preferred first, and how it is said that something is wrong."""
+    """A dialect of HTTP: its media types, the preferred first, and the shape of its errors."""
 
     media: tuple[str, ...]
     problem: type[Any]
     refuse: Refuse
     strict: bool
-    """Whether a client that accepts none of this is refused; or else it is answered all the same."""
+    """True if a client that accepts none of the media types is refused; False if it is answered all the same."""
 
 
 def status_of(error: PenstockError) -> int:
@@ -143,14 +143,14 @@ def _flat(error: PenstockError, media: str, *, more: bool = False) -> Response:
 
 
 def _flat_message(number: int, message: str) -> str:
-    """Clients look for these words, and some for nothing else."""
+    """Return the message with the words that registry clients search for, some of them for nothing else."""
     if number != InvalidSchema.number or message.startswith(_INVALID_SCHEMA):
         return message
     return f"{_INVALID_SCHEMA}: {message}"
 
 
 def _flat_number(error: PenstockError) -> tuple[int, int]:
-    """Status and number. What came by way of a system topic has its number among the details."""
+    """Return the status and the number. An error from a system topic has its number among the details."""
     status = status_of(error)
     if isinstance(error, RegistryError):
         return status, error.number
@@ -177,10 +177,10 @@ PLAIN: Final = Dialect((JSON,), Problem, _plain, strict=False)
 
 
 def dialect_at(raw_path: str) -> Dialect:
-    """For what is nowhere: the registry's clients ask at paths without a version."""
+    """Return the dialect of a path without a route: registry clients use paths without a version."""
     return PLAIN if is_own(raw_path) else FLAT
 
 
 def is_own(path: str) -> bool:
-    """Whether Penstock alone says what may be asked there: no client of something else asks with more than it knows."""
+    """Return whether the path is Penstock's own, so that all its clients know its parameters."""
     return path.startswith(("/v1/", "/api/"))

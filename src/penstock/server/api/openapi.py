@@ -1,4 +1,4 @@
-"""The API described as OpenAPI 3.1, made of the very rows that answer it."""
+"""The OpenAPI 3.1 description of the API, generated from the routes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def encoded(table: RouteTable) -> bytes:
 
 
 def described(table: RouteTable) -> dict[str, Any]:
-    """The whole document."""
+    """Return the whole document."""
     writer = _Writer(table)
     paths: dict[str, dict[str, Any]] = defaultdict(dict)
     for route in table.routes:
@@ -70,7 +70,10 @@ class _Writer:
             "responses": self._responses(route),
         }
         if route.permission.operation is not Operation.PUBLIC:
-            made["security"] = [{}, *({name: []} for name in _SECURITY)]  # none where authentication is off
+            made["security"] = [
+                {},
+                *({name: []} for name in _SECURITY),
+            ]  # the empty one for a broker without authentication
         if route.body is RAW:
             made["requestBody"] = {"required": True, "content": {"*/*": {"schema": {}}}}
         elif route.body is not None:
@@ -113,17 +116,18 @@ class _Writer:
 
 
 def operation_id(route: Route) -> str:
-    """By which programs and links know it."""
+    """Return the operation's id, for generated clients and links."""
     return re.sub(r"\W+", "_", f"{route.method.lower()}{route.path}").strip("_")
 
 
 def variables_of(route: Route) -> list[str]:
-    """What its path names."""
+    """Return the names of the path's parameters."""
     return _VARIABLE.findall(route.path)
 
 
 def _choices(kind: Any) -> tuple[Any, ...]:
-    """One, or each of several: a decoder could not tell structures apart, a reader can."""
+    """Return the type, or the members of a union: msgspec cannot decode unions of structs, but readers can tell them
+    apart."""
     if kind is None:
         return ()
     return get_args(kind) if isinstance(kind, UnionType) else (kind,)

@@ -1,4 +1,4 @@
-"""What answers requests is given, and what it may give back."""
+"""The request as handlers get it, and the answers that they may return."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _Service = TypeVar("_Service")
 
 
 class Backend(Protocol):
-    """Where the broker is asked. What it refuses is raised as `PenstockError`."""
+    """The interface of handlers to the broker. Refusals are raised as `PenstockError`."""
 
     @property
     def registry(self) -> Registry: ...
@@ -32,23 +32,23 @@ class Backend(Protocol):
     async def run(self, procedure: Procedure[_Result]) -> _Result: ...
 
     async def ask(self, topic: str, fields: dict[str, Any], principal: Principal) -> Any:
-        """As a `request` to one of the broker's own topics."""
+        """Return the answer of a system topic, as to a `request` on the wire."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class EncodedAnswer:
-    """An answer as it is sent."""
+    """An answer that is encoded already."""
 
     body: bytes
     media: str | None = None
-    """What it is, if the client has no say in that."""
+    """The media type; None for the one that the client prefers."""
     headers: Mapping[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class StreamedList:
-    """A list that may be large: each of it is encoded when there is room to send it."""
+    """A JSON list of any length: each item is encoded when there is room to send it."""
 
     begin: bytes
     items: Iterable[bytes]
@@ -63,19 +63,19 @@ class StreamedList:
 
 
 class RequestServices:
-    """What rooms keep from one request to the next, one of a kind."""
+    """Objects that handlers keep between requests, at most one of each class."""
 
     def __init__(self, *services: object) -> None:
         self._services: dict[type[Any], Any] = {type(each): each for each in services}
 
     def get(self, kind: type[_Service]) -> _Service | None:
-        """None where this server has none."""
+        """Return the service of this class; None if this server has none."""
         found: _Service | None = self._services.get(kind)
         return found
 
 
 def action_of(scope: Scope) -> str:
-    """The method and the path of the row, without what was written in the place of its variables."""
+    """Return the method and the path of the route, without the values of its parameters."""
     return f"{scope['method']} {scope.get(SCOPE_ROUTE, '')}"
 
 
@@ -86,7 +86,7 @@ def _fields_of(body: object) -> dict[str, Any]:
 
 
 class SentHeaders(Mapping[str, str | None]):
-    """Those headers that a row names, as they were sent; None for one that was not."""
+    """The headers that a route declares, as they were sent; None for one that was not."""
 
     __slots__ = ("_named", "_scope")
 
@@ -106,25 +106,25 @@ class SentHeaders(Mapping[str, str | None]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiRequest:
-    """One request, understood."""
+    """A request, authenticated and decoded."""
 
     backend: Backend
     services: RequestServices
     principal: Principal
-    """Who asks."""
+    """The authenticated client."""
     origin: Origin
-    """From where, for the audit log."""
+    """The client's address, for the audit log."""
     path_params: dict[str, Any]
-    """What the path names."""
+    """The values of the path's parameters."""
     query: dict[str, Any]
     body: Any
-    """As the row wants it: decoded, or the bytes."""
+    """The body as the route declares it: decoded, or the bytes."""
     scope: Scope
     receive: Receive
     trail: Trail
-    """What of it belongs into the audit log."""
+    """The entry of the audit log that this request becomes."""
     accepts_extensions: bool = True
-    """Whether the client takes fields that the dialect does not have."""
+    """True if the client accepts fields that the registry's dialect lacks."""
     headers: Mapping[str, str | None] = field(default_factory=dict)
 
     @property
@@ -133,20 +133,20 @@ class ApiRequest:
         return self.backend.registry
 
     def service(self, kind: type[_Service]) -> _Service:
-        """What a room keeps. It is there: the application was made with it."""
+        """Return the service of this class, which the application was created with."""
         found = self.services.get(kind)
         if found is None:
             raise LookupError(f"the application was made without {kind.__name__}")
         return found
 
     def check(self, operation: Operation, resource: Resource) -> None:
-        """Raises `Unauthorized` or `Forbidden`."""
+        """Require a permission. Raises `Unauthorized` or `Forbidden`."""
         deed = self.deed(operation)
         self.backend.access.require(self.principal, operation, resource, self.origin, deed)
         self.trail.add(operation, resource, deed)
 
     def deed(self, operation: Operation) -> Deed:
-        """What is asked for, for the audit log."""
+        """Return the action of this request, for the audit log."""
         return deed_of(operation, action_of(self.scope), self.query, _fields_of(self.body), self.path_params)
 
     async def run(self, procedure: Procedure[_Result]) -> _Result:
@@ -154,5 +154,5 @@ class ApiRequest:
         return await self.backend.run(procedure)
 
     async def ask(self, topic: str, fields: dict[str, Any]) -> Any:
-        """The answer of a system topic to whoever asks here."""
+        """Return the answer of a system topic to this client."""
         return await self.backend.ask(topic, fields, self.principal)

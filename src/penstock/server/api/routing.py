@@ -1,6 +1,6 @@
-"""Rows of an HTTP API: what may be asked, where and with what. Paths are matched before they are decoded.
+"""Routes of the HTTP API: methods, paths, parameters and permissions. Paths are matched before they are decoded.
 
-A subject may have a slash in its name, written `%2F`: whoever decodes a path first can no longer tell.
+A subject may have a slash in its name, written `%2F`: after decoding, it could not be told from a separator.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from penstock.storage.inspect.data_reader import parse_log
 _ESCAPED: Final = re.compile("(?:[^%]|%[0-9A-Fa-f]{2})*")
 _WHOLE: Final = re.compile("-?[0-9]{1,10}")
 _NUMBER_MAX: Final = 2**31 - 1
-"""Clients in other languages hold these numbers in 32 bits."""
+"""The largest number: clients in other languages hold these in 32 bits."""
 
 
 _OFTEN_CHARS_MAX: Final = 256
-"""Of a query that is remembered."""
+"""The longest query whose parsed form is cached."""
 
 RAW: Final = bytes
-"""A row's `body`: the handler has the bytes, whatever they are."""
+"""A route's `body` for handlers that take the bytes as they are."""
 
 SCOPE_ROUTE: Final = "penstock.route"
-"""Where in an ASGI scope the path of its row stands, once that is found: for those who count."""
+"""The key in an ASGI scope of the matched route's path, for metrics."""
 
 
-# what a row says
+# declarations
 
 
 class Method(StrEnum):
@@ -51,18 +51,18 @@ class Method(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Permission:
-    """What whoever asks must be allowed."""
+    """The permission that a route requires."""
 
     operation: Operation
     of: str | None = None
-    """Which variable names what it is done to; None: the server."""
+    """The parameter that names the resource; None for the server."""
     query: bool = False
-    """The variable stands behind the question mark, or else in the path."""
+    """True if that parameter is in the query instead of the path."""
     checked: bool = True
-    """False: what it is done to is in neither, and the handler checks it."""
+    """False if neither names the resource, and the handler checks the permission."""
 
     def resource(self, path_params: Mapping[str, Any]) -> Resource:
-        """Raises `TopicNotSupported` for a name that no topic can have, `RegistryError` for no subject's."""
+        """Return the resource. Raises `TopicNotSupported` or `RegistryError` for an invalid topic or subject."""
         match self.of:
             case None:
                 return SERVER
@@ -79,7 +79,7 @@ class Permission:
 
 
 def _topic_of_log(path_params: Mapping[str, Any]) -> Resource:
-    """What is no log is nowhere, and so the namespace's."""
+    """Return the topic of a log; a name of no log belongs to the namespace."""
     name, _ = parse_log(path_params["namespace"], path_params["log"])
     return Resource.namespace(path_params["namespace"]) if name is None else Resource.topic(name)
 
@@ -89,19 +89,19 @@ PUBLIC: Final = Permission(Operation.PUBLIC)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameter:
-    """Something in the path or behind the question mark."""
+    """A parameter in the path, the query or a header."""
 
     name: str
     about: str
     parse: Callable[[str], Any]
-    """Of what was written; raises `ValueError` where that is nothing of the kind, or an error of its own."""
+    """Parses the text; raises `ValueError`, or an error of its own, if it is invalid."""
     schema: Mapping[str, Any]
-    """The same, as JSON Schema."""
+    """The JSON Schema of valid values."""
     default: Any = None
     alias: str | None = None
-    """Another name that some clients have for it."""
+    """Another name that some clients use."""
     repeated: bool = False
-    """It may be there several times, and all count; or else the first."""
+    """True if all occurrences count; False if only the first does."""
 
     def read(self, text: str) -> Any:
         try:
@@ -116,7 +116,7 @@ class Parameter:
 
 
 def _allowed_values(schema: Mapping[str, Any]) -> str:
-    """What may be written there; nothing where its description says that."""
+    """Return the valid values as a phrase; empty if the description names them."""
     match schema:
         case {"enum": [*words]}:
             return f"one of {', '.join(words)}; "
@@ -130,33 +130,33 @@ def _allowed_values(schema: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
-    """One thing that can be asked."""
+    """An operation of the API."""
 
     method: Method
     path: str
-    """As OpenAPI writes it: `/subjects/{subject}/versions`."""
+    """The path as in OpenAPI: `/subjects/{subject}/versions`."""
     handler: Callable[[Any], Awaitable[object]]
     about: str
     permission: Permission
     query: tuple[Parameter, ...] = ()
     headers: tuple[Parameter, ...] = ()
-    """Those that say what is wanted, by their names in lower case; the handler has them as they were sent."""
+    """The headers that the handler uses, with lower-case names; it gets them as they were sent."""
     body: Any = None
-    """What the body is decoded as, or `RAW`; None where none is looked at."""
+    """The type of the body, or `RAW`; None if it is not read."""
     body_bytes_max: int = 0
     answer: Any = None
-    """What is encoded as the answer."""
+    """The type of the answer."""
     status: int = HTTPStatus.OK
-    """Of an answer that is no refusal."""
+    """The status of a successful answer."""
     media: str | None = None
-    """What the answer is, where it is no JSON but bytes, or some of them."""
+    """The media type of an answer that is not JSON but bytes, with ranges."""
     media_too: tuple[str, ...] = ()
-    """What else it is, where whoever asks would rather have that."""
+    """Further media types that a client may prefer."""
     errors: tuple[int, ...] = ()
-    """Numbers of the errors that belong to it, besides those anything may meet."""
+    """Error numbers of this operation, besides those that any may have."""
     dialect: Dialect = PLAIN
     tag: str = field(default="", compare=False)
-    """The room it is of: the table says it, and who reads its description finds it by that."""
+    """The name of the folder it belongs to, set by the table; groups operations in the description."""
 
 
 def flag(name: str, about: str, *, default: bool = False, alias: str | None = None) -> Parameter:
@@ -197,12 +197,12 @@ def text(name: str, about: str, default: str | None = "") -> Parameter:
 
 
 def texts(name: str, about: str) -> Parameter:
-    """One that may be repeated."""
+    """Return a parameter that may be repeated."""
     return replace(text(name, about), repeated=True)
 
 
 def _flag(text: str) -> bool:
-    """Python's own `True` too: some clients write it."""
+    """Parse a flag. `True` as Python writes it is accepted too, since some clients send it."""
     found = {"true": True, "false": False}.get(text.lower())
     if found is None:
         raise ValueError
@@ -219,11 +219,11 @@ def quoted(text: str) -> str:
     return repr(text[:QUOTED_CHARS_MAX])
 
 
-# escapes
+# decoding
 
 
 def percent_decoded(raw: str) -> str:
-    """What was escaped with `%`, strictly. Raises `HttpError`."""
+    """Decode percent escapes, strictly. Raises `HttpError`."""
     if "%" not in raw:
         return raw
     if _ESCAPED.fullmatch(raw) is None:
@@ -235,10 +235,9 @@ def percent_decoded(raw: str) -> str:
 
 
 def read_query(raw: str, known: Iterable[Parameter], *, only: bool = False) -> dict[str, Any]:
-    """The parameters of a row by name. The first of several counts, unless they are `repeated`.
+    """Return the parameters of a route by name. The first occurrence counts, unless the parameter is `repeated`.
 
-    Others than these are nobody's business, or where there are `only` these, a mistake: one in the name of a filter
-    would show everything.
+    Unknown names are ignored, or with `only` refused: a misspelt filter would return everything.
     """
     given = _given_often(raw) if len(raw) <= _OFTEN_CHARS_MAX else _given(raw)
     if only:
@@ -247,7 +246,7 @@ def read_query(raw: str, known: Iterable[Parameter], *, only: bool = False) -> d
 
 
 def _given(raw: str) -> Mapping[str | None, list[str]]:
-    """What is written there, by name. Not to be changed."""
+    """Return the values by name. Cached: must not be changed."""
     given: dict[str | None, list[str]] = {}
     for pair in raw.split("&") if raw else ():
         name, _, value = pair.replace("+", " ").partition("=")
@@ -256,7 +255,7 @@ def _given(raw: str) -> Mapping[str | None, list[str]]:
 
 
 _given_often: Final = lru_cache(maxsize=256)(_given)
-"""The same: a client that posts one message after the other asks in the same words each time."""
+"""Short queries, cached: a client that posts one message after the other sends the same query each time."""
 
 
 def _check_known(given: Iterable[str | None], known: tuple[Parameter, ...]) -> None:
@@ -280,12 +279,12 @@ def _value(parameter: Parameter, given: Mapping[str | None, list[str]]) -> Any:
     return [] if parameter.repeated else parameter.default
 
 
-# the table
+# matching
 
 
 @dataclass(slots=True)
 class _Node:
-    """Where the rows of a table stand, one level of their paths each."""
+    """A node of the path tree: one segment."""
 
     literals: dict[str, _Node] = field(default_factory=dict)
     variable: _Node | None = None
@@ -300,7 +299,7 @@ class _Node:
 
 
 class RouteTable:
-    """Rows by method and path. A segment that stands in a row goes before one that may be anything."""
+    """Routes by method and path. A literal segment wins over a parameter."""
 
     def __init__(
         self,
@@ -308,13 +307,13 @@ class RouteTable:
         variables: Mapping[str, Parameter],
         tags: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        """`tags`: what each room is about."""
+        """`tags` describes each group of operations."""
         self.routes = tuple(routes)
         self.variables = variables
         self.tags = tags
         self._root = _Node()
         self._fixed: dict[tuple[str, str], Route] = {}
-        """Those whose path names nothing, by the method and the path as it is usually written."""
+        """Routes without path parameters, by method and path in the usual spelling, for quick matches."""
 
         for route in self.routes:
             self._place(route)
@@ -330,9 +329,9 @@ class RouteTable:
             node.routes["HEAD"] = route
 
     def find(self, method: str, raw_path: str) -> tuple[Route, dict[str, Any]]:
-        """The row and what its path names. Raises `HttpError` 404 where there is none.
+        """Return the route and its path parameters. Raises `HttpError` 404 if there is none.
 
-        Where there are others for the same path it is 405, but in the registry's dialect, which does not know that.
+        A path with other methods is answered 405, but not in the registry's dialect, which does not know that.
         """
         fixed = self._fixed.get((method, raw_path))
         if fixed is not None:
@@ -354,7 +353,7 @@ class RouteTable:
 
 
 def _segments(raw_path: str) -> list[str]:
-    """One slash at the end is one too many, and forgiven; a proxy may ask with the whole address."""
+    """Split the path. One extra slash at the end is forgiven; a proxy may send the whole URL."""
     path = target_path(raw_path).removeprefix("/").removesuffix("/")
     return [percent_decoded(segment) for segment in path.split("/")] if path else []
 

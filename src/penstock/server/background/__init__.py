@@ -1,1 +1,1 @@
-"""Work beside the event loop: threads, worker processes for schemas, tasks of the registry."""
+"""Work beside the event loop: threads, worker processes for schemas, and tasks of the registry."""

@@ -1,4 +1,4 @@
-"""Consultants: tasks that carry out what the registry wants done, each step where it belongs."""
+"""Registry tasks: run the procedures of the schema registry, and validate payloads, without blocking the event loop."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ _LOG: Final = logging.getLogger(__name__)
 
 
 class RegistryTasks:
-    """Examinations in their processes, commits in the catalog's thread, and the rest on the event loop."""
+    """Runs procedures step by step: schema work in worker processes, commits in the catalog's thread, the rest right
+    here."""
 
     def __init__(
         self,
@@ -37,7 +38,7 @@ class RegistryTasks:
         done: Callable[[ValidatePayloads | RunRegistryProcedure, Any, Any], None],
         now_ms: Callable[[], int],
     ) -> None:
-        """`done` is told what came of each, and by whom it was asked for."""
+        """`done` gets each effect with the session that caused it and its outcome."""
         self._now_ms = now_ms
         self._threads = threads
         self._done = done
@@ -45,7 +46,7 @@ class RegistryTasks:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def submit(self, effect: ValidatePayloads | RunRegistryProcedure, by: Session | None = None) -> None:
-        """Of each who asks, inspections are done in the order in which they are submitted."""
+        """Start the effect as a task. Validations of one requester run in the order in which they are submitted."""
         task = asyncio.get_running_loop().create_task(self._run_effect(effect, by))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -60,13 +61,14 @@ class RegistryTasks:
                 outcome = await self._schema_workers.validate(effect.definition, effect.block, effect.schema_id)
         except PenstockError as error:
             outcome = error
-        except Exception as error:  # a defect must not leave anybody waiting for ever
-            _LOG.exception("a defect in the registry")
+        except Exception as error:  # or else the session would wait for ever
+            task = "a procedure" if isinstance(effect, RunRegistryProcedure) else "a validation of payloads"
+            _LOG.exception("unhandled error in a registry task", extra={"registry_task": task})
             outcome = PenstockError(f"The broker failed: {type(error).__name__}")
         self._done(effect, by, outcome)
 
     def _requester(self, effect: ValidatePayloads | RunRegistryProcedure, by: Session | None) -> Requester:
-        """Whoever has gone, or has waited for longer than it said it would, need not be answered."""
+        """Return the requester of an effect: it no longer waits once its client is gone or its deadline has passed."""
         if by is None:
             return REQUESTER.get()
         client, until_ms = by.client, effect.until_ms if isinstance(effect, RunRegistryProcedure) else None
@@ -77,7 +79,7 @@ class RegistryTasks:
         return Requester(requester_name(client.principal, client.address), waits)
 
     async def run(self, procedure: Procedure[Result]) -> Result:
-        """All of a procedure. Raises what ended it."""
+        """Run all steps of a procedure, and return its result. Raises the error that ended it."""
         step = advance(procedure, None)
         while not isinstance(step, StopIteration):
             try:
@@ -108,7 +110,7 @@ class RegistryTasks:
         return outcome
 
     async def close(self) -> None:
-        """Nobody waits for what is still under way."""
+        """Cancel the tasks under way, whose results no session waits for, and stop the workers."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -1,7 +1,7 @@
-"""Examinations: the worker processes in which schemas and payloads from outside are taken apart, seen from the broker.
+"""Schema workers: the processes that parse schemas and validate payloads from outside, as the broker sees them.
 
-One worker is for schemas and one for payloads. Each does one job at a time, and those who ask take turns; of payloads
-so many that others soon have theirs. They start when they are first needed.
+One worker is for schemas and one for payloads. Each does one job at a time, and requesters take turns; a block of
+payloads is validated in portions, so that others soon have theirs. The processes start when they are first needed.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from penstock.server.resources.fair_queue import REQUESTER, FairQueue, Requester
 
 _LOG: Final = logging.getLogger(__name__)
 SCHEMAS_WAITING_MAX: Final = 256
-"""Minutes of work. Who has most waiting then is told to try again."""
+"""The limit of waiting schema jobs: minutes of work. Beyond it the requester with the most has to try again."""
 SCHEMAS_WAITING_EACH_MAX: Final = 64
-"""Of one who asks: twice as much as one connection may have open."""
+"""The limit for one requester: twice what one connection may have open."""
 BLOCKS_WAITING_MAX: Final = 10_000
-"""What one connection may have waiting is bounded before; this is for very many connections."""
+"""The limit of waiting blocks, for very many connections: what one connection may have waiting is bounded before."""
 _ANSWER_SECONDS_MAX: Final = 60.0
-"""For an answer: far more than the worker gives itself, also on a machine that is too busy."""
+"""The time for an answer: far more than the worker gives itself, also on a busy machine."""
 _CRASHES_MAX: Final = 16
-"""Payloads of one block that may each end a worker: after that the rest of the block is refused unseen."""
+"""The payloads of one block that may each crash a worker; after that the rest of the block is rejected unvalidated."""
 _PROGRAM: Final = "penstock.schema.worker.process"
 _NOT_VALIDATED: Final = PayloadFault("", "it could not be looked at within the limits of an examination")
 
@@ -50,15 +50,15 @@ _SIGNALS: Final[dict[int, str]] = {
     signal.SIGABRT: "it takes too much memory or is nested too deeply",
     signal.SIGBUS: "it takes too much memory or is nested too deeply",
 }
-"""What a schema, or a payload, does to the process. Other ends are not its doing."""
+"""The signals by which a worker ends because of a schema or payload. Other signals are not its fault."""
 
 
 class WorkerGone(Exception):
-    """The worker did not answer, for no fault of what it was asked: it may answer when it is asked again."""
+    """The worker ended without an answer, for no fault of the job, which may be asked again."""
 
 
 class SchemaWorker:
-    """One worker process and the memory it shares with the broker."""
+    """A worker process, and the memory it shares with the broker."""
 
     def __init__(self, queue: FairQueue, shared_bytes: int) -> None:
         self.queue = queue
@@ -68,9 +68,9 @@ class SchemaWorker:
         self._number = 0
 
     async def ask(self, job: protocol.Job) -> protocol.Answer:
-        """To be called in turn. A worker that is gone is replaced, once; raises `ServiceUnavailable` after that.
+        """Do one job; call it in turn. A worker that is gone is replaced once; after that raises `ServiceUnavailable`.
 
-        Raises `InvalidSchema` for more than a worker can be asked at once.
+        Raises `InvalidSchema` for a job that is too large for a worker.
         """
         for attempt in range(2):
             try:
@@ -85,7 +85,7 @@ class SchemaWorker:
         if len(frame) > protocol.JOB_BYTES_MAX:
             raise InvalidSchema("the schema, with all that it refers to, is too large to be examined")
         if self._process is not None and self._process.returncode is not None:
-            await self._end()  # its child may still be there, and nobody looks after it
+            await self._end()  # its child may have survived it
         process = self._process or await self._start()
         try:
             async with asyncio.timeout(_ANSWER_SECONDS_MAX):
@@ -94,7 +94,7 @@ class SchemaWorker:
             await self._end()
             raise WorkerGone(f"{type(error).__name__}: {error}") from error
         except asyncio.CancelledError:
-            await self._end()  # its answer would be taken for the next one's
+            await self._end()  # its answer would be taken for that of the next job
             raise
         if number != self._number:
             await self._end()
@@ -119,7 +119,7 @@ class SchemaWorker:
         return self._process
 
     def _memory(self) -> tuple[int, mmap.mmap]:
-        """Made when it is first needed, and kept when the worker is replaced."""
+        """Return the shared memory: created at the first use, and kept when the worker is replaced."""
         if self._shared is None:
             descriptor = os.memfd_create("penstock-payloads")
             os.ftruncate(descriptor, self._shared_bytes)
@@ -132,13 +132,13 @@ class SchemaWorker:
             assert process.stdin is not None and process.stdout is not None  # noqa: S101, PT018 - both were asked for
             process.stdin.close()
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)  # with its child, which may be in the middle of something
+                os.killpg(process.pid, signal.SIGKILL)  # with its child, which may be in the middle of a job
             await process.wait()
             with contextlib.suppress(OSError, RuntimeError, asyncio.LimitOverrunError):
-                await process.stdout.read()  # up to its end: so the pipe is closed
+                await process.stdout.read()  # to its end, which closes the pipe
 
     def write_job(self, definition: Definition, schema_id: int, block: Block) -> protocol.ValidationJob:
-        """Lay its payloads out; the job to look at all of them."""
+        """Write the payloads of the block into the shared memory, and return the job that validates them."""
         _, shared = self._memory()
         size, count = int(block.payload_sizes.sum()) + len(block), len(block)
         data = np.frombuffer(shared, np.uint8, size, protocol.STATUS.size)
@@ -146,9 +146,9 @@ class SchemaWorker:
         return protocol.ValidationJob(definition, 0, count, count, size, block.write_lines(data, ends), schema_id)
 
     def fitting_count(self, block: Block) -> int:
-        """How many of its payloads fit into the shared memory."""
-        permission = np.cumsum(block.payload_sizes + 1 + 8)
-        return int(np.searchsorted(permission, self._shared_bytes - protocol.STATUS.size - 16, side="right"))
+        """Return how many payloads of the block fit into the shared memory."""
+        needed = np.cumsum(block.payload_sizes + 1 + 8)
+        return int(np.searchsorted(needed, self._shared_bytes - protocol.STATUS.size - 16, side="right"))
 
     async def close(self) -> None:
         await self._end()
@@ -168,20 +168,20 @@ async def _exchange(process: Process, frame: bytes) -> tuple[int, protocol.Answe
 
 
 class SchemaWorkers:
-    """Who understands schemas, for the broker: the same questions as `SchemaLanguages`, answered elsewhere."""
+    """The broker's view of the `SchemaLanguages`: the same questions, answered in worker processes."""
 
     def __init__(self) -> None:
         self._schemas = SchemaWorker(FairQueue(SCHEMAS_WAITING_MAX, SCHEMAS_WAITING_EACH_MAX), mmap.PAGESIZE)
         self._payloads = SchemaWorker(FairQueue(BLOCKS_WAITING_MAX), protocol.SHARED_BYTES)
 
     async def examine(self, examine: ParseSchema, *, low_priority: bool = False) -> str:
-        """`aside`: somebody only asks; what changes something goes before it."""
+        """Return the canonical text. With `low_priority` it only answers a question, and changes go before it."""
         answer = await self._ask(examine, low_priority=low_priority)
         assert isinstance(answer, protocol.SchemaParsed)  # noqa: S101 - that is how it answers
         return answer.canonical
 
     async def compare(self, compare: CheckCompatibility, *, low_priority: bool = False) -> list[list[Problem]]:
-        """What cannot be compared within the limits is a problem of that pair."""
+        """Compare schemas in pairs. A pair that cannot be compared within the limits has that as its problem."""
         answer = await self._in_turn(compare, low_priority=low_priority)
         if not isinstance(answer, protocol.JobFailed):
             _raise_refusal(answer)
@@ -204,9 +204,9 @@ class SchemaWorkers:
         return answer
 
     async def validate(self, definition: Definition, block: Block, schema_id: int = 0) -> dict[int, PayloadFault]:
-        """What is wrong with which of its payloads. Raises `InvalidSchema` if nothing can be held against it."""
+        """Return the faults of the block's payloads, by row. Raises `InvalidSchema` if the schema cannot be used."""
         validation = BlockValidation(self._payloads, definition, schema_id)
-        requester = Requester(REQUESTER.get().name)  # who has gone since has sent it all the same
+        requester = Requester(REQUESTER.get().name)  # a client that has gone has published the block all the same
         first = 0
         while first < len(block):
             async with self._payloads.queue.turn(requester):
@@ -219,7 +219,7 @@ class SchemaWorkers:
 
 
 class BlockValidation:
-    """The payloads of one block, in turns."""
+    """The validation of one block, in turns."""
 
     def __init__(self, worker: SchemaWorker, definition: Definition, schema_id: int) -> None:
         self._worker = worker
@@ -229,8 +229,8 @@ class BlockValidation:
         self.faults: dict[int, PayloadFault] = {}
 
     async def validate_some(self, block: Block, offset: int) -> int:
-        """At as many as there is time for; how many. A payload that ends the worker is refused, and those before it in
-        the same turn are looked at once more."""
+        """Validate as many payloads as one turn allows, and return their number. A payload that crashes the worker is
+        rejected; those before it in the same turn are validated once more."""
         count = self._worker.fitting_count(block)
         if self._crashes > _CRASHES_MAX or not count:
             unseen = len(block) if self._crashes > _CRASHES_MAX else 1
@@ -252,7 +252,7 @@ class BlockValidation:
         while stop < crashing_row:
             answer = await self._ask(msgspec.structs.replace(whole, first=stop, stop=crashing_row))
             if isinstance(answer, protocol.JobFailed):
-                return stop  # it was well before: all of it again, in another turn
+                return stop  # it passed before: try all of it again, in another turn
             self._add(answer, offset)
             stop = answer.stop
         self.faults[offset + crashing_row] = PayloadFault("", f"it cannot be examined: {_reason(failed)}")
@@ -285,5 +285,5 @@ def _undecided(failed: protocol.JobFailed) -> Problem:
 def _reason(failed: protocol.JobFailed) -> str:
     if failed.signal:
         return _SIGNALS[failed.signal]
-    _LOG.error("a defect in the examination of schemas", extra={"error": failed.message})
+    _LOG.error("unhandled error in a schema worker", extra={"error": failed.message})
     return failed.message

@@ -1,4 +1,4 @@
-"""Workers: threads for what may wait for the disk. What comes of it returns to the event loop."""
+"""The thread pool: runs what may wait for the disk, and returns the outcome to the event loop."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import queue
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final
 
 from penstock.broker.base.effects import RunInThread
@@ -15,17 +16,17 @@ from penstock.core.errors import PenstockError
 
 _LOG: Final = logging.getLogger(__name__)
 _READERS: Final = 2
-"""Enough that a cold read of one subscription does not hold up all others."""
+"""The number of reading threads: a cold read of one subscription does not hold up all others."""
 
 
 _Submission = tuple[RunInThread, Any]
 
 
 class ThreadPool:
-    """One thread that does things in order, and a few that read."""
+    """A thread that works in order, for the catalog, and a few that read."""
 
     def __init__(self, done: Callable[[RunInThread, Any, Any], None]) -> None:
-        """`done` is told what came of each, and by whom it was asked for."""
+        """`done` gets each piece of work with its submitter and its outcome."""
         self._loop = asyncio.get_running_loop()
         self._done = done
         self._ordered: queue.SimpleQueue[_Submission | None] = queue.SimpleQueue()
@@ -44,11 +45,11 @@ class ThreadPool:
         while (submission := submissions.get()) is not None:
             work, by = submission
             outcome = _outcome(work)
-            with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            with suppress(RuntimeError):  # the event loop is closed: nobody waits for the outcome
                 self._loop.call_soon_threadsafe(self._done, work, by, outcome)
 
     def close(self) -> None:
-        """Finish what is under way, and leave what has not begun: nobody would hear of it."""
+        """Finish the work under way, and drop what has not begun: no session would get its outcome."""
         for waiting, threads in ((self._ordered, 1), (self._reading, _READERS)):
             with suppress(queue.Empty):
                 while True:
@@ -59,11 +60,18 @@ class ThreadPool:
             thread.join()
 
 
+def _name(function: Callable[..., Any]) -> str:
+    """Return the function's name for the log, without its arguments, which may be payloads."""
+    while isinstance(function, partial):
+        function = function.func
+    return getattr(function, "__qualname__", type(function).__name__)
+
+
 def _outcome(work: RunInThread) -> Any:
     try:
         return work.run()
     except PenstockError as error:
         return error
-    except Exception as error:  # a defect must not leave anybody waiting for ever
-        _LOG.exception("a defect in the broker")
+    except Exception as error:  # or else the session would wait for ever
+        _LOG.exception("unhandled error in background work", extra={"work": _name(work.run)})
         return PenstockError(f"The broker failed: {type(error).__name__}")

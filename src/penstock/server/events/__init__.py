@@ -1,1 +1,1 @@
-"""Events over HTTP: messages in with a POST, everything that topics hold out as a stream. For curl and any language."""
+"""Events over HTTP: publish with a POST, read topics as a stream of events. For curl and any language."""

@@ -1,7 +1,7 @@
-"""CloudEvents 1.0, as messages: in headers (binary mode), in a JSON object, or in an array of such (structured modes).
+"""CloudEvents 1.0 as messages: in headers (binary mode), in a JSON object (structured mode), or in an array of such.
 
-The type of an event is the message's, its partition key or else its subject the key, its data the payload. Everything
-else that it says is kept among the attributes, as `ce-id`, `ce-source` and so on.
+The event's type is the message's type, its partition key or else its subject the key, its data the payload. Its other
+attributes become message attributes: `ce-id`, `ce-source` and so on.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ _TEXT: Final = msgspec.json.Decoder(str)
 
 
 class _Glance(msgspec.Struct, frozen=True, gc=False):
-    """What everything in an array must at least be."""
+    """The least that every element of an array must be."""
 
     specversion: msgspec.Raw
 
 
 _GLANCE: Final = msgspec.json.Decoder(list[_Glance])
 _UNSEEN_BYTES_MAX: Final = 64 * KIB
-"""Of an array that is taken apart before anything else is known of it: some ten thousand values."""
+"""The largest array that is decoded before its elements are known to be events: some ten thousand values."""
 
 
 def is_binary(headers: Mapping[str, str]) -> bool:
-    """Whether headers are those of an event in binary mode."""
+    """Return whether the headers are those of an event in binary mode."""
     return any(PREFIX + name in headers for name in ("specversion", *_REQUIRED))
 
 
 def from_headers(headers: Mapping[str, str], payload: bytes) -> Message:
-    """Binary mode. Content-Type is the type of the data, where it says something."""
+    """Read an event in binary mode. Content-Type is the type of the data, unless it is a client's default."""
     said = {
         name.removeprefix(PREFIX): _header_value(name, value)
         for name, value in headers.items()
@@ -57,7 +57,7 @@ def from_headers(headers: Mapping[str, str], payload: bytes) -> Message:
 
 
 def _header_value(name: str, value: str) -> str:
-    """Without quotes, and with what was escaped with %."""
+    """Return the value without quotes and without escapes with %."""
     found = _QUOTED.fullmatch(value)
     text = re.sub(r"\\(.)", r"\1", found[1]) if found else value
     try:
@@ -67,9 +67,9 @@ def _header_value(name: str, value: str) -> str:
 
 
 def from_object(raw: bytes | msgspec.Raw) -> Message:
-    """Structured mode."""
+    """Read an event in structured mode."""
     try:
-        bytes(raw).decode()  # what is kept as it was written is not looked at otherwise
+        bytes(raw).decode()  # a `Raw` that is stored as it was written is not validated otherwise
         fields = _OBJECT.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise MalformedMessage(f"the event is no JSON object: {error}", field="body") from None
@@ -87,7 +87,7 @@ def from_object(raw: bytes | msgspec.Raw) -> Message:
 
 
 def from_array(raw: bytes, most: int) -> Iterable[Message]:
-    """Batched mode. Raises with the number of the event that is wrong, from 1."""
+    """Read events in batched mode. Raises with the number of the event that is wrong, from 1."""
     try:
         events = _elements(raw, most)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -100,14 +100,14 @@ def from_array(raw: bytes, most: int) -> Iterable[Message]:
 
 
 def _elements(raw: bytes, most: int) -> list[msgspec.Raw]:
-    """Of a large array only once it is known to be one of so many events: millions of values fit into few bytes."""
+    """Split the array. A large one must first prove to be at most `most` events: few bytes can hold many values."""
     if len(raw) > _UNSEEN_BYTES_MAX and len(_GLANCE.decode(raw)) > most:
         raise PayloadTooLarge(f"a POST has at most {most} messages", limit=most)
     return _ARRAY.decode(raw)
 
 
 def _attribute(name: str, raw: msgspec.Raw) -> str | None:
-    """Values that are neither texts nor numbers are not even built."""
+    """Return the attribute as text, None for null. Values of other types are refused before they are built."""
     try:
         value = _VALUE.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -128,7 +128,7 @@ def _unpacked(raw: msgspec.Raw) -> bytes:
 
 
 def _written(data: msgspec.Raw | None, media: str | None) -> tuple[bytes, str | None]:
-    """Data as it is stored: JSON as it was written, and text that is said to be something else as that text."""
+    """Return the data as it is stored: JSON as it was written, or a string's characters if the type is not JSON."""
     if data is None:
         return b"", media
     raw = bytes(data)
@@ -138,7 +138,7 @@ def _written(data: msgspec.Raw | None, media: str | None) -> tuple[bytes, str | 
 
 
 def text_bytes(name: str, raw: bytes) -> bytes:
-    """A text of JSON as UTF-8. What was kept as it was written may still be none: `"\\ud800"`."""
+    """Return a JSON string as UTF-8. Raw JSON may still contain a lone surrogate, which is refused."""
     try:
         return _TEXT.decode(raw).encode()
     except (msgspec.DecodeError, UnicodeError) as error:

@@ -1,4 +1,4 @@
-"""What answers requests about events: reads what is asked, sees whether it may be, and has it done."""
+"""Handlers of event requests: publish messages, and stream topics."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final
 from msgspec import Meta, Struct
 
 from penstock.broker.access.policy import ANONYMOUS, Operation, Resource
-from penstock.broker.reads.feed import Wanted
+from penstock.broker.reads.feed import FeedRequest
 from penstock.broker.topics.publish_batch import Placed
 from penstock.core.errors import InvalidRequest, PayloadTooLarge
 from penstock.core.limits import KIB, QUOTED_CHARS_MAX
@@ -26,9 +26,9 @@ from penstock.server.events.stream import HEARTBEAT_SECONDS, EventStream, Stream
 from penstock.server.events.stream_formats import NDJSON, SSE, StreamFormat, spelled_id
 
 DEFAULT_TOPIC: Final = "events"
-"""Where messages go that name no topic."""
+"""The topic of messages whose request names none."""
 _AT_ONCE_BYTES_MAX: Final = 64 * KIB
-"""Of a body that is taken apart on the spot: a few milliseconds. Larger ones are in another thread, beside others."""
+"""The largest body that is parsed in the event loop: a few milliseconds. Larger ones are parsed in another thread."""
 _FORMS: Final = {
     SSE: StreamFormat.EVENTS,
     "text/*": StreamFormat.EVENTS,
@@ -45,7 +45,7 @@ Id = Annotated[str, Meta(description="UUIDv6: the place of the message in everyt
 
 
 class Stored(Struct, frozen=True, omit_defaults=True):
-    """Where a message lies, durably."""
+    """The durable position of a message."""
 
     id: Id | None
     offset: int
@@ -62,7 +62,7 @@ class StoredPlace(Struct, frozen=True, omit_defaults=True):
 
 
 class StoredBatch(Struct, frozen=True):
-    """Where each message lies, in the order in which they were sent."""
+    """The durable position of each message, in the order in which they were sent."""
 
     topic: str
     count: int
@@ -91,20 +91,20 @@ async def post_events(request: ApiRequest) -> Stored | StoredBatch:
 
 
 def _check_create(request: ApiRequest, events: EventService, topic: TopicName) -> None:
-    """As everywhere: a topic that comes to be because somebody writes to it is created by whoever writes."""
-    if events.durable.creates(topic):
+    """Require the permission to create a topic that this request would create, as on every other surface."""
+    if events.durable.would_create(topic):
         request.check(Operation.CREATE, Resource.topic(topic))
 
 
 async def read_beside(headers: RequestHeaders, body: bytes, defaults: PublishDefaults) -> PublishRequest:
-    """What was posted. Others are answered meanwhile, however long it takes to take it apart."""
+    """Parse the body; in another thread if that takes long, so that others are answered meanwhile."""
     if len(body) > _AT_ONCE_BYTES_MAX and publish_formats.is_parsed(headers):
         return await asyncio.to_thread(publish_formats.read, headers, body, defaults)
     return publish_formats.read(headers, body, defaults)
 
 
 def _check_size(events: EventService, headers: RequestHeaders, size: int) -> None:
-    """Before anything is looked at: what is too large is not taken apart first."""
+    """Refuse a body that is too large before it is parsed."""
     limits, several = events.hub.limits, publish_formats.is_several(headers)
     most = limits.block_bytes_max if several else limits.payload_bytes_max
     if size > most:
@@ -130,11 +130,11 @@ def _id(place: Placed) -> str | None:
 
 async def get_events(request: ApiRequest) -> EventStream:
     events, query = request.service(EventService), request.query
-    wanted = Wanted(topics=_topics(query["topic"]), partition=query["partition"], matcher=query["typeMatcher"])
+    wanted = FeedRequest(topics=_topics(query["topic"]), partition=query["partition"], matcher=query["typeMatcher"])
     form = _form(request)
     client = _client_of(request)
     events.check_room(client)
-    events.feeds.select(wanted)  # refuses what cannot be read
+    events.feeds.select(wanted)  # raises for topics that cannot be read
     resume = request.headers["last-event-id"] or query["lastEventId"]
     start = await events.start(wanted, _place(resume, query["from"]), resumed=bool(resume))
     stream_request = StreamRequest(
@@ -151,7 +151,7 @@ async def get_events(request: ApiRequest) -> EventStream:
 
 
 def _client_of(request: ApiRequest) -> str:
-    """Among whom streams are shared out."""
+    """Return the client that the limit of streams counts for: the principal, or the address of an anonymous client."""
     if request.principal is not ANONYMOUS:
         return request.principal.name
     address, _, _ = request.origin.address.rpartition(":")
@@ -180,7 +180,8 @@ def _accept(request: ApiRequest) -> str:
 
 
 def _best(accept: str) -> StreamFormat | None:
-    """The first of those that are accepted most."""
+    """Return the format with the highest weight in the Accept header, the first of equals; None if no format is
+    accepted."""
     found: tuple[float, StreamFormat | None] = (0.0, None)
     for each in accept.lower().split(","):
         kind, *parameters = (part.strip() for part in each.split(";"))
@@ -198,7 +199,7 @@ def _weight(parameter: str) -> float:
 
 
 def _place(resume: str | None, start: str) -> Position:
-    """The last id that was read goes before everything else."""
+    """Return where to start. An id from Last-Event-ID goes before `from`."""
     name = "Last-Event-ID" if resume else "from"
     text = resume or start
     try:
@@ -213,6 +214,6 @@ def _place(resume: str | None, start: str) -> Position:
 
 
 def _heartbeat(asked: int | None, form: StreamFormat) -> float | None:
-    """An empty line is no JSON: only who asks for it gets one."""
+    """Return the heartbeat in seconds. Lines of JSON have none by default, because an empty line is not JSON."""
     default: Any = None if form.is_lines else HEARTBEAT_SECONDS
     return default if asked is None else float(asked)

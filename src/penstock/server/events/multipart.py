@@ -1,7 +1,7 @@
-"""Bodies of several parts, `multipart/mixed` and `multipart/form-data`: bytes in, headers and bytes of each part out.
+"""Multipart bodies, `multipart/mixed` and `multipart/form-data`: bytes in, headers and bytes of each part out.
 
 Strict: every byte outside of a part is accounted for, and a body that ends too early is refused with the number of the
-part it ends in. Parts are taken as they are: nothing in them is decoded.
+part it ends in. Nothing in the parts is decoded.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from penstock.core.errors import InvalidRequest, MalformedMessage
 from penstock.core.limits import KIB
 
 HEAD_BYTES_MAX: Final = 16 * KIB
-"""Headers of one part: as much as a request's own."""
+"""The headers of one part: as much as a request's own."""
 BOUNDARY_CHARS_MAX: Final = 70
-"""As the standard has it."""
+"""The limit of RFC 2046."""
 _PARAMETERS_CHARS_MAX: Final = 1 * KIB
-"""Of a header with parameters: taking longer ones apart takes the square of their length."""
+"""The longest header whose parameters are read: parsing takes the square of their length."""
 _BOUNDARY: Final = re.compile(r"[0-9A-Za-z'()+_,./:=? -]*[0-9A-Za-z'()+_,./:=?-]", re.ASCII)
 _HEADER: Final = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([^\r\n\0]*?)[ \t]*")
 
 Headers = list[tuple[bytes, bytes]]
-"""Names in lower case, as a request's."""
+"""Headers with their names in lower case, as those of a request."""
 
 
 class BodyPart(NamedTuple):
@@ -33,7 +33,7 @@ class BodyPart(NamedTuple):
 
 
 def boundary_of(content_type: str) -> bytes:
-    """Raises `InvalidRequest` where there is none, or one that cannot be."""
+    """Return the boundary that Content-Type names. Raises `InvalidRequest` if it is missing or invalid."""
     found = parameter(content_type, "boundary")
     if not found or len(found) > BOUNDARY_CHARS_MAX or not _BOUNDARY.fullmatch(found):
         raise InvalidRequest(
@@ -43,7 +43,7 @@ def boundary_of(content_type: str) -> bytes:
 
 
 def parameter(header: str, name: str) -> str | None:
-    """What a header such as Content-Type or Content-Disposition says behind a semicolon."""
+    """Return a parameter of a header such as Content-Type or Content-Disposition."""
     if len(header) > _PARAMETERS_CHARS_MAX:
         return None
     mime = Mime()
@@ -53,7 +53,7 @@ def parameter(header: str, name: str) -> str | None:
 
 
 def parts(body: bytes, boundary: bytes) -> Iterator[BodyPart]:
-    """One after the other. Raises `MalformedMessage` with the number of the part that is wrong, from 1."""
+    """Yield the parts. Raises `MalformedMessage` with the number of the part that is wrong, from 1."""
     mark = b"--" + boundary
     place = _opening(body, mark)
     number = 0
@@ -70,7 +70,7 @@ def parts(body: bytes, boundary: bytes) -> Iterator[BodyPart]:
 
 
 def _opening(body: bytes, mark: bytes) -> int:
-    """Behind the first boundary; what comes before it is for people."""
+    """Return the position behind the first boundary; text before it is a comment."""
     if body.startswith(mark):
         return len(mark)
     found = body.find(b"\r\n" + mark)

@@ -1,7 +1,7 @@
-"""Messages as CloudEvents 1.0, in the JSON format: the way back of `cloudevents`.
+"""Messages as CloudEvents 1.0 in the JSON format: the reverse of `cloudevents`.
 
-What came as an event goes out as the same event. Of other messages the id, the topic, the type and the time of
-publishing are what an event has to say of itself.
+An event that was published comes out as the same event. Of other messages the event has the id, the topic, the type and
+the time of publishing.
 """
 
 from __future__ import annotations
@@ -14,26 +14,26 @@ from uuid import NAMESPACE_URL, uuid5
 
 import msgspec
 
-from penstock.broker.reads.merge import Source
+from penstock.broker.reads.merge import LogSource
 from penstock.record.rows import RecordRow, attributes_of
 
 STRUCTURED: Final = "application/cloudevents+json"
 VERSION: Final = "1.0"
 PREFIX: Final = "ce-"
-"""Of attributes that an event came with."""
+"""The prefix of message attributes that hold attributes of an event."""
 JSON_MEDIA: Final = re.compile(r"(?:application|text)/json|[^/]+/[^/;]+\+json", re.ASCII)
 NAME: Final = re.compile("[a-z0-9]{1,64}", re.ASCII)
-"""What an event's attribute may be called."""
+"""The valid names of an event's attributes."""
 TRACE: Final = ("traceparent", "tracestate")
 ID: Final = "penstockid"
-"""The extension that bears the message's own id, by which a reader comes back."""
+"""The extension attribute with the message's own id, from which a reader resumes."""
 _UNTYPED: Final = "message"
 _BROKER: Final = "/penstock"
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def cloud_event(source: Source, row: RecordRow, spelled: str, media: str | None) -> dict[str, Any]:
-    """One message, whose id and content type these are."""
+def cloud_event(source: LogSource, row: RecordRow, spelled: str, media: str | None) -> dict[str, Any]:
+    """Return one message as an event. `spelled` is its id as text, `media` its content type."""
     said = {
         name: value
         for attribute, value in attributes_of(row).items()
@@ -46,13 +46,13 @@ def cloud_event(source: Source, row: RecordRow, spelled: str, media: str | None)
 
 
 def note_event(kind: str, facts: dict[str, Any]) -> dict[str, Any]:
-    """Something that the broker tells, as an event; the same facts have the same id."""
+    """Return a notice of the broker as an event; the same facts have the same id."""
     spelled = str(uuid5(NAMESPACE_URL, kind + msgspec.json.encode(facts, enc_hook=str).decode()))
     return {"specversion": VERSION, "id": spelled, "source": _BROKER, "type": kind, "data": facts}
 
 
 def _partition_key(key: bytes | None, said: dict[str, str]) -> dict[str, str]:
-    """The key, if it is a text and not what the event said itself."""
+    """Return the key as `partitionkey`, if it is text and the event has no subject."""
     if key is None or "subject" in said:
         return {}
     try:
@@ -62,7 +62,7 @@ def _partition_key(key: bytes | None, said: dict[str, str]) -> dict[str, str]:
 
 
 def _data(payload: bytes, media: str | None) -> dict[str, Any]:
-    """JSON as it is, on one line; text as a text; other bytes in base64."""
+    """Return the payload: JSON on one line, text as a string, other bytes in base64."""
     if not payload:
         return {"datacontenttype": media} if media else {}
     is_json = media is None or JSON_MEDIA.match(media.lower()) is not None
@@ -73,13 +73,13 @@ def _data(payload: bytes, media: str | None) -> dict[str, Any]:
         text = payload.decode()
     except UnicodeDecodeError:
         text = None
-    if text is None or (is_json and media is not None):  # as data, a text would be a value of JSON
+    if text is None or (is_json and media is not None):  # as data, a text would be a JSON value
         return {"datacontenttype": media or "application/octet-stream", "data_base64": b64encode(payload).decode()}
     return {"datacontenttype": media or "text/plain", "data": text}
 
 
 def _json(payload: bytes) -> bytes | None:
-    """Without line breaks; None if it is no JSON."""
+    """Return the payload without line breaks; None if it is not JSON."""
     try:
         payload.decode()
         return msgspec.json.format(payload, indent=-1) if b"\n" in payload or b"\r" in payload else _checked(payload)

@@ -1,6 +1,6 @@
-"""What is posted, as messages: one that is the body itself, or several in one of the forms that Content-Type names.
+"""The formats of a POST: one message that is the body itself, or several in the format that Content-Type names.
 
-Bytes and headers in, messages out. What is wrong is told with the number of the line, part or event it is in.
+Bytes and headers in, messages out. An error says in which line, part or event it is.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from penstock.storage.producer_windows import WINDOW
 BLOCK: Final = "application/vnd.penstock.block"
 MULTIPART: Final = ("multipart/mixed", "multipart/form-data")
 BATCH_MAX: Final = WINDOW
-"""Messages of one POST: no more are recognised when they are sent again."""
+"""The most messages of one POST: producers are deduplicated within as many."""
 LINES_MAX: Final = 2 * BATCH_MAX
-"""Of NDJSON: every message with an empty line behind it."""
+"""The most lines of NDJSON: every message may have an empty line behind it."""
 ATTRIBUTE: Final = "x-attr-"
 _TRACE: Final = ("traceparent", "tracestate")
 _OF_BLOCK: Final = "message {} of the block: "
@@ -40,28 +40,28 @@ _NUMBER_DIGITS: Final = 19
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishDefaults:
-    """What a request says for all of its messages."""
+    """The values of the URL, for all messages of the request that have none of their own."""
 
     type: str = ""
     key: bytes | None = None
     payload_lines: bool = False
-    """Lines of NDJSON are payloads, as they are."""
+    """True if the lines of NDJSON are the payloads themselves."""
 
 
 @dataclass(frozen=True, slots=True)
 class PublishRequest:
-    """What came with one request."""
+    """The messages of one request."""
 
     messages: Sequence[Message] | Block
     single: bool
-    """One message that is the body itself; not several, of which there happens to be one."""
+    """True if the body itself is the message; False for a format of several, even if there is only one."""
     unit: str = "message"
-    """What each of several is there."""
+    """The name of an element of this format, for errors."""
     numbers: Sequence[int] = ()
-    """Where each is, where that is not one after the other from 1."""
+    """The number of each message, where they are not consecutive from 1."""
 
     def located(self, error: PenstockError) -> PenstockError:
-        """What is wrong with one of the messages, with where it is."""
+        """Return the error with the number of the message that it is about."""
         row = error.details.get("record", _first_refused(error))
         if not isinstance(row, int) or self.single:
             return _alone(error) if self.single else error
@@ -78,17 +78,18 @@ def _first_refused(error: PenstockError) -> int | None:
 
 
 def _alone(error: PenstockError) -> PenstockError:
-    """The only message of a request has no number."""
+    """Return the error without a number: the request has only one message."""
     _, inside, rest = error.message.partition(_OF_BLOCK.format(0))
     return type(error)(rest, **error.details) if inside else error
 
 
 RequestHeaders = Mapping[str, str]
-"""Headers by their names in lower case."""
+"""The headers by their names in lower case."""
 
 
 def request_headers(headers: Iterable[tuple[bytes, bytes]]) -> RequestHeaders:
-    """Raises `InvalidRequest` for a header of ours that is not UTF-8. What is said twice is joined by a comma."""
+    """Return the headers by name; values of a repeated one are joined by a comma. Raises `InvalidRequest` for one of
+    ours that is not UTF-8."""
     found: dict[str, str] = {}
     for raw_name, raw_value in headers:
         name = str(raw_name, "latin-1")
@@ -96,19 +97,19 @@ def request_headers(headers: Iterable[tuple[bytes, bytes]]) -> RequestHeaders:
             value = raw_value.decode()
         except UnicodeDecodeError:
             if not name.startswith((ATTRIBUTE, PREFIX, "x-", "idempotency")):
-                continue  # nobody's business here
+                continue  # not used here
             raise InvalidRequest(f"the header {name[:QUOTED_CHARS_MAX]} is not UTF-8", field=name) from None
         found[name] = f"{found[name]}, {value}" if name in found else value
     return found
 
 
 def is_several(headers: RequestHeaders) -> bool:
-    """Whether a request says that its body is a form of several messages."""
+    """Return whether Content-Type names a format of several messages."""
     return _kind(headers) in _SEVERAL
 
 
 def is_parsed(headers: RequestHeaders) -> bool:
-    """Whether the body is taken apart, or else is the message as it is."""
+    """Return whether the body is parsed, instead of being the payload as it is."""
     return is_several(headers) or _kind(headers) == STRUCTURED
 
 
@@ -117,7 +118,7 @@ def _kind(headers: RequestHeaders) -> str:
 
 
 def read(headers: RequestHeaders, body: bytes, defaults: PublishDefaults) -> PublishRequest:
-    """All messages of a request. Raises what is wrong with any of them."""
+    """Return all messages of a request. Raises if any of them is invalid."""
     kind = _kind(headers)
     several = _SEVERAL.get(kind)
     if several is None and kind == STRUCTURED:
@@ -133,7 +134,7 @@ def read(headers: RequestHeaders, body: bytes, defaults: PublishDefaults) -> Pub
 
 
 _Counted = Iterable[tuple[int, Message]]
-"""Where each is, from 1."""
+"""Messages with their numbers, from 1."""
 
 
 def _counted(numbered_messages: _Counted) -> tuple[list[int], list[Message]]:
@@ -153,7 +154,7 @@ def _counted(numbered_messages: _Counted) -> tuple[list[int], list[Message]]:
 
 
 def message(headers: RequestHeaders, payload: bytes, defaults: PublishDefaults) -> Message:
-    """The body itself, as any bytes; all else is in the headers and behind the question mark."""
+    """Return the body as one message; its other fields are in the headers and the URL."""
     if cloudevents.is_binary(headers):
         return _keyed(cloudevents.from_headers(headers, payload), headers, defaults)
     kind = headers.get("x-type") or defaults.type
@@ -173,7 +174,7 @@ def message(headers: RequestHeaders, payload: bytes, defaults: PublishDefaults) 
 
 
 class _Beside(NamedTuple):
-    """What headers and the address say beside a message."""
+    """The fields of a message that headers and the URL give."""
 
     key: bytes | None
     attributes: dict[str, str]
@@ -191,7 +192,7 @@ def _beside(headers: RequestHeaders, defaults: PublishDefaults) -> _Beside:
 
 
 def _keyed(event: Message, headers: RequestHeaders, defaults: PublishDefaults) -> Message:
-    """With what is said beside it, which counts where both say something."""
+    """Return the event with the fields of headers and URL, which win over its own."""
     beside = _beside(headers, defaults)
     return replace(
         event,
@@ -212,7 +213,8 @@ def _schema(headers: RequestHeaders) -> SchemaRef | None:
 
 
 def numbered(headers: RequestHeaders, count: int, principal: str) -> Numbered | None:
-    """How so many messages of somebody are recognised when they are sent again; None where nothing is said of that."""
+    """Return how `count` messages of this principal are recognised when they are sent again; None if no header asks for
+    that."""
     key, producer = headers.get("idempotency-key"), headers.get("x-producer")
     request = _number(headers, "x-request-id") if producer is not None else None
     if producer is not None:
@@ -239,7 +241,7 @@ def _number(headers: RequestHeaders, name: str) -> int | None:
 
 
 class Line(Struct, frozen=True, forbid_unknown_fields=True):
-    """One message of `application/x-ndjson`. A line that was read may be sent: where it lay is not even built."""
+    """A message of `application/x-ndjson`. A line from a stream may be sent back: its position fields are ignored."""
 
     payload: msgspec.Raw = msgspec.Raw()
     payload_base64: str | None = None
@@ -292,11 +294,13 @@ def _payload_line(line: bytes, common: Message, defaults: PublishDefaults) -> Me
 
 def _message_line(line: bytes, common: Message, defaults: PublishDefaults) -> Message:
     try:
-        line.decode()  # what is kept as it was written is not looked at otherwise
+        line.decode()  # raw JSON that is stored as it was written is not validated otherwise
         read_line = _LINE.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise MalformedMessage(f"it is not a message as JSON: {error}") from None
-    if len(read_line.attributes) > ATTRIBUTES_MAX:  # here, beside everything else, and not where it is stored
+    if (
+        len(read_line.attributes) > ATTRIBUTES_MAX
+    ):  # checked here, possibly in another thread, instead of where it is stored
         given_count = len(read_line.attributes)
         raise InvalidRequest(
             f"a message has at most {ATTRIBUTES_MAX} attributes, not {given_count}", field="attributes"
@@ -314,7 +318,7 @@ def _message_line(line: bytes, common: Message, defaults: PublishDefaults) -> Me
 
 
 def _payload(line: Line) -> bytes:
-    """A text is its characters; any other value of JSON is as it was written."""
+    """Return the characters of a string, or the bytes of any other JSON value as they were written."""
     raw = bytes(line.payload)
     if not raw:
         found = _bytes("payload", None, line.payload_base64)
@@ -357,7 +361,7 @@ def _parts(headers: RequestHeaders, body: bytes, defaults: PublishDefaults) -> I
 
 
 def _of_part(part: BodyPart) -> dict[str, str]:
-    """Headers of a part go before those of the request. The name of a form's field is a type."""
+    """Return the headers of a part, which win over those of the request. The name of a form field is the type."""
     headers = dict(request_headers(part.headers))
     name = parameter(headers.get("content-disposition", ""), "name")
     return {"x-type": name, **headers} if name else headers
@@ -375,7 +379,7 @@ def _block(headers: RequestHeaders, body: bytes, defaults: PublishDefaults) -> B
 
 
 def _at(what: str, number: int, error: PenstockError) -> PenstockError:
-    """The same, with where it was found."""
+    """Return the error with its position in the body."""
     return type(error)(f"{what} {number}: {error.message}", **{**error.details, what: number})
 
 

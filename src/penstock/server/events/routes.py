@@ -1,4 +1,4 @@
-"""What can be asked of events."""
+"""The routes of events: publish, and stream."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from penstock.server.events.outgoing_cloudevents import STRUCTURED
 from penstock.server.events.stream_formats import NDJSON, SSE
 
 BODY_BYTES_MAX: Final = 16 * MIB
-"""Of one POST, whatever the broker's own limits allow: it is held in memory."""
+"""The largest body of a POST, whatever the broker's own limits allow: it is held in memory."""
 VARIABLES: Final[dict[str, Parameter]] = {}
 
 _HEADER: Final[dict[str, Any]] = {"type": "string"}

@@ -1,4 +1,4 @@
-"""Chunks of streams, written once for all who read the same, and never more of them than fit into a bounded memory."""
+"""Shared chunks: parts of streams, encoded once for all readers at the same position, in bounded memory."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from penstock.core.limits import MIB
 from penstock.server.events.stream_formats import Chunk
 
 CACHED_BYTES_MAX: Final = 16 * MIB
-"""Written and perhaps wanted again: the last hundred of each of a few topics that many follow."""
+"""The bytes of chunks that other readers may want: the latest of a few topics with many readers."""
 CACHED_MAX: Final = 512
-"""Of them: at the end of a topic they are small, and who comes later reads larger ones."""
+"""The number of cached chunks: they are small at the end of a topic, and large for readers that come later."""
 SENDING_BYTES_MAX: Final = 64 * MIB
-"""At readers that have not taken them yet. Past this those who have not moved for longest are cut off: nobody waits
-for them, and they come back where they were."""
+"""The bytes of chunks that readers have not taken yet. Beyond it the reader that has made no progress for longest is
+cut off; it resumes where it was."""
 
 Key = Hashable
 
@@ -33,20 +33,20 @@ class _ChunkLoan:
 
 
 class ChunkCache:
-    """Those that were written lately, and those that are being sent."""
+    """The chunks that were encoded lately, and those that are being sent."""
 
     def __init__(self) -> None:
         self._cached: OrderedDict[Key, Chunk] = OrderedDict()
         self._cached_bytes = 0
         self._loading: dict[Key, asyncio.Future[Chunk]] = {}
         self._sending: OrderedDict[_ChunkLoan, None] = OrderedDict()
-        """Those that have not moved for longest are first."""
+        """The chunks being sent; those without progress for longest come first."""
         self._holders: dict[int, int] = {}
-        """Of each chunk, how many have it."""
+        """The number of readers of each chunk, by its identity."""
         self.sending_bytes = 0
 
     async def get(self, key: Key, load: Callable[[], Awaitable[Chunk]]) -> Chunk:
-        """The chunk of that key; all who want it at the same time wait for the same read. Raises what that raises."""
+        """Return the chunk of this key. Readers that ask at the same time share one load. Raises what `load` raises."""
         cached = self._cached.get(key)
         if cached is not None:
             self._cached.move_to_end(key)
@@ -55,7 +55,7 @@ class ChunkCache:
         if loading is None:
             loading = self._loading[key] = asyncio.ensure_future(load())
             loading.add_done_callback(lambda done: self._loaded(key, done))
-        # Whoever goes away meanwhile takes nothing from the others.
+        # A reader that goes away meanwhile does not cancel the load for the others.
         return await asyncio.shield(loading)
 
     def _loaded(self, key: Key, done: asyncio.Future[Chunk]) -> None:
@@ -72,10 +72,10 @@ class ChunkCache:
 
     @contextmanager
     def sending(self, chunk: Chunk, cut: Callable[[], None]) -> Iterator[Callable[[], None]]:
-        """While it is being sent to somebody; to be called whenever some of it was taken.
+        """Count the chunk as being sent; call the yielded function whenever a part of it was taken.
 
-        Several who have the same one have it once. Where there is no room for all, `cut` is called of whoever has not
-        moved for longest: it lets go of its chunk at once.
+        A chunk that several readers have counts once. Beyond the limit, the `cut` of the reader without progress for
+        longest is called, which must let go of its chunk at once.
         """
         loan = _ChunkLoan(chunk, cut)
         self._begin_sending(loan)
@@ -100,7 +100,7 @@ class ChunkCache:
             self._sending.move_to_end(loan)
 
     def _end_sending(self, loan: _ChunkLoan) -> None:
-        """Once: one that was cut off has given it back before."""
+        """Uncount the chunk, once: a reader that was cut off no longer counts."""
         if loan not in self._sending:
             return
         del self._sending[loan]

@@ -1,5 +1,4 @@
-"""What HTTP keeps of events from one request to the next: who reads, what is shared among them, and the way to the
-broker."""
+"""The service of events: the open streams, the chunks that they share, and requests to the broker."""
 
 from __future__ import annotations
 
@@ -11,8 +10,8 @@ from typing import Any, Final
 from penstock.broker.base.effects import Effect
 from penstock.broker.context import Reply
 from penstock.broker.durable import DurableBroker
-from penstock.broker.reads.feed import Feeds, Selection, Start, Wanted
-from penstock.broker.reads.merge import Spots
+from penstock.broker.reads.feed import FeedRequest, Feeds, FeedSelection, FeedStart
+from penstock.broker.reads.merge import ReadPositions
 from penstock.broker.topics.publish_batch import Numbered, Placed
 from penstock.core.errors import PenstockError, QuotaExceeded, ServiceUnavailable
 from penstock.core.names import TopicName
@@ -24,13 +23,13 @@ from penstock.server.events.stream_formats import Chunk, StreamFormat, StreamWri
 from penstock.server.hub import Hub
 
 STREAMS_MAX: Final = 512
-"""Open at once: half of the HTTP connections there may be, so that others are still answered."""
+"""The most open streams: half of the HTTP connections there may be, so that other requests are still answered."""
 STREAMS_PER_CLIENT_MAX: Final = STREAMS_MAX // 2
-"""Of them with one principal, or from one address that does not say who it is: nobody alone has all."""
+"""The most streams of one principal or of one anonymous address: no client has all."""
 
 
 class EventService:
-    """Of one broker, on one event loop."""
+    """The service of events of one broker, on one event loop."""
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
@@ -42,7 +41,7 @@ class EventService:
         self._unwatch = hub.access.watch(self._wake_all)
 
     def close(self) -> None:
-        """The broker stops: streams end now, and what they have not sent is read when it is back."""
+        """End all streams, because the broker stops; readers resume when it is back."""
         self.closing = True
         self._unwatch()
         self._wake_all()
@@ -68,7 +67,7 @@ class EventService:
         return self._hub
 
     async def _ask_broker(self, ask: Callable[[Reply], list[Effect]]) -> Any:
-        """What is answered. Raises it where it is an error."""
+        """Return the broker's reply to `ask`. Raises it if it is an error."""
         answered: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         context = self._hub.broker.context
         context.now_ms = max(context.now_ms, self._hub.now_ms())
@@ -79,7 +78,7 @@ class EventService:
         return outcome
 
     async def post(self, topic: TopicName, posted: PublishRequest, numbered: Numbered | None) -> list[Placed]:
-        """Durable on return. Raises what it is refused with, and where in the body that is."""
+        """Publish the messages; durable on return. Raises the refusal with its position in the body."""
         metrics = self._hub.broker.metrics
         try:
             places: list[Placed] = await self._ask_broker(
@@ -99,7 +98,7 @@ class EventService:
 
     @property
     def queued_bytes(self) -> int:
-        """Written for streams that have not taken it yet."""
+        """Bytes that were encoded for streams and have not been taken yet."""
         return self.chunks.sending_bytes
 
     def check_room(self, client: str) -> None:
@@ -114,7 +113,7 @@ class EventService:
             raise ServiceUnavailable("the broker stops: ask again when it is back")
 
     def enter(self, mark: object, client: str, wake: Callable[[], object]) -> None:
-        """A stream begins: it is woken when it may have to end."""
+        """Register a stream; `wake` is called when it may have to end."""
         self._wakers[mark] = wake
         self._who[mark] = client
         self._hub.broker.metrics.add("http.streams.opened")
@@ -124,24 +123,31 @@ class EventService:
         if self._wakers.pop(mark, None) is not None:
             self._hub.broker.metrics.add("http.streams.closed")
 
-    async def start(self, wanted: Wanted, place: Position, *, resumed: bool) -> Start:
-        start: Start = await self._ask_broker(partial(self._start, wanted, place, resumed))
+    async def start(self, wanted: FeedRequest, place: Position, *, resumed: bool) -> FeedStart:
+        start: FeedStart = await self._ask_broker(partial(self._start, wanted, place, resumed))
         return start
 
-    def _start(self, wanted: Wanted, place: Position, resumed: bool, reply: Reply) -> list[Effect]:
+    def _start(self, wanted: FeedRequest, place: Position, resumed: bool, reply: Reply) -> list[Effect]:
         return self.feeds.start(wanted, place, resumed=resumed, reply=reply)
 
     async def chunk(
-        self, wanted: Wanted, form: StreamFormat, selection: Selection, after: int, spots: Spots, *, resumed: bool
+        self,
+        wanted: FeedRequest,
+        form: StreamFormat,
+        selection: FeedSelection,
+        after: int,
+        positions: ReadPositions,
+        *,
+        resumed: bool,
     ) -> Chunk:
-        """What comes next, written. Whoever stands at the same place gets the same."""
+        """Return the next chunk, encoded. Readers at the same position share it."""
 
         def read(reply: Reply) -> list[Effect]:
             writer = self._writers[form]
             writer.address = self._hub.broker.context.address
             return self.feeds.fetch(
                 selection,
-                spots,
+                positions,
                 after=after,
                 resumed=resumed,
                 written=writer.chunk,

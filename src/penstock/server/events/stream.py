@@ -1,7 +1,7 @@
-"""A stream of events to one reader: what comes next, as fast as it is taken, and a sign of life in between.
+"""A stream of events to one reader: chunks as fast as it takes them, and heartbeats in between.
 
-Nothing is queued for a reader but the chunk that is being sent. Where it stands is one message id, which it is told
-with every event: if it goes away, it comes back with that, and nothing is missing or there twice.
+Only the chunk that is being sent is queued for a reader. Its position is one message id, which it gets with every
+event: a reader that comes back with it misses nothing and gets nothing twice.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from starlette.types import Receive, Scope, Send
 
 from penstock.broker.access.policy import Operation, Principal, Resource
 from penstock.broker.base.effects import Effect
-from penstock.broker.reads.feed import Start, Wanted, cursor_text
-from penstock.broker.reads.merge import Spots
+from penstock.broker.reads.feed import FeedRequest, FeedStart, cursor_text
+from penstock.broker.reads.merge import ReadPositions
 from penstock.core.errors import PenstockError, StorageFailed
 from penstock.core.limits import KIB
 from penstock.server.events.state import EventService
@@ -30,40 +30,41 @@ from penstock.server.transports.http import ABORT, CLOSE
 _LOG: Final = logging.getLogger(__name__)
 
 HEARTBEAT_SECONDS: Final = 15
-"""Between two signs of life: shorter than proxies wait."""
+"""The time between two heartbeats: shorter than the timeout of proxies."""
 RETRY_MS: Final = 1_000
-"""When a browser whose connection is gone tries again."""
+"""The time after which a browser reconnects."""
 _PIECE_BYTES: Final = 64 * KIB
-"""Handed to the connection at a time: what a reader that takes nothing has waiting for it, twice that at most."""
+"""The bytes handed to the connection at a time: at most twice as much waits for a reader that takes nothing."""
 _PACE_SECONDS: Final = 0.01
-"""Between two chunks of what is just happening: a hundred readers are not woken for every single message."""
+"""The time between two chunks of live messages: a hundred readers are not woken for every single message."""
 _EXPIRED_SECONDS: Final = 0.5
-"""The clock of credentials is set now and then: a little later it shows that they are over."""
+"""The delay of the check for expired credentials: their clock is set only now and then."""
 _REFUSED_SECONDS: Final = 1.0
-"""For a reader that may read no more to take what it is told of that: one that takes nothing is not waited for."""
+"""The time for a reader that has lost its permission to take the notice of that; a reader that takes nothing is cut
+off."""
 _DELETED_SECONDS: Final = 0.25
-"""For a deletion to be known everywhere, once its files are gone."""
+"""The time for a deletion to be known everywhere, once the topic's files are gone."""
 _HEADERS: Final = {"cache-control": "no-store", "x-accel-buffering": "no"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamRequest:
-    """What one reader asked for."""
+    """The parameters of one stream."""
 
-    wanted: Wanted
+    wanted: FeedRequest
     form: StreamFormat
-    start: Start
+    start: FeedStart
     until: int | None
-    """Where it ends; None: it goes on."""
+    """The position at which the stream ends; None if it goes on."""
     limit: int | None
     heartbeat: float | None
     principal: Principal
     client: str
-    """Among whom streams are shared out: the principal's name, or an address."""
+    """The client that the limit of streams counts for: the principal's name, or an address."""
 
 
 class EventStream(Response):
-    """The answer that goes on."""
+    """The response that streams events until its end, its limit or a disconnect."""
 
     def __init__(self, events: EventService, request: StreamRequest) -> None:
         super().__init__(None, headers=_HEADERS, media_type=request.form.media)
@@ -74,7 +75,7 @@ class EventStream(Response):
         self._position = self._reported = request.start.after
         self._resumed = request.start.resumed
         self._remaining = request.limit
-        self._spots: Spots = {}
+        self._log_positions: ReadPositions = {}
         self._resource = Resource.topic(request.wanted.topics)
         self._woken: asyncio.Future[None] | None = None
         self._gone = False
@@ -99,7 +100,7 @@ class EventStream(Response):
                 if self._cutting is not None:
                     self._cutting.cancel()
         await send({"type": "http.response.body", "body": b""})
-        if self._refused and CLOSE in state:  # as over TCP: who may no longer read has no connection either
+        if self._refused and CLOSE in state:  # as over TCP: a client that may no longer read is disconnected
             state[CLOSE]()
 
     async def _watch(self, receive: Receive) -> None:
@@ -109,7 +110,7 @@ class EventStream(Response):
         self._wake()
 
     def _abort_slow(self) -> None:
-        """Others need the room, and this one takes nothing. It comes back with the last id that it has read."""
+        """Cut the reader off, because others need the memory. It resumes from the last id that it has read."""
         _LOG.warning(
             "a reader of events is cut off: of all that take nothing of what they are sent, it has not for longest",
             extra={"reader": self._request.client, "topics": str(self._request.wanted.topics)},
@@ -118,7 +119,7 @@ class EventStream(Response):
         self._abort()
 
     def _recheck(self) -> None:
-        """Something has changed: the broker stops, or somebody may more or less than before."""
+        """Check again: the broker stops, or permissions have changed."""
         self._wake()
         if not self._may_read() and self._cutting is None:
             self._cutting = asyncio.get_running_loop().call_later(_REFUSED_SECONDS, self._abort)
@@ -149,7 +150,7 @@ class EventStream(Response):
         await self._write(send, self._progress())
 
     def _preamble(self) -> bytes:
-        """Where it begins, so that whoever is cut off before the first event comes back to the same place."""
+        """Return the first bytes: the position to resume from, for a reader that disconnects before the first event."""
         start = self._request.start
         place = "" if start.resumed and not start.ahead else _id_line(start.after)
         said = b"" if self._request.form.is_lines else f"retry: {RETRY_MS}\n{place}\n".encode()
@@ -164,20 +165,20 @@ class EventStream(Response):
         return self._gone or self._events.closing or self._remaining == 0 or at_end
 
     def _check(self) -> None:
-        """Again with every chunk: what may no longer be read is not sent. Raises what that is refused with."""
+        """Check the permission, for every chunk. Raises the refusal."""
         if not self._may_read():
             raise self._events.hub.access.refusal(self._request.principal, Operation.CONSUME, self._resource)
 
     def _may_read(self) -> bool:
         return self._events.hub.access.allows(self._request.principal, Operation.CONSUME, self._resource)
 
-    # what comes next
+    # the next chunk
 
     async def _next(self) -> Chunk | None:
-        """None at the end of what there is."""
+        """Return the next chunk; None at the end of the topic."""
         try:
             return await self._chunk()
-        except StorageFailed:  # a topic may have been deleted this very moment: it is not asked for again then
+        except StorageFailed:  # the topic may be being deleted: the second attempt leaves it out
             await asyncio.sleep(_DELETED_SECONDS)
             return await self._chunk()
 
@@ -186,11 +187,16 @@ class EventStream(Response):
         if selection.until <= self._position:
             return None
         return await self._events.chunk(
-            self._request.wanted, self._request.form, selection, self._position, self._spots, resumed=self._resumed
+            self._request.wanted,
+            self._request.form,
+            selection,
+            self._position,
+            self._log_positions,
+            resumed=self._resumed,
         )
 
     async def _send(self, send: Send, chunk: Chunk) -> None:
-        """All of it, or as much as was asked for. Where to go on is known only after it was taken."""
+        """Send the chunk, or as many of its events as the limit leaves. The position advances only after that."""
         self._check()
         count = len(chunk.ends) if self._remaining is None else min(self._remaining, len(chunk.ends))
         body = memoryview(chunk.body)
@@ -204,12 +210,12 @@ class EventStream(Response):
         if self._remaining is not None:
             self._remaining -= count
         if count == len(chunk.ends):
-            self._position, self._spots, self._resumed = chunk.after, chunk.spots, False
+            self._position, self._log_positions, self._resumed = chunk.after, chunk.positions, False
         if count:
             self._reported = self._position
 
     async def _wait(self) -> None:
-        """For something new, or until there is something else to do; not at all where that is so already."""
+        """Wait for a new message, a wake-up or the next deadline; not at all if there is one already."""
         if self._wake_requested:
             return
         loop = asyncio.get_running_loop()
@@ -228,13 +234,13 @@ class EventStream(Response):
             await asyncio.sleep(_PACE_SECONDS - since)
 
     def _heartbeat_due(self) -> float:
-        """Seconds until a sign of life is, whatever comes meanwhile: perhaps nothing of it is wanted."""
+        """Return the seconds until a heartbeat is due, even while messages come: the filter may match none of them."""
         if self._request.heartbeat is None:
             return math.inf
         return self._sent_at + self._request.heartbeat - time.monotonic()
 
     def _max_wait(self) -> float | None:
-        """Seconds until there is something to do, whatever happens: credentials end also where nothing else does."""
+        """Return the seconds until the next deadline: a heartbeat, or the end of the credentials."""
         due = [] if self._request.heartbeat is None else [self._heartbeat_due()]
         if self._request.principal.expires_ms is not None and self._events.hub.access.enabled:
             left = (self._request.principal.expires_ms - self._events.hub.access.now_ms) / 1000
@@ -245,7 +251,7 @@ class EventStream(Response):
         return b"\n" if self._request.form.is_lines else self._progress() or b": heartbeat\n\n"
 
     def _progress(self) -> bytes:
-        """How far it has looked, where nothing of that was wanted: a reader that comes back begins there."""
+        """Return a heartbeat with the position, if it has moved past messages that the filter does not match."""
         if self._reported == self._position or self._request.form.is_lines or self._remaining == 0:
             return b""
         self._reported = self._position
@@ -258,5 +264,5 @@ class EventStream(Response):
 
 
 def _id_line(after: int) -> str:
-    """Before everything there is no id: who comes back to that asks as before."""
+    """Return the line with the id; none before the first message, from where a reader starts without an id."""
     return f"id: {cursor_text(after)}\n" if after >= 0 else ""

@@ -1,7 +1,7 @@
-"""Messages as they are streamed: server-sent events, lines of JSON, CloudEvents. Values in, bytes out.
+"""Stream formats: messages as server-sent events, lines of JSON, or CloudEvents. Values in, bytes out.
 
-A server-sent event carries text. What is no text, or would not arrive as the same text, is a `data:` address with
-base64, and so is text that begins like one: whoever gets `data:` knows what it is.
+A server-sent event carries text. A payload that is not text, or would not arrive unchanged, becomes a `data:` URL with
+base64, and so does text that begins like one: a reader that gets `data:` can always decode it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
-from penstock.broker.reads.merge import Gap, Slice, Source, Spots
+from penstock.broker.reads.merge import FeedGap, LogSource, MergedSlice, ReadPositions
 from penstock.record.rows import RecordRow, attributes_of
 from penstock.server.events.outgoing_cloudevents import STRUCTURED, cloud_event, note_event
 
@@ -25,27 +25,27 @@ NDJSON: Final = "application/x-ndjson"
 GAP: Final = "penstock.gap"
 ERROR: Final = "penstock.error"
 CONTENT_TYPE: Final = "content-type"
-"""The attribute that says what a payload is."""
+"""The attribute with the media type of the payload."""
 _BYTES: Final = "application/octet-stream"
 _SAYS_NOTHING: Final = (_BYTES, "application/x-www-form-urlencoded")
-"""Bytes, and what curl says of its own accord when it is given data."""
+"""Media types that tell nothing: bytes, and the default of curl."""
 _MEDIA: Final = re.compile(r"[A-Za-z0-9!#$&^_.+-]{1,127}/[A-Za-z0-9!#$&^_.+-]{1,127}", re.ASCII)
 _SPOT_BYTES: Final = 200
-"""What it takes to know where one is in one log."""
+"""The memory that a position in one log takes."""
 _BREAKS: Final = re.compile("[\r\n\0]")
 
 
 class StreamFormat(Enum):
-    """How a stream is written."""
+    """The format of a stream."""
 
     EVENTS = "events"
     """Server-sent events whose data is the payload."""
     ENVELOPES = "envelopes"
-    """Server-sent events whose data is a line of JSON with all there is to know."""
+    """Server-sent events whose data is a line of JSON with all fields."""
     LINES = "lines"
     """Lines of JSON."""
     CLOUDEVENTS = "cloudevents"
-    """Lines of JSON, a CloudEvent each."""
+    """Lines of JSON, one CloudEvent each."""
 
     @property
     def media(self) -> str:
@@ -53,25 +53,25 @@ class StreamFormat(Enum):
 
     @property
     def is_lines(self) -> bool:
-        """Lines of JSON have no room for anything else."""
+        """True for lines of JSON, which have no room for comments and ids."""
         return self in (StreamFormat.LINES, StreamFormat.CLOUDEVENTS)
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Some of a stream, written; shared by all who read the same."""
+    """A part of a stream, encoded; shared by all readers at the same position."""
 
     body: bytes
     ends: list[int]
-    """Where each message ends in it. What comes before the first of them are gaps."""
+    """The end of each message in `body`. Gaps come before the first."""
     after: int
-    """Where to go on."""
-    spots: Spots
+    """The position after this chunk."""
+    positions: ReadPositions
 
     @property
     def size(self) -> int:
-        """Bytes of memory, about. Of a thousand logs, the spots are more than the body."""
-        return len(self.body) + len(self.spots) * _SPOT_BYTES
+        """The memory that it takes, about. With a thousand logs, the positions take more than the body."""
+        return len(self.body) + len(self.positions) * _SPOT_BYTES
 
 
 class MessageId(Struct, frozen=True):
@@ -82,7 +82,7 @@ class MessageId(Struct, frozen=True):
 
 
 class EventLine(Struct, frozen=True):
-    """One message, with all there is to know of it: a line of `application/x-ndjson`."""
+    """A message with all its fields: a line of `application/x-ndjson`."""
 
     id: str
     topic: str
@@ -104,12 +104,12 @@ class EventLine(Struct, frozen=True):
 
 
 class StreamWriter:
-    """Writes slices in one form. `address`: of the broker, for MessageIDs."""
+    """Encodes slices in one format. `address` is the broker's, for message ids."""
 
     def __init__(self, form: StreamFormat, address: str = "") -> None:
         self.address = address
         self._encode = msgspec.json.Encoder().encode
-        self._event: Callable[[Source, RecordRow], bytes] = {
+        self._event: Callable[[LogSource, RecordRow], bytes] = {
             StreamFormat.EVENTS: sse_event,
             StreamFormat.ENVELOPES: self._envelope,
             StreamFormat.LINES: self._line,
@@ -118,7 +118,7 @@ class StreamWriter:
         noted = {StreamFormat.LINES: self._noted_line, StreamFormat.CLOUDEVENTS: self._noted_cloud_event}
         self._note: Callable[[str, dict[str, Any]], bytes] = noted.get(form, self._noted_event)
 
-    def chunk(self, found: Slice) -> Chunk:
+    def chunk(self, found: MergedSlice) -> Chunk:
         parts = [self.note(GAP, gap_facts(gap)) for gap in found.gaps]
         place = sum(map(len, parts))
         ends = []
@@ -128,10 +128,10 @@ class StreamWriter:
             place += len(part)
             parts.append(part)
             ends.append(place)
-        return Chunk(b"".join(parts), ends, found.after, found.spots)
+        return Chunk(b"".join(parts), ends, found.after, found.positions)
 
     def note(self, kind: str, facts: dict[str, Any]) -> bytes:
-        """Something that is no message: it has no id, and does not change where a reader goes on."""
+        """Encode a notice that is no message: it has no id, and does not change the position to resume from."""
         return self._note(kind, facts)
 
     def _noted_event(self, kind: str, facts: dict[str, Any]) -> bytes:
@@ -143,24 +143,25 @@ class StreamWriter:
     def _noted_cloud_event(self, kind: str, facts: dict[str, Any]) -> bytes:
         return self._encode(note_event(kind, facts)) + b"\n"
 
-    def _cloud_event(self, source: Source, row: RecordRow) -> bytes:
+    def _cloud_event(self, source: LogSource, row: RecordRow) -> bytes:
         media = attributes_of(row).get(CONTENT_TYPE)
         return self._encode(cloud_event(source, row, spelled_id(row[0]), media)) + b"\n"
 
-    def _line(self, source: Source, row: RecordRow) -> bytes:
+    def _line(self, source: LogSource, row: RecordRow) -> bytes:
         return self._encode(event_line(source, row, self.address)) + b"\n"
 
-    def _envelope(self, source: Source, row: RecordRow) -> bytes:
+    def _envelope(self, source: LogSource, row: RecordRow) -> bytes:
         head = _head(spelled_id(row[0]), row[3])
         return head + b"data: " + self._encode(event_line(source, row, self.address)) + b"\n\n"
 
 
-def sse_event(_source: Source, row: RecordRow) -> bytes:
+def sse_event(_source: LogSource, row: RecordRow) -> bytes:
     return _head(spelled_id(row[0]), row[3]) + sse_data(row[5], attributes_of(row).get(CONTENT_TYPE)) + b"\n"
 
 
 def _head(spelled: str, kind: str) -> bytes:
-    """A type without a name is that of `onmessage` in a browser; line breaks in one are escaped as in an address."""
+    """Return the lines with id and event. An empty type is the default of browsers; line breaks in a type are escaped
+    as in a URL."""
     if not kind:
         return f"id: {spelled}\n".encode()
     if _BREAKS.search(kind):
@@ -169,7 +170,7 @@ def _head(spelled: str, kind: str) -> bytes:
 
 
 def sse_data(payload: bytes, media: str | None = None) -> bytes:
-    """The lines of one event's data. What a client puts together from them is the payload, or tells that it is not."""
+    """Return the data lines of one event. A client that joins them gets the payload, or a `data:` URL of it."""
     if is_plain(payload):
         if b"\n" not in payload:
             return b"data: " + payload + b"\n"
@@ -180,7 +181,8 @@ def sse_data(payload: bytes, media: str | None = None) -> bytes:
 
 
 def is_plain(payload: bytes) -> bool:
-    """Text that arrives as it was sent: UTF-8 in which only newlines end lines, not beginning as a `data:` address."""
+    """Return whether the payload arrives unchanged as text: UTF-8 with newlines only, which does not begin with
+    `data:`."""
     if b"\r" in payload or b"\0" in payload or payload.startswith(b"data:"):
         return False
     return payload.isascii() or _is_text(payload)
@@ -194,7 +196,7 @@ def _is_text(payload: bytes) -> bool:
     return True
 
 
-def event_line(source: Source, row: RecordRow, address: str) -> EventLine:
+def event_line(source: LogSource, row: RecordRow, address: str) -> EventLine:
     id_, offset, time_ms, kind, key, payload, producer, producer_id, request_id, schema, attributes = row
     return EventLine(
         id=spelled_id(id_),
@@ -222,18 +224,18 @@ def _text_or_base64(name: str, data: bytes) -> dict[str, Any]:
 
 
 def spelled_id(id_: bytes) -> str:
-    """As `format_id`, and quicker: one is written for every message."""
+    """Format an id as `format_id` does, but faster: every message has one."""
     text = id_.hex()
     return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
 
 def payload_media(content_type: str | None) -> str | None:
-    """What Content-Type says of a payload; None where it says nothing."""
+    """Return the media type of Content-Type; None if that tells nothing."""
     kind = (content_type or "").partition(";")[0].strip().lower()
     return None if not kind or kind in _SAYS_NOTHING else content_type
 
 
-def gap_facts(gap: Gap) -> dict[str, Any]:
+def gap_facts(gap: FeedGap) -> dict[str, Any]:
     return {
         "topic": str(gap.topic),
         "partition": gap.partition,

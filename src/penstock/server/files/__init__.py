@@ -1,1 +1,1 @@
-"""Files of the logs over HTTP."""
+"""Files of the logs over HTTP, for readers on other machines."""

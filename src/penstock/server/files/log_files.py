@@ -1,7 +1,7 @@
-"""Files of the logs over HTTP, read only: what Spark on other machines reads instead of the data directory.
+"""Files of the logs over HTTP, read only: Spark on other machines reads these instead of the data directory.
 
-Segments, their indexes, and the marker where a log begins; nothing else of a data directory can be named here. A name
-becomes a path only after it has been parsed. Files are read in threads, a piece at a time, as fast as they are sent.
+Only segments, their indexes and the marker where a log begins can be named. A name becomes a path only after it has
+been parsed. Files are read in threads, a piece at a time, as fast as they are sent.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 
 BYTES: Final = "application/octet-stream"
 PIECE_BYTES: Final = 1 * MIB
-"""Read at once: what one connection holds of a file, however slowly it reads."""
+"""The bytes read at once: all that one connection holds of a file, however slowly it reads."""
 _READS_MAX: Final = 4
-"""At a time: threads that wait for the disk; more would only take turns."""
+"""The number of threads that wait for the disk; more would only take turns."""
 _RANGE: Final = re.compile(r"bytes=([0-9]{1,19})-([0-9]{0,19})")
 _SUFFIX: Final = re.compile(r"bytes=-([0-9]{1,19})")
 
@@ -49,7 +49,7 @@ _Result = TypeVar("_Result")
 
 
 class RootAnswer(msgspec.Struct, frozen=True):
-    """The format of the data directory, and whose logs are in it."""
+    """The format of the data directory, and the namespaces in it."""
 
     format: int
     namespaces: list[str]
@@ -60,7 +60,7 @@ class NamespaceAnswer(msgspec.Struct, frozen=True):
 
 
 class FileAnswer(msgspec.Struct, frozen=True):
-    """`tag` is another after it was written to."""
+    """A file of a log. Its `tag` changes when it is written to."""
 
     name: str
     bytes: int
@@ -72,7 +72,7 @@ class LogAnswer(msgspec.Struct, frozen=True):
 
 
 class LogFiles:
-    """Of one data directory."""
+    """The logs of one data directory."""
 
     def __init__(self, root: Path) -> None:
         self._topics = root / TOPICS
@@ -96,7 +96,7 @@ class LogFiles:
         return [FileAnswer(name, each.st_size, _tag(each)) for name, each in sorted(facts.items()) if each is not None]
 
     def open(self, namespace: str, log: str, file: str) -> int:
-        """A descriptor. Raises `HttpError` 404 for what is not there, or not to be read."""
+        """Return a file descriptor. Raises `HttpError` 404 for a file that does not exist, or may not be read."""
         if not is_log_file(file):
             raise _missing(f"file {quoted(file)}")
         path = self._log(namespace, log) / file
@@ -114,7 +114,7 @@ def is_log_file(name: str) -> bool:
 
 
 def _is_log(namespace: str, entry: str) -> bool:
-    """Whether it is written as a log's directory is: what else means the same topic has no directory."""
+    """Return whether `entry` is spelled as a log's directory: other spellings of the same topic have no directory."""
     name, partition = parse_log(namespace, entry)
     return name is not None and name.namespace == namespace and entry in (name.topic, f"{name.topic}-part-{partition}")
 
@@ -139,7 +139,7 @@ def _tag(facts: os.stat_result) -> str:
 
 
 class _existing:  # noqa: N801 - read as a word in a `with`
-    """What is not there is answered 404."""
+    """A context that answers missing files with 404."""
 
     def __init__(self, what: str) -> None:
         self._what = what
@@ -155,11 +155,11 @@ def _missing(what: str) -> HttpError:
     return HttpError(HTTPStatus.NOT_FOUND, f"there is no {what} here")
 
 
-# what is asked
+# handlers
 
 
 async def list_namespaces(request: ApiRequest) -> object:
-    """Those alone of which whoever asks may read something."""
+    """List the namespaces in which the client may read a log."""
     logs = _logs(request)
     found = await logs.off_loop(logs.namespaces)
     if not request.backend.access.enabled:
@@ -173,7 +173,9 @@ async def list_logs(request: ApiRequest) -> object:
     found = await logs.off_loop(logs.logs, namespace)
     readable = [each for each in found if _may_read(request, namespace, each)]
     if found and not readable:
-        raise _missing(f"namespace {quoted(namespace)}")  # as if it were not there: names are not for everybody
+        raise _missing(
+            f"namespace {quoted(namespace)}"
+        )  # as if it did not exist: a client without permission does not learn the names
     return NamespaceAnswer(readable)
 
 
@@ -206,11 +208,11 @@ def _logs(request: ApiRequest) -> LogFiles:
     return logs
 
 
-# what is sent
+# responses
 
 
 def part_of(asked: str | None, size: int) -> tuple[int, int] | None:
-    """The half-open range of bytes that is meant; None for all. Raises `HttpError` 416 if there are no such bytes."""
+    """Return the requested half-open range of bytes; None for all. Raises `HttpError` 416 if it is past the end."""
     suffix = _SUFFIX.fullmatch(asked or "")
     if suffix:
         start, stop = max(0, size - int(suffix[1])), size
@@ -225,10 +227,10 @@ def part_of(asked: str | None, size: int) -> tuple[int, int] | None:
 
 
 class FilePart(Response):
-    """Bytes of an open file, which it closes."""
+    """The bytes of an open file, which it closes."""
 
     def __init__(self, logs: LogFiles, descriptor: int, asked: str | None, may: Callable[[], bool]) -> None:
-        """`may`: whether whoever asked may still read it; asked again before each piece."""
+        """`may` returns whether the client may still read the file; called before each piece."""
         facts = os.fstat(descriptor)
         part = part_of(asked, facts.st_size)
         self._start, self._stop = part or (0, facts.st_size)
@@ -261,7 +263,7 @@ class FilePart(Response):
             size = min(PIECE_BYTES, self._stop - position)
             piece = await self._logs.off_loop(os.pread, self._descriptor, size, position)
             if not piece or not self._may():
-                # The client sees that the answer is not whole.
+                # The client sees that the response is incomplete.
                 raise ConnectionError("the file has become shorter, or may no longer be read")
             position += len(piece)
             await send({"type": "http.response.body", "body": piece, "more_body": True})

@@ -1,4 +1,4 @@
-"""What can be asked of the logs' files."""
+"""The routes of log files."""
 
 from __future__ import annotations
 

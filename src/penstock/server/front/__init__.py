@@ -1,1 +1,1 @@
-"""The front door of HTTP: says what this is, and what can be asked."""
+"""The front page, the API documentation and the OpenAPI description."""

@@ -1,5 +1,5 @@
-"""Pages for people: what this is, and what can be asked of it. Made of the very rows that answer; no scripts, and
-nothing from anywhere else."""
+"""HTML pages: a welcome, and the documentation of the API, generated from the routes. No scripts, and no external
+resources."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ HTML: Final = "text/html; charset=utf-8"
 POLICY: Final = (
     f"default-src 'none'; style-src 'sha256-{_DIGEST}'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-"""A page may have the one style that it was made with, and nothing else."""
+"""The content security policy of pages: their own style, and nothing else."""
 
 
 def welcome(links: Iterable[tuple[str, str]]) -> bytes:
-    """What this is, and where to go on."""
+    """Return the front page."""
     listed = "".join(f'<li><a href="{escape(path)}">{escape(path)}</a>: {escape(about)}</li>' for path, about in links)
     about = "A message broker whose log is the data pipeline's table."
     return _page("Penstock", f"<p>{about} Version {escape(__version__)}.</p><ul>{listed}</ul>")
@@ -38,7 +38,7 @@ def welcome(links: Iterable[tuple[str, str]]) -> bytes:
 
 @lru_cache(maxsize=8)
 def operations(table: RouteTable) -> bytes:
-    """Everything that can be asked, room by room."""
+    """Return the documentation of all operations, by group."""
     rooms = dict.fromkeys(route.tag for route in table.routes)
     listed = "".join(f'<li><a href="#{_anchor(room)}">{escape(room)}</a></li>' for room in rooms)
     intro = '<p>The same for programs: <a href="/openapi.json">/openapi.json</a>.</p>'

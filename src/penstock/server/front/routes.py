@@ -1,4 +1,4 @@
-"""What is asked before anything is known: what this is, and what else can be asked."""
+"""The routes of the front page and of the API's description."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LINKS: Final = (
 
 
 class Welcome(msgspec.Struct, frozen=True):
-    """What answers here."""
+    """The server's name, version and links."""
 
     name: str
     version: str
@@ -39,7 +39,7 @@ _PAGE: Final = {"content-security-policy": pages.POLICY, "vary": "accept"}
 
 
 async def get_root(request: ApiRequest) -> object:
-    """A page for a browser, which says that it takes one; for clients of registries in what they speak."""
+    """Return a page for browsers, JSON for all others, with the media type of registries for their clients."""
     accept = (header(request.scope, b"accept") or "*/*").lower()
     if "text/html" in accept:
         return EncodedAnswer(pages.welcome(LINKS), pages.HTML, _PAGE)

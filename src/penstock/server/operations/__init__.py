@@ -1,1 +1,1 @@
-"""Operations: is it alive, is it ready, how is it doing. Facts are gathered here, and nothing is decided."""
+"""Operations: health checks and metrics. They only collect facts, and decide nothing."""

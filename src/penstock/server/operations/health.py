@@ -1,4 +1,4 @@
-"""Is it alive, is it ready: conditions by name, and why one is not met."""
+"""Health: the conditions of being alive and ready, by name, with the reason why one is not met."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ from penstock.storage.store import Store
 
 _LOG: Final = logging.getLogger(__name__)
 _LOOK_SECONDS: Final = 5.0
-"""Between two looks: well within the time in which somebody is to be told."""
+"""The time between two checks: well within the time after which operators are to be alerted."""
 _NAMED_MAX: Final = 3
-"""Logs that are named in a reason: the others have failed for the same one, most likely."""
+"""The logs named in a reason: the others have most likely failed for the same one."""
 
 
 class Check(msgspec.Struct, frozen=True, kw_only=True):
-    """One condition."""
+    """A condition and its state."""
 
     name: str
     ok: bool
     reason: str | None = None
-    """Why it is not met; of the condition `data`, which always is, what is gone."""
+    """The reason why it is not met. The condition `data` is always met; its reason tells which data is gone."""
 
 
 class Health(msgspec.Struct, frozen=True, kw_only=True):
-    """All conditions of being alive, or ready."""
+    """The conditions of being alive, or of being ready."""
 
     status: str
     checks: tuple[Check, ...]
 
     def check(self) -> Health:
-        """Itself, or `ServiceUnavailable` with the conditions that are not met."""
+        """Return self, or raise `ServiceUnavailable` with the conditions that are not met."""
         failed = [check for check in self.checks if not check.ok]
         if failed:
             why = "; ".join(f"{check.name}: {check.reason}" for check in failed)
@@ -53,19 +53,20 @@ class ListenerStatus(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HealthConditions:
-    """What the conditions are about."""
+    """The parts of the broker that the conditions are about."""
 
     store: Store
     listeners: Mapping[str, ListenerStatus]
-    """Those that should be there, by name."""
+    """The configured listeners, by name."""
     is_stopping: Callable[[], bool]
 
     def alive(self) -> Health:
-        """Whoever answers has an event loop that turns; without the writer it would take no message ever again."""
+        """Check the writer: without it no message is ever stored again. That the event loop runs is shown by answering
+        at all."""
         return _health("alive", "not alive", self._writer())
 
     def ready(self, failed: Sequence[str]) -> Health:
-        """May wait for the disk: for a thread that may. `failed`: why each log that takes no appends does not."""
+        """Check all conditions; blocks on the disk, so call it in a thread. `failed`: why some logs take no appends."""
         checks = (_log(failed), self._catalog(), self._writer(), self._listeners(), self._disk(), self._data())
         return _health("ready", "not ready", *checks)
 
@@ -102,8 +103,8 @@ class HealthConditions:
         return Check(name="disk", ok=False, reason=reason)
 
     def _data(self) -> Check:
-        """Met whatever is gone: the broker serves what is left, and neither a restart nor other clients bring files
-        back. The reason is for people."""
+        """Report missing segment files. Always met: the broker serves what is left, and neither a restart nor other
+        clients would bring the files back."""
         gaps = [gaps for log in self.store.logs if (gaps := log.missing)]
         if not gaps:
             return Check(name="data", ok=True)
@@ -113,13 +114,13 @@ class HealthConditions:
 
 
 def append_failures(broker: Broker) -> list[str]:
-    """Why each log that takes no appends any more does not."""
+    """Return the reasons why logs take no appends any more."""
     topics = () if broker.durable is None else broker.durable.topics
     return [log.failure.message for topic in topics for log in topic.logs if log.failure is not None]
 
 
 async def watch_health(conditions: HealthConditions, broker: Broker) -> None:
-    """Say in the log when a condition is no longer met, and when it is again. Until it is cancelled."""
+    """Log when a condition is no longer met, and when it is again, until cancelled."""
     unmet: dict[str, str | None] = {}
     while True:
         health = await asyncio.to_thread(conditions.ready, append_failures(broker))
@@ -133,7 +134,7 @@ async def watch_health(conditions: HealthConditions, broker: Broker) -> None:
 
 
 def _log(failed: Sequence[str]) -> Check:
-    """Recovery comes before anything listens, so whoever answers has recovered; a log may have failed since."""
+    """Check that all logs take appends. Recovery comes before anything listens, so it is complete by now."""
     if not failed:
         return Check(name="log", ok=True)
     return Check(name="log", ok=False, reason=_named(failed, "; "))

@@ -1,4 +1,4 @@
-"""Metrics: every family with its name, help and source, and the text that Prometheus reads."""
+"""Metrics: every family with its name, help and source, and the text format of Prometheus."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _ESCAPES: Final = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 class MetricKind(StrEnum):
     COUNTER = "counter"
-    """Only grows, from nothing when the broker starts."""
+    """Only grows, from 0 at the start of the broker."""
     GAUGE = "gauge"
     HISTOGRAM = "histogram"
 
 
 @dataclass(frozen=True, slots=True)
 class MetricFamily:
-    """One measurement: its name, what it is, and by what it is told apart."""
+    """A metric: its name, help text and labels."""
 
     name: str
     kind: MetricKind
@@ -35,11 +35,11 @@ class MetricFamily:
 
 Value = float | Distribution
 Sample = tuple[tuple[str, ...], Value]
-"""The values of a family's labels, in their order, and what was measured."""
+"""The values of a family's labels, in their order, and the measured value."""
 
 
 def render(measured: Iterable[tuple[MetricFamily, Iterable[Sample]]]) -> bytes:
-    """All of them, each with what it is about. A family without samples is named all the same."""
+    """Return all families as text, each with its help; also those without samples."""
     return "".join(line for family, samples in measured for line in _lines(family, samples)).encode()
 
 
@@ -55,7 +55,7 @@ def _lines(family: MetricFamily, samples: Iterable[Sample]) -> Iterator[str]:
 
 @lru_cache(maxsize=1024)
 def _labels(names: tuple[str, ...], values: tuple[str, ...]) -> str:
-    """Remembered, since a topic has the same in every family."""
+    """Return the labels as text; cached, since a topic has the same in every family."""
     return ",".join(f'{name}="{text.translate(_ESCAPES)}"' for name, text in zip(names, values, strict=True))
 
 
@@ -75,7 +75,7 @@ def _escaped(text: str) -> str:
 
 
 def number(value: float) -> str:
-    """Whole numbers without a point, others as exactly as they are."""
+    """Return whole numbers without a point, others exactly."""
     if isinstance(value, int):
         return str(int(value))
     return str(int(value)) if value == int(value) else repr(float(value))
@@ -295,6 +295,6 @@ ROWS: Final[tuple[tuple[MetricFamily, Read], ...]] = (
 
 
 def measured(snapshot: BrokerSnapshot) -> Iterator[tuple[MetricFamily, Iterable[Sample]]]:
-    """Every family with what the facts say of it."""
+    """Yield every family with its samples from the snapshot."""
     for family, read in ROWS:
         yield family, read(snapshot)

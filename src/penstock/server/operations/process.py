@@ -1,4 +1,4 @@
-"""Figures of this process and machine, under the founding protocol's names and under those of Prometheus."""
+"""Figures of the process and the machine, under the names of the wire protocol's metrics and of Prometheus."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 
 
 class ProcessProbe:
-    """CPU shares are since the last time it was asked."""
+    """Measures the process and the machine. CPU shares are those since the last call."""
 
     def __init__(self) -> None:
         self._began = time.monotonic()
@@ -40,7 +40,7 @@ class ProcessProbe:
 
 
 def _read(path: str) -> str:
-    """Empty where the machine has no such file."""
+    """Return the file's text; empty where the machine has no such file."""
     try:
         return Path(path).read_text()
     except OSError:
@@ -64,7 +64,7 @@ def _machine_bytes() -> tuple[int, int]:
 
 
 def _machine_ticks() -> tuple[int, int]:
-    """Idle, and all."""
+    """Return the idle and the total CPU ticks of the machine."""
     words = _read("/proc/stat").partition("\n")[0].split()[1:9]
     numbers = [int(word) for word in words]
     return (sum(numbers[3:5]), sum(numbers)) if numbers else (0, 0)
@@ -80,7 +80,7 @@ _FILES: Final = Path("/proc/self/fd")
 
 
 def process_figures() -> dict[str, float]:
-    """For a thread that may wait: with many connections there are many files to count."""
+    """Return the figures for Prometheus. Call it in a thread: with many connections there are many files to count."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
     facts: dict[str, float] = {
         "cpu_seconds": usage.ru_utime + usage.ru_stime,

@@ -1,4 +1,4 @@
-"""What operators and their programs ask: is it alive, is it ready, how is it doing."""
+"""The routes of operations: liveness, readiness, metrics."""
 
 from __future__ import annotations
 

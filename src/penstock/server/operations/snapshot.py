@@ -1,4 +1,4 @@
-"""A snapshot of a running broker as values: gathered on its event loop a little at a time, and bounded."""
+"""A snapshot of a running broker as values: collected on its event loop in short slices, and bounded in size."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, 
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Generic, Protocol, TypeVar
 
-from penstock.broker.admin.dead_letters import Graves
+from penstock.broker.admin.dead_letters import DeadLetterTopic
 from penstock.broker.broker import Broker
 from penstock.broker.subscriptions.delivery import SubscriptionRunner
 from penstock.broker.topics.topics import TopicState
@@ -22,7 +22,7 @@ from penstock.storage.store import Store
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicSnapshot:
-    """One topic, or several put together."""
+    """A topic, or the sum of several."""
 
     name: str
     published: int
@@ -32,7 +32,7 @@ class TopicSnapshot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubscriptionSnapshot:
-    """One subscription, or several put together."""
+    """A subscription, or the sum of several."""
 
     topic: str
     name: str
@@ -46,15 +46,15 @@ class SubscriptionSnapshot:
     lag: int
     unacked: int
     unacked_ms: int
-    """How long the delivery has waited that has waited longest for its acknowledgement."""
+    """The age of the oldest unacknowledged delivery."""
     consumers: int
     floors: tuple[tuple[Log, int], ...] = ()
-    """Where the oldest message lies that is not settled, in each partition that has one."""
+    """The offset of the oldest unacknowledged message, in each partition that has one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputSnapshot:
-    """What waits to be sent."""
+    """The output that waits to be sent."""
 
     queued: int = 0
     largest: int = 0
@@ -70,66 +70,66 @@ class StorageSnapshot:
     queued: int
     logs: int
     failed: tuple[str, ...]
-    """Why each log that takes no appends any more does not."""
+    """The reasons of logs that take no appends any more."""
     full: int
-    """Logs whose last append found no room."""
+    """The number of logs whose last append found no room."""
     catalog_failed: bool
     damaged: int
-    """Messages found damaged."""
+    """The number of messages found damaged."""
     reserve: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerSnapshot:
-    """All of it."""
+    """The snapshot of the whole broker."""
 
     unix_ms: int
     counts: Mapping[str, int]
-    """Under the names of `penstock.broker.base.metrics`."""
+    """Counters under the names of `penstock.broker.base.metrics`."""
     message_bytes: int
     connections: int
     requests_open: int
     topics: int
     subscriptions: int
-    """Without the broker's own."""
+    """The number of subscriptions, without internal ones."""
     shown_topics: tuple[TopicSnapshot, ...]
     shown_subscriptions: tuple[SubscriptionSnapshot, ...]
     output: OutputSnapshot
     held: int = 0
-    """Bytes of all connections: messages in part, reads that wait, and what waits to be sent."""
+    """Bytes of all connections: incomplete messages, waiting reads, and unsent output."""
     storage: StorageSnapshot | None = None
-    """None for a broker that keeps nothing."""
+    """The storage; None for a broker without durable topics."""
     dead_letters: Mapping[str, int] = field(default_factory=dict)
-    """Those that were neither sent back nor dropped, by the topic that they lie in."""
+    """Dead letters that were neither redriven nor dropped, by their topic."""
     http: Mapping[tuple[str, str, str], int] = field(default_factory=dict)
-    """Answers by method, route and status."""
+    """Responses by method, route and status."""
     http_streams: int = 0
-    """Of events, that are open."""
+    """The number of open event streams."""
     http_streams_queued: int = 0
-    """Bytes that these have not taken yet."""
+    """Bytes that these streams have not taken yet."""
     lags: Mapping[tuple[str, str], float] = field(default_factory=dict)
-    """In seconds, by topic and subscription."""
+    """The lag in seconds, by topic and subscription."""
     free: int = 0
-    """Bytes on the disk that the logs lie on."""
+    """Free bytes on the disk of the logs."""
     checks: Mapping[str, bool] = field(default_factory=dict)
     process: Mapping[str, float] = field(default_factory=dict)
 
 
 OTHER_SERIES: Final = "_other"
-"""No topic has such a name, and no subscription."""
+"""The label of the sum of all others; no topic or subscription can have this name."""
 
 TOPICS_MAX: Final = 200
-"""Topics with lines of their own in `/metrics`: with all that is measured of each some 1,000 lines, which take a
-hundredth of a second to write."""
+"""The most topics with series of their own in `/metrics`: about 1,000 lines, which take a hundredth of a second."""
 
 SUBSCRIPTIONS_MAX: Final = 300
-"""Subscriptions with lines of their own in `/metrics`: some 4,000 lines, and one look into the log for each."""
+"""The most subscriptions with series of their own in `/metrics`: some 4,000 lines, and one lookup in the log for each.
+"""
 
 _Key = TypeVar("_Key", bound=Hashable)
 
 
 class ShownSeries(Generic[_Key]):
-    """At most so many of a kind."""
+    """The topics or subscriptions that have series of their own: at most `most`."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -139,13 +139,13 @@ class ShownSeries(Generic[_Key]):
         return key in self._kept
 
     def choose(self, there: Collection[_Key], busy: Callable[[_Key], int]) -> None:
-        """These are there now; forget those that are not, and give free lines away."""
+        """Forget those that no longer exist, and give their series to the busiest of the others."""
         self._kept.intersection_update(there)
         free = self._most - len(self._kept)
         if free <= 0:
             return
         waiting = [each for each in there if each not in self._kept]
-        if len(waiting) > free:  # whoever is idle can wait for a line until it is not
+        if len(waiting) > free:  # an idle one can wait for its series
             waiting = heapq.nlargest(free, (each for each in waiting if busy(each) > 0), key=busy)
         self._kept.update(waiting)
 
@@ -154,18 +154,18 @@ _CounterKey = TypeVar("_CounterKey", bound=Hashable)
 
 
 class CumulativeCounters(Generic[_CounterKey]):
-    """At most so many lines; past that, those are forgotten that were asked for longest ago."""
+    """Counters that outlive what they count: at most `series_max`, without those that were read longest ago."""
 
     def __init__(self, series_max: int) -> None:
         self._series_max = series_max
         self._series: dict[Hashable, Counter[str]] = {}
         self._before: dict[_CounterKey, Mapping[str, int]] = {}
-        """What each had counted at the last look."""
+        """The counts at the last collection."""
 
         self._now: dict[_CounterKey, Mapping[str, int]] = {}
 
     def add(self, key: _CounterKey, series: Hashable, counts: Mapping[str, int]) -> None:
-        """What somebody in this line has counted until now."""
+        """Add what `key` has counted since the last collection to the counters of its series."""
         total = self._series.setdefault(series, Counter())
         before = self._before.get(key, {})
         for name, count in counts.items():
@@ -173,28 +173,28 @@ class CumulativeCounters(Generic[_CounterKey]):
         self._now[key] = counts
 
     def of(self, series: Hashable) -> Mapping[str, int]:
-        """What a line has come to. It is kept for being asked for."""
+        """Return the counters of a series, and keep them as recently read."""
         found = self._series[series] = self._series.pop(series, Counter())
         return found
 
     def end_collection(self) -> None:
-        """A look is over: whoever was not added is gone."""
+        """Finish a collection: keys that were not added no longer exist."""
         self._before, self._now = self._now, {}
         while len(self._series) > self._series_max:
             del self._series[next(iter(self._series))]
 
 
 def _increase(before: int, now: int) -> int:
-    """Whoever has counted less than before has begun anew."""
+    """Return the increase of a counter; one that is lower than before has started again."""
     return now - before if now >= before else now
 
 
 _SLICE_SECONDS: Final = 0.002
-"""At a time: less than a group commit takes on most disks."""
+"""The time slice: less than a group commit takes on most disks."""
 _ITEMS_PER_CLOCK_CHECK: Final = 32
-"""Topics, subscriptions or connections between two looks at the clock."""
+"""The items between two looks at the clock."""
 _SERIES_REMEMBERED: Final = 5
-"""Times as many lines as are shown: whoever is deleted and created again within some time goes on counting."""
+"""The ratio of remembered to shown series: a topic that is deleted and created again continues its counters."""
 _DAMAGED: Final = "damaged"
 _TOPIC_COUNTERS: Final = ("published", "published_bytes")
 _SUBSCRIPTION_COUNTERS: Final = ("delivered", "acked", "failed", "redelivered", "buried", "dropped", "lost")
@@ -203,7 +203,7 @@ _Snapshot = TypeVar("_Snapshot", TopicSnapshot, SubscriptionSnapshot)
 
 
 class SessionSource(Protocol):
-    """What is asked of the hub."""
+    """The hub, as the collector uses it."""
 
     @property
     def broker(self) -> Broker: ...
@@ -215,16 +215,16 @@ class SessionSource(Protocol):
 
     @property
     def held_bytes(self) -> int:
-        """Of all connections: messages in part, reads that wait, and what waits to be sent."""
+        """Bytes of all connections: incomplete messages, waiting reads, and unsent output."""
         ...
 
     def sessions(self) -> list[Any]:
-        """Those that are connected: each has a `stream` with `queued_bytes`, and is `behind` or not."""
+        """Return the connected sessions: each has a `transport` with `queued_bytes`, and `behind`."""
         ...
 
 
 class SnapshotCollector:
-    """Remembers which topics and subscriptions have lines of their own, and what was counted in each."""
+    """Collects snapshots. Remembers which topics and subscriptions have series of their own, and their counters."""
 
     def __init__(
         self,
@@ -280,11 +280,11 @@ class SnapshotCollector:
         return (*found, _counted(_aggregate_topics(others), rest)) if others or any(rest.values()) else tuple(found)
 
     async def _dead_letters(self, topics: list[TopicState]) -> Mapping[str, int]:
-        """Under the name of their topic where that has a line of its own."""
+        """Count dead letters by topic, or under `_other` for topics without series of their own."""
         left: Counter[str] = Counter()
         async for topic in _yielding(each for each in topics if each.name.holds_dead_letters):
             shown = topic.uid in self._topics
-            count = sum(found.count for found in Graves(topic.name, topic).left().values())
+            count = sum(found.count for found in DeadLetterTopic(topic.name, topic).left().values())
             left[str(topic.name) if shown else OTHER_SERIES] += count
         return left
 
@@ -340,7 +340,7 @@ class SnapshotCollector:
 
 
 async def _yielding(items: Iterable[Any]) -> Any:
-    """Each of them; now and then it is somebody else's turn."""
+    """Iterate, yielding to the event loop every few milliseconds."""
     until = time.monotonic() + _SLICE_SECONDS
     for place, item in enumerate(items):
         yield item
@@ -350,7 +350,7 @@ async def _yielding(items: Iterable[Any]) -> Any:
 
 
 def _logs(topics: list[TopicState]) -> Iterator[tuple[tuple[int, int], Log]]:
-    """Each with its topic and its partition."""
+    """Yield the logs, each with its topic and partition."""
     for topic in topics:
         for partition, log in enumerate(topic.logs):
             yield (topic.uid, partition), log
@@ -369,7 +369,7 @@ def _label(snapshot: SubscriptionSnapshot) -> tuple[str, str]:
 
 
 def _busy(runner: SubscriptionRunner) -> int:
-    """Whoever has much to do counts as well as whoever does much."""
+    """Return how busy a subscription is: deliveries and backlog count alike."""
     return runner.machine.delivered + sum(cursor.backlog for cursor in runner.machine.cursors.values())
 
 
@@ -379,7 +379,7 @@ def _snapshot_of_topic(topic: TopicState) -> TopicSnapshot:
 
 
 def _aggregate_topics(topics: list[TopicSnapshot]) -> TopicSnapshot:
-    """What there is of them now; what was counted is the tally's."""
+    """Sum up topics as they are now; their counters are kept by `CumulativeCounters`."""
     counted: dict[str, Any] = dict.fromkeys(_TOPIC_COUNTERS, 0)
     return TopicSnapshot(name=OTHER_SERIES, views=tuple(view for each in topics for view in each.views), **counted)
 
@@ -407,7 +407,7 @@ def _snapshot_of_subscription(runner: SubscriptionRunner, now_ms: int, *, floors
 
 
 def _aggregate_subscriptions(found: list[SubscriptionSnapshot]) -> SubscriptionSnapshot:
-    """The same of subscriptions."""
+    """Sum up subscriptions as they are now, likewise."""
     counted: dict[str, Any] = dict.fromkeys(_SUBSCRIPTION_COUNTERS, 0)
     sums: dict[str, Any] = {name: sum(getattr(each, name) for each in found) for name in _SUBSCRIPTION_SUMS}
     oldest_ms = max((each.unacked_ms for each in found), default=0)

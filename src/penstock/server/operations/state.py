@@ -1,4 +1,4 @@
-"""Operations, the part that remembers: the last measurements, and how many requests were answered."""
+"""The state of operations: the last metrics, and the count of HTTP responses."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ from penstock.server.operations.snapshot import BrokerSnapshot, SessionSource, S
 from penstock.storage.store import Store
 
 _CACHE_MS: Final = 1_000
-"""How old an answer may be: several who ask in the same second cost as much as one."""
+"""The age up to which metrics are reused: several scrapers in the same second cost as much as one."""
 NO_ROUTE: Final = "none"
-"""Of requests that no row is for: what was asked for is not told, since anybody may ask for anything."""
+"""The route label of requests that match none: their paths are not shown, since clients can send any."""
 
 
 class OpenStreams(Protocol):
-    """What is asked of those who send events."""
+    """The event streams, as metrics see them."""
 
     @property
     def streams(self) -> int:
-        """How many are open."""
+        """The number of open streams."""
         ...
 
     @property
     def queued_bytes(self) -> int:
-        """What they have not taken yet."""
+        """Bytes that they have not taken yet."""
         ...
 
 
 class OperationsState:
-    """One of a server."""
+    """The health and metrics of one server."""
 
     def __init__(self, hub: SessionSource, store: Store, conditions: HealthConditions, streams: OpenStreams) -> None:
         self._hub = hub
@@ -63,7 +63,7 @@ class OperationsState:
     # measurements
 
     async def metrics(self) -> bytes:
-        """As Prometheus reads them; at most a second old."""
+        """Return the metrics as Prometheus reads them; at most a second old."""
         async with self._turn:
             if not self._text or self._hub.now_ms() - self._rendered_ms >= _CACHE_MS:
                 snapshot = replace(
@@ -77,7 +77,7 @@ class OperationsState:
             return self._text
 
     def _render(self, snapshot: BrokerSnapshot) -> bytes:
-        """In another thread."""
+        """Encode the metrics; runs in another thread."""
         health = self._conditions.ready(snapshot.storage.failed if snapshot.storage is not None else ())
         return render(
             measured(
@@ -98,13 +98,13 @@ class OperationsState:
 
 
 def _lag(sub: SubscriptionSnapshot, unix_ms: int) -> float:
-    """How old the oldest message is that is not settled, in seconds."""
+    """Return the age of the oldest unacknowledged message in seconds."""
     times = [time for log, floor in sub.floors if (time := published_ms(log, floor)) is not None]
     return max(0.0, (unix_ms - min(times)) / 1000) if times else 0.0
 
 
 class RequestCounter:
-    """An application whose answers are counted, by what was asked and how it ended."""
+    """ASGI middleware that counts responses by method, route and status."""
 
     def __init__(self, app: ASGIApp, operations: OperationsState) -> None:
         self._app = app

@@ -1,1 +1,1 @@
-"""The registry over HTTP, in the dialect that clients of schema registries know. One row for each path."""
+"""The schema registry over HTTP, in the dialect that clients of other schema registries know."""

@@ -1,4 +1,4 @@
-"""Answers about schemas by id, kept encoded: a schema never changes under its id."""
+"""A cache of encoded schemas by id: the schema of an id never changes."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from penstock.schema.registry.registry import Registry
 from penstock.storage.catalog.schema_rows import StoredSchema
 
 CACHED_BYTES_MAX: Final = 16 * MIB
-"""Of encoded answers: thousands of ordinary schemas, and a dozen of the largest."""
+"""The size of the cache: thousands of ordinary schemas, or a dozen of the largest."""
 
 
 class SchemaAnswerCache:
-    """Of the schemas that were asked for lately."""
+    """The encoded answers of the schemas that were requested lately."""
 
     def __init__(self) -> None:
         self._answers: OrderedDict[int, tuple[StoredSchema, bytes]] = OrderedDict()
@@ -23,7 +23,7 @@ class SchemaAnswerCache:
         self._max_id = (-1, 0)
 
     def get(self, schema_id: int, stored: StoredSchema) -> bytes | None:
-        """None also if there is another schema with that id meanwhile."""
+        """Return the answer; None also if the id belongs to another schema meanwhile."""
         found = self._answers.get(schema_id)
         if found is None or found[0] is not stored:
             return None
@@ -42,7 +42,7 @@ class SchemaAnswerCache:
         self._size -= len(body)
 
     def max_id(self, registry: Registry) -> int:
-        """The highest id that a schema has; found once for each revision."""
+        """Return the highest schema id, cached for each revision of the registry."""
         if self._max_id[0] != registry.revision:
             ids = (each.schema_id for each in registry.schemas(lookup=LookupFilter.INCLUDE_DELETED))
             self._max_id = registry.revision, max(ids, default=0)

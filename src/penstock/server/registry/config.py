@@ -1,4 +1,4 @@
-"""Answers in the dialect about what new versions are held to, and whether a schema would do."""
+"""Handlers of compatibility levels, modes and compatibility checks, in the registry's dialect."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from penstock.server.registry.models import (
 )
 from penstock.server.resources.fair_queue import REQUESTER
 
-# compatibility
+# compatibility checks
 
 
 async def check(request: ApiRequest) -> object:
@@ -36,7 +36,7 @@ async def check_version(request: ApiRequest) -> object:
 
 
 async def _asked(request: ApiRequest, version: int | str | None) -> list[Problem]:
-    """What has not begun when the client hangs up is not begun."""
+    """Check the schema; a check that has not begun when the client disconnects is dropped."""
     leaving = asyncio.ensure_future(disconnected(request.receive))
     REQUESTER.set(REQUESTER.get()._replace(is_waiting=lambda: not leaving.done()))
     try:
@@ -59,7 +59,7 @@ def _checked(request: ApiRequest, problems: list[Problem]) -> CheckAnswer:
     )
 
 
-# settings, of a subject or of all
+# settings, of one subject or global
 
 
 async def get_config(request: ApiRequest) -> object:

@@ -1,4 +1,4 @@
-"""Answers to what the dialect does not have: policies of topics, undeleting, deprecating, taking schemas elsewhere."""
+"""Handlers beyond the dialect: schema policies of topics, undeleting, deprecating, export and import."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from penstock.server.registry.models import (
 from penstock.storage.catalog.topics import SchemaPolicy
 
 _PREFIX: Final = "schema_"
-"""What a topic's settings about schemas begin with."""
+"""The prefix of a topic's schema settings."""
 
 
 async def get_topic_schema(request: ApiRequest) -> object:
@@ -87,5 +87,5 @@ async def import_schemas(request: ApiRequest) -> object:
 
 
 def _number(version: int | None) -> int | None:
-    """Of a record that is refused anything may be the version."""
+    """Return the version of a refused record, which may be any JSON value."""
     return None if isinstance(version, bool) else version

@@ -1,4 +1,4 @@
-"""Answers in the dialect about subjects, versions and schemas."""
+"""Handlers of subjects, versions and schemas, in the registry's dialect."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ from penstock.server.registry.models import (
 from penstock.storage.catalog.schema_rows import StoredSchema
 
 NAMES_MAX: Final = 20_000
-"""Subjects in one answer: some MiB. Those behind them are asked for with an offset."""
+"""The most names in one answer: some MiB. More are requested with an offset."""
 SCHEMAS_MAX: Final = 1_000
-"""Whole schemas in one answer; likewise."""
+"""The most whole schemas in one answer; likewise."""
 DESCRIPTOR: Final = re.compile(r"[A-Za-z0-9+/]++={0,2}")
-"""A serialised descriptor in base64: there is no text of a schema in Protobuf without a semicolon or a brace."""
+"""A serialised Protobuf descriptor in base64: the text of a schema always has a semicolon or a brace."""
 KINDS: Final = (SchemaKind.AVRO, SchemaKind.JSON, SchemaKind.PROTOBUF)
-"""The types that the dialect has. Clients may fail on any other, so lists of the dialect leave the broker's own out."""
+"""The schema types of the dialect. Its clients may fail on others, so its lists leave out the broker's own."""
 _SERVER: Final = "penstock"
 _Item = TypeVar("_Item")
 
@@ -54,7 +54,7 @@ def which(request: ApiRequest) -> LookupFilter:
 
 
 def page(request: ApiRequest, found: Sequence[_Item], most: int = NAMES_MAX) -> Sequence[_Item]:
-    """As many as are asked for, and no more than `most`; a negative limit asks for all."""
+    """Return the requested part of a list, at most `most` entries; a negative limit asks for all."""
     offset, limit = request.query["offset"], request.query["limit"]
     return found[offset : offset + (most if limit < 0 else min(limit, most))]
 
@@ -71,7 +71,7 @@ async def get_server_version(_call: ApiRequest) -> object:
 
 
 async def list_contexts(request: ApiRequest) -> object:
-    """There is one."""
+    """List the contexts: there is only the default."""
     return page(request, ["."])
 
 
@@ -83,13 +83,13 @@ async def list_schema_types(_call: ApiRequest) -> object:
 
 
 def may_read(request: ApiRequest, subject: str) -> bool:
-    """Of a subject by the name it is kept under."""
+    """Return whether the client may read the subject, given by its full name."""
     resource = Resource(ResourceKind.SUBJECT, subject)
     return request.backend.access.allows(request.principal, Operation.SCHEMA_READ, resource)
 
 
 def sent_schema(request: ApiRequest) -> Schema:
-    """What the body says. Whoever refers to a subject reads it, and holds on to it: that they must be allowed."""
+    """Return the schema in the body. The client must be allowed to read the subjects that it refers to."""
     body: SchemaBody = request.body
     schema = body.as_schema()
     if request.backend.access.enabled:
@@ -121,7 +121,7 @@ def _version(request: ApiRequest) -> RegisteredVersion:
 
 
 async def get_with_metadata(request: ApiRequest) -> object:
-    """The latest version that has all these properties; the latest of all, if there are none."""
+    """Return the latest version with all these properties; the latest of all if none are given."""
     keys, values = request.query["key"], request.query["value"]
     if len(keys) != len(values):
         raise RegistryError(f"there are {len(keys)} keys and {len(values)} values: each key has one", field="key")
@@ -154,7 +154,7 @@ async def register(request: ApiRequest) -> object:
     request.trail.found(id=found.schema_id, version=found.version)
     if not request.accepts_extensions:
         return RegisteredAnswer(id=found.schema_id)
-    # With what was sent: clients remember it as what they have just registered.
+    # With the schema that was sent: clients cache it as the registered one.
     written = _written(schema)
     return RegisteredAnswer(id=found.schema_id, version=found.version, subject=found.subject, **written)
 
@@ -175,7 +175,7 @@ async def delete_version(request: ApiRequest) -> object:
 
 
 async def _delete(request: ApiRequest, **what: Any) -> list[int]:
-    """By way of the broker, which knows what messages there are."""
+    """Delete through the broker, which knows whether messages use the schema."""
     answer = await request.ask("system.schema.delete", what | {"permanent": request.query["permanent"]})
     versions: list[int] = answer["versions"]
     return versions
@@ -187,7 +187,7 @@ async def _in_dialect(request: ApiRequest, found: RegisteredVersion) -> VersionA
 
 
 def version_answer(found: RegisteredVersion, *, more: bool) -> VersionAnswer:
-    """`more`: with what the dialect has no fields for."""
+    """Return the version as an answer. `more` adds fields that the dialect lacks."""
     facts: dict[str, Any] = {}
     if more:
         facts = {
@@ -225,7 +225,7 @@ async def list_schemas(request: ApiRequest) -> object:
 
 
 async def list_all_schemas(request: ApiRequest) -> object:
-    """With the broker's own types."""
+    """List the versions of all types, including the broker's own."""
     return await _listed(request, _readable(request))
 
 
@@ -236,13 +236,13 @@ def _readable(request: ApiRequest) -> list[RegisteredVersion]:
 
 
 async def _listed(request: ApiRequest, found: Sequence[RegisteredVersion]) -> StreamedList:
-    """A page of versions, each in the form that is asked for."""
+    """Return a page of versions, each in the requested format."""
     chosen = [await _in_dialect(request, each) for each in page(request, found, SCHEMAS_MAX)]
     return StreamedList(b"[", map(msgspec.json.encode, chosen), b"]")
 
 
 async def get_schema(request: ApiRequest) -> object:
-    """What most clients ask most: the answer is kept, encoded, for as long as the schema is the same."""
+    """Return a schema by id, from the cache if possible: this is the most frequent request of most clients."""
     stored, hint = _stored(request), hinted_subject(request.query["subject"])
     if request.query["fetchMaxId"] or request.query["format"] or (hint and request.accepts_extensions):
         return await _schema_with(request, stored, hint)
@@ -254,7 +254,7 @@ async def get_schema(request: ApiRequest) -> object:
 
 
 def _stored(request: ApiRequest) -> StoredSchema:
-    """Raises `SchemaNotFound` also where none of the subjects that have it may be read."""
+    """Return the schema of the id. Raises `SchemaNotFound` also if the client may read none of its subjects."""
     stored, schema_id = request.registry.schema(request.path_params["id"]), request.path_params["id"]
     if request.backend.access.enabled and not any(
         may_read(request, subject)
@@ -277,7 +277,7 @@ async def _schema_with(request: ApiRequest, stored: StoredSchema, hint: str | No
 def _place(request: ApiRequest, schema_id: int, hint: str) -> VersionKey:
     """A version that has this schema, deleted or not: the newest of the subject hinted at, else of the first one.
 
-    Clients hint at the subject that they would have registered it under, which another may name otherwise.
+    Clients hint at the subject under which they would have registered it, which other clients may name otherwise.
     """
     places = [
         place
@@ -309,8 +309,8 @@ def _places(request: ApiRequest) -> list[tuple[str, int]]:
 
 
 async def in_format(request: ApiRequest, schema_id: int, schema: Schema) -> Schema:
-    """A schema in Protobuf as a .proto text, or as a serialised descriptor for those who ask for that, however it was
-    registered; others as they are."""
+    """Return a Protobuf schema as .proto text, or as a serialised descriptor if that is requested, however it was
+    registered; schemas of other types as they are."""
     if schema.kind is not SchemaKind.PROTOBUF:
         return schema
     wanted = SchemaForm.SERIALIZED if request.query.get("format") == SchemaForm.SERIALIZED else SchemaForm.TEXT

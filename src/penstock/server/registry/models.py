@@ -1,6 +1,6 @@
-"""What is sent to the registry and what it answers, as JSON. Names of fields are the dialect's.
+"""The registry's request and answer bodies. Field names are those of the dialect.
 
-Fields that nobody knows are ignored; those with nothing in them are left out of an answer.
+Unknown fields are ignored; empty fields are left out of an answer.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ WantedNumber = Annotated[int, Meta(ge=-1, le=_INT_MAX)]
 
 
 def _one_of(words: type[Any]) -> Meta:
-    """Said in the description; what is none of them has an error of the registry's own."""
+    """Return a description with the allowed values. Others get an error of the registry, not of the decoder."""
     return Meta(extra_json_schema={"enum": [word.value for word in words]})
 
 
-# what is sent
+# requests
 
 
 class ReferenceBody(Struct, frozen=True):
@@ -39,7 +39,7 @@ class ReferenceBody(Struct, frozen=True):
 
 
 class MetadataBody(Struct, frozen=True, omit_defaults=True):
-    """What people want to remember of a version."""
+    """Notes about a version, for people."""
 
     properties: dict[str, str] | None = None
     tags: dict[str, list[str]] | None = None
@@ -47,7 +47,7 @@ class MetadataBody(Struct, frozen=True, omit_defaults=True):
 
 
 class SchemaBody(Struct, frozen=True, rename="camel"):
-    """A schema as somebody wrote it."""
+    """A schema in a request."""
 
     schema: str | None = None
     schema_type: Annotated[str | None, _one_of(SchemaKind)] = None
@@ -60,7 +60,7 @@ class SchemaBody(Struct, frozen=True, rename="camel"):
     version: Annotated[WantedNumber | None, Meta(description="in IMPORT mode: the version it had elsewhere")] = None
 
     def as_schema(self) -> Schema:
-        """Raises what the registry has to say to it."""
+        """Return the schema. Raises `InvalidSchema` and other registry errors."""
         name = (self.schema_type or SchemaKind.AVRO).upper()
         if name not in tuple(SchemaKind):
             raise InvalidSchema(f"{self.schema_type!r} is no type of schema: choose from {', '.join(SchemaKind)}")
@@ -70,7 +70,8 @@ class SchemaBody(Struct, frozen=True, rename="camel"):
         return Schema(kind=SchemaKind(name), text=self.schema or "", references=references)
 
     def as_metadata(self) -> VersionMetadata:
-        """Properties are kept as tags. What would be lost is refused: whoever sends rules counts on them."""
+        """Return the metadata. Properties are stored as tags. Rules are refused, since a client that sends them relies
+        on them."""
         told = self.metadata or MetadataBody()
         if self.rule_set or told.tags or told.sensitive:
             raise OperationNotPermitted("rules and tags of fields are not kept here: leave them out")
@@ -85,12 +86,12 @@ class SchemaBody(Struct, frozen=True, rename="camel"):
 
 
 def _wanted(number: int | None) -> int | None:
-    """Some clients write 0 or -1 for: none."""
+    """Return the id or version, or None: some clients send 0 or -1 for none."""
     return number if number is not None and number > 0 else None
 
 
 def properties(metadata: VersionMetadata) -> dict[str, str]:
-    """The tags that are properties."""
+    """Return the tags that are properties."""
     return dict(tag.split("=", 1) for tag in metadata.tags if "=" in tag)
 
 
@@ -100,11 +101,11 @@ def properties_of(metadata: VersionMetadata) -> MetadataBody | None:
 
 
 class CompatibilityBody(Struct, frozen=True, rename="camel"):
-    """Which earlier versions a new one is held against."""
+    """The compatibility level of new versions."""
 
     compatibility: Annotated[str, _one_of(Compatibility)] | UnsetType = UNSET
     lenient: bool | UnsetType = UNSET
-    """Penstock's own: optional additions under open content are no problem."""
+    """An extension of Penstock: optional additions under open content are no problem."""
     normalize: Annotated[bool | None, Meta(description="true, which it always is")] = None
     compatibility_group: Any = None
     alias: Any = None
@@ -114,7 +115,7 @@ class CompatibilityBody(Struct, frozen=True, rename="camel"):
     override_rule_set: Any = None
 
     def check(self) -> None:
-        """Raises `OperationNotPermitted` for what would be lost: whoever sends it counts on it."""
+        """Raise `OperationNotPermitted` for settings that would be ignored: a client that sends them relies on them."""
         if self.normalize is False:
             raise OperationNotPermitted(
                 "normalize cannot be switched off: schemas that mean the same are one schema here, however they are"
@@ -135,23 +136,23 @@ _NOT_KEPT: Final = {
     "default_rule_set": "defaultRuleSet is not kept here: there are no rules.",
     "override_rule_set": "overrideRuleSet is not kept here: there are no rules.",
 }
-"""Settings that other registries have, and why this one does not."""
+"""Settings of other registries that this one lacks, with the reason."""
 
 
 class ModeBody(Struct, frozen=True):
-    """What may be done."""
+    """The mode: which changes are allowed."""
 
     mode: Annotated[str, _one_of(Mode)]
 
 
 class DeprecationBody(Struct, frozen=True, forbid_unknown_fields=True):
-    """Why a version should no longer be used, and what instead."""
+    """The reason why a version should no longer be used, and what to use instead."""
 
     message: Annotated[str, Meta(min_length=1, max_length=1024)]
 
 
 class TopicSchemaBody(Struct, frozen=True, forbid_unknown_fields=True):
-    """What a topic wants of its messages' schemas. What is left out stays; null is the default again."""
+    """The schema policy of a topic. A field that is left out stays; null restores the default."""
 
     policy: Annotated[str, _one_of(SchemaPolicy)] | UnsetType | None = UNSET
     subjects: list[str] | UnsetType | None = UNSET
@@ -161,16 +162,16 @@ class TopicSchemaBody(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ImportBody(Struct, frozen=True, forbid_unknown_fields=True):
-    """Records as an export has them, in the same order."""
+    """Records of an export, in its order."""
 
     records: Annotated[list[dict[str, Any]], Meta(max_length=RECORDS_MAX)]
 
 
-# what is answered
+# answers
 
 
 class RegisteredAnswer(Struct, frozen=True, rename="camel", omit_defaults=True):
-    """The id; and to those who take more, what else is known."""
+    """The id; and further fields for clients that accept them."""
 
     id: SchemaId
     version: Version | None = None
@@ -193,7 +194,7 @@ class SchemaAnswer(Struct, frozen=True, rename="camel", omit_defaults=True):
 
 
 class VersionAnswer(Struct, frozen=True, rename="camel", omit_defaults=True):
-    """One version of a subject. No type means Avro."""
+    """A version of a subject. No type means Avro."""
 
     subject: str
     version: Version
@@ -223,7 +224,7 @@ class CheckAnswer(Struct, frozen=True, omit_defaults=True):
 
 
 class ConfigAnswer(Struct, frozen=True, rename="camel", omit_defaults=True):
-    """Of a subject or of all."""
+    """The compatibility level of one subject, or of all."""
 
     compatibility_level: Compatibility
     lenient: bool | None = None
@@ -241,7 +242,7 @@ class ModeAnswer(Struct, frozen=True):
 
 
 class TopicSchemaAnswer(Struct, frozen=True):
-    """What a topic wants of its messages' schemas."""
+    """The schema policy of a topic."""
 
     topic: str
     policy: SchemaPolicy
@@ -252,7 +253,7 @@ class TopicSchemaAnswer(Struct, frozen=True):
 
 
 class RefusedRecord(Struct, frozen=True):
-    """A record that was not taken in, and why."""
+    """A record that was not imported, and the reason."""
 
     index: int
     subject: str
@@ -261,7 +262,7 @@ class RefusedRecord(Struct, frozen=True):
 
 
 class ImportedAnswer(Struct, frozen=True):
-    """How many records were taken in, and how many were there before."""
+    """The numbers of records that were imported and that existed before."""
 
     imported: int
     known: int
@@ -269,7 +270,7 @@ class ImportedAnswer(Struct, frozen=True):
 
 
 class ExportAnswer(Struct, frozen=True):
-    """In an order in which they can be taken in."""
+    """Records in an order in which they can be imported."""
 
     records: list[dict[str, Any]]
 

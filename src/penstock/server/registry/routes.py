@@ -1,4 +1,4 @@
-"""Everything that can be asked of the registry over HTTP, one row each. The description of the API is made of these."""
+"""The routes of the schema registry."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ _BODY_BYTES_MAX: Final[dict[Any, int]] = {
     models.SchemaBody: 2 * SCHEMA_BYTES_MAX + 256 * KIB,
     models.ImportBody: 16 * MIB,
 }
-"""A schema within JSON, with every other character of it escaped, and its references. Thousands of ordinary schemas;
-more of them go in several parts."""
+"""The largest body: a schema as a JSON string, with every other character escaped, and its references; or thousands of
+ordinary schemas to import, and more in several requests."""
 _SMALL_BODY_BYTES_MAX: Final = 64 * KIB
 
 _GET, _POST, _PUT, _DELETE = Method.GET, Method.POST, Method.PUT, Method.DELETE
 
 
-# what the path names
+# path parameters
 
 
 def _version(text: str) -> str:
-    """Raises `InvalidVersion`."""
+    """Parse a version. Raises `InvalidVersion`."""
     parse_version(text)
     return text
 
@@ -80,7 +80,7 @@ VARIABLES: Final = {
     ),
 }
 
-# what stands behind the question mark
+# query parameters
 
 _DELETED: Final = flag("deleted", "true: those too that are deleted softly")
 _ONLY: Final = flag("deletedOnly", "true: those alone that are deleted softly", alias="deleted_only")
@@ -103,14 +103,14 @@ _GLOBAL: Final = flag("defaultToGlobal", "true: what holds for all, where the su
 _FORCE: Final = flag("force", "true: also where there are schemas already")
 
 
-# the rows
+# routes
 
 
 _READ: Final = Permission(Operation.SCHEMA_READ, "subject")
 _WRITE: Final = Permission(Operation.SCHEMA_WRITE, "subject")
 _REMOVE: Final = Permission(Operation.SCHEMA_DELETE, "subject")
 _ANY: Final = Permission(Operation.SCHEMA_READ, checked=False)
-"""What is shown is of the subjects alone that whoever asks may read."""
+"""The permission of lists: only subjects that the client may read are listed."""
 
 
 def _route(method: Method, path: str, handler: Any, about: str, permission: Permission, **more: Any) -> Route:
@@ -222,7 +222,7 @@ _COMPATIBILITY: Final = (
 
 
 def _settings(place: str, of: str) -> tuple[Route, ...]:
-    """What holds for all, and what for one subject: the same rows twice."""
+    """Return the routes of settings, which exist globally and for each subject."""
     subject = "subject" if place else None
     read, write = Permission(Operation.SCHEMA_READ, subject), Permission(Operation.SCHEMA_WRITE, subject)
     return (

@@ -1,1 +1,1 @@
-"""What connections share: memory, files, threads of the machine, and turns."""
+"""Resources that connections share: memory, file descriptors, and turns."""

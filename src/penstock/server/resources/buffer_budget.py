@@ -1,9 +1,10 @@
-"""Holdings: the bytes that connections make the broker hold, and what happens when there is no room for more.
+"""The buffer budget: the bytes that connections make the broker hold, and which connections end when there is no room.
 
-A connection holds messages of which only a part has come, and what waits to be sent to it. One half of the budget is
-for the first, one for the second: readers that do not read take nothing from those who send. A large message is counted
-whole when it begins, so that whatever has begun can end; where there is no room it is not read on until there is. Then
-those go that hold others up: half a message that does not get on, and readers that do not read.
+A connection holds incomplete messages, and output that waits to be sent to it. One half of the budget is for the
+former, one for the latter, so that readers that do not read take nothing from those who send. A large message is
+charged whole when it begins, so that every message that has begun can be completed; without room for it the connection
+is not read until there is. Then the connections end that keep others waiting: senders whose incomplete message makes no
+progress, and readers that do not read.
 """
 
 from __future__ import annotations
@@ -19,22 +20,25 @@ if TYPE_CHECKING:
     from penstock.server.session import Session
 
 SMALL_BYTES: Final = 64 * KIB
-"""A message, half of it there, that nobody is ended for: a part of the budget is kept for these."""
+"""The largest incomplete message for which no connection is ended: a part of the budget is reserved for these."""
 UNAUTHENTICATED_BYTES_MAX: Final = 16 * MIB
-"""Of all connections together that have not said who they are: a token comes in one piece, and is not held at all."""
+"""The budget of all connections together that have not authenticated: a token comes in one piece, and is not held at
+all."""
 CHECK_SECONDS: Final = 1.0
-"""Between two looks at who holds others up."""
+"""The time between two checks of which connections keep others waiting."""
 _RESERVED_SHARE: Final = 8
-"""An eighth of what may come in is for small messages, and of what goes out is free again when no more are ended."""
+"""The divisor of the reserve: an eighth of the incoming half is for small messages, and connections are ended until an
+eighth of the outgoing half is free."""
 _PROGRESS_SHARE: Final = 16
-"""Between two looks a sixteenth of a message comes, or of what waits for a reader is read; or it does not get on."""
+"""The divisor of progress: a connection stalls if less than a sixteenth of its message, or of its queued output, moves
+between two checks."""
 
 _UNKNOWN: Final = -1
-"""Before the first look."""
+"""The value of a counter before the first check."""
 
 
 class ByteBudget:
-    """So many bytes and no more, for whoever holds some. Of a budget within another, both are taken."""
+    """A count of bytes with a limit. What is taken from a budget with a parent is taken from both."""
 
     __slots__ = ("_parent", "bytes_max", "used_bytes")
 
@@ -48,7 +52,8 @@ class ByteBudget:
         return self.used_bytes > self.bytes_max
 
     def try_take(self, size: int, *, leave: int = 0) -> bool:
-        """Take so many, if so many others are left then; or none. Fewer than 0 are given back, which never fails."""
+        """Take `size` bytes if at least `leave` stay free, or return False. A negative `size` gives bytes back, which
+        never fails."""
         if size > 0 and self.used_bytes + size + leave > self.bytes_max:
             return False
         if self._parent is not None and not self._parent.try_take(size, leave=leave):
@@ -57,14 +62,14 @@ class ByteBudget:
         return True
 
     def add(self, size: int) -> None:
-        """Count what is there already, room or no room."""
+        """Count bytes that are there already, even over the limit."""
         self.used_bytes += size
         if self._parent is not None:
             self._parent.add(size)
 
 
 class BufferShare:
-    """Of one connection: what it is charged for, and how far it was at the last look."""
+    """The bytes charged to one connection, and its progress at the last check."""
 
     __slots__ = (
         "budget",
@@ -80,29 +85,29 @@ class BufferShare:
     def __init__(self, budget: ByteBudget) -> None:
         self.budget = budget
         self.partial_bytes = 0
-        """Of a message of which only a part has come: all of it, once there is room."""
+        """The bytes charged for an incomplete message: its whole size, once there is room."""
 
         self.received_bytes = _UNKNOWN
-        """How much of it was there at the last look."""
+        """The bytes of that message that had come at the last check."""
 
         self.progressed = False
-        """A message was completed since then."""
+        """True if a message was completed since the last check."""
 
         self.waits_for_room = False
-        """There is no room for the rest of its message yet."""
+        """True while there is no room for the rest of its message."""
 
         self.paused_to_drain = False
-        """It is not read because it does not read."""
+        """True while it is not read because it does not read its output."""
 
         self.queued_bytes = 0
-        """What waited to be sent, when something was last sent to it or it was looked at."""
+        """Bytes of output that waited when it was last sent to or checked."""
 
         self.sent_bytes = _UNKNOWN
-        """What had ever been sent to it at the last look."""
+        """Bytes of output that had been sent in all, at the last check."""
 
 
 class BufferBudget:
-    """All of them, against one budget."""
+    """The shares of all connections, against one budget."""
 
     def __init__(
         self,
@@ -112,7 +117,7 @@ class BufferBudget:
         end: Callable[[Session, PenstockError], None],
         resume: Callable[[Session], None],
     ) -> None:
-        """`end` tells a connection why and closes it, `go_on` has one read again for which there is room now."""
+        """`end` tells a connection the reason and closes it; `resume` reads a connection again that has room now."""
         self.incoming = ByteBudget(max(bytes_max // 2, 1))
         self.outgoing = ByteBudget(max(bytes_max // 2, 1))
         self.unauthenticated = ByteBudget(min(UNAUTHENTICATED_BYTES_MAX, self.incoming.bytes_max), self.incoming)
@@ -121,7 +126,7 @@ class BufferBudget:
         self._resume = resume
         self._loop = asyncio.get_running_loop()
         self._waiting: dict[Session, int] = {}
-        """How many bytes each needs."""
+        """The connections that wait for room, with the bytes that each needs."""
 
         self._next_check: asyncio.Handle | None = None
 
@@ -133,7 +138,7 @@ class BufferBudget:
         return BufferShare(self.unauthenticated if unauthenticated else self.incoming)
 
     def mark_authenticated(self, share: BufferShare) -> None:
-        """It has said who it is."""
+        """Move the share of a connection that has authenticated out of the budget of those that have not."""
         share.budget.add(-share.partial_bytes)
         share.budget = self.incoming
         self.incoming.add(share.partial_bytes)
@@ -146,10 +151,10 @@ class BufferBudget:
         share.partial_bytes = share.queued_bytes = 0
         self._admit()
 
-    # messages of which only a part has come
+    # incomplete messages
 
     def measure(self, session: Session, wanted: int, held: int) -> None:
-        """So many bytes of a message are there, of so many that it takes: it is charged, waits, or is over."""
+        """Charge a message of `wanted` bytes, of which `held` are there; without room the connection waits, or ends."""
         share = session.share
         freed = wanted < share.partial_bytes
         if self._charge(share, wanted):
@@ -166,7 +171,7 @@ class BufferBudget:
             self._end(session, _no_room(share.budget))
 
     def _charge(self, share: BufferShare, size: int) -> bool:
-        """A message that is larger than all there may be is taken where it is the only one."""
+        """Charge `size` bytes if there is room. A message larger than the whole budget is taken if it is alone."""
         budget, more = share.budget, size - share.partial_bytes
         leave = 0 if size <= SMALL_BYTES else budget.bytes_max // _RESERVED_SHARE
         if not budget.try_take(more, leave=leave):
@@ -177,35 +182,35 @@ class BufferBudget:
         return True
 
     def _admit(self) -> None:
-        """There may be room for those who wait: for the smallest first, as most go on then."""
+        """Resume connections that wait for room, those that need least first: so most of them go on."""
         for session in sorted(self._waiting, key=self._waiting.__getitem__):
             self._resume(session)
             if session.share.waits_for_room:
                 return
 
-    # what waits to be sent
+    # queued output
 
     def record_queued(self, share: BufferShare, size: int) -> None:
-        """So many bytes wait to be sent to it now."""
+        """Record how many bytes of output wait for this connection now."""
         self.outgoing.used_bytes += size - share.queued_bytes
         share.queued_bytes = size
         if self.outgoing.is_short:
             self.check_soon()
 
     def must_drain_first(self, share: BufferShare) -> bool:
-        """Whether there is no room for what waits to be sent, and some of that waits for this one: what it sends now
-        would bring it more answers that it does not take."""
+        """Return whether output is over its limit and this connection has a part in that: what it sends now would bring
+        it more answers that it does not read."""
         return self.outgoing.is_short and share.queued_bytes > SMALL_BYTES
 
-    # want of room
+    # shortage
 
     def check_soon(self) -> None:
         if self._next_check is None:
             self._next_check = self._loop.call_soon(self._check_progress)
 
     def _check_progress(self) -> None:
-        """See what is really there, and end those who hold others up. Again after a while, as long as there is no room:
-        between two looks has to be time to read."""
+        """Measure all connections, and end those that keep others waiting. Repeats while there is no room, with time to
+        read in between."""
         sessions = self._sessions()
         unsent = [session for session in sessions if self._stalls_sending(session)]
         unread = [session for session in sessions if self._stalls_reading(session)]
@@ -225,7 +230,7 @@ class BufferBudget:
                 session.share.received_bytes = session.share.sent_bytes = _UNKNOWN
 
     def _stalls_sending(self, session: Session) -> bool:
-        """There is room for its message, and next to nothing of it comes. At the first look nobody can say that."""
+        """Return whether its message has room and hardly any of it comes. Never true at the first check."""
         share, (wanted, held) = session.share, session.partial_message()
         progressed, share.progressed = share.progressed, False
         before, share.received_bytes = share.received_bytes, held
@@ -235,7 +240,7 @@ class BufferBudget:
         return before != _UNKNOWN and not progressed and (held - before) * _PROGRESS_SHARE < wanted
 
     def _stalls_reading(self, session: Session) -> bool:
-        """It has much to read and takes next to nothing of it."""
+        """Return whether it has much to read and hardly takes any of it."""
         share, (sent_bytes, queued) = session.share, session.output()
         before, share.sent_bytes = share.sent_bytes, sent_bytes
         self.record_queued(share, queued)

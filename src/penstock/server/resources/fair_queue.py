@@ -1,4 +1,4 @@
-"""A fair queue: one thing is done at a time, and those who ask take turns, however much each of them asks for."""
+"""A fair queue: one job runs at a time, and requesters take turns, however many jobs each of them has."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _always() -> bool:
 
 
 class Requester(NamedTuple):
-    """On whose behalf something is done, and whether that is still of any use."""
+    """The client that a job is done for, and whether it still waits for the result."""
 
     name: str
     is_waiting: Callable[[], bool] = _always
@@ -26,11 +26,11 @@ class Requester(NamedTuple):
 
 _BROKER_ITSELF: Final = Requester("the broker")
 REQUESTER: Final[ContextVar[Requester]] = ContextVar("requester", default=_BROKER_ITSELF)
-"""Of the task that asks: requests over HTTP and messages of a connection each have a task of their own."""
+"""The requester of the current task: HTTP requests and messages of a connection each have a task of their own."""
 
 
 def requester_name(principal: Principal, address: str) -> str:
-    """One name for all that somebody opens: who it is or, where nobody says, the machine that it comes from."""
+    """Return one name for all connections of a client: its principal or, if it is anonymous, its machine's address."""
     return address.rpartition(":")[0] or address if principal is ANONYMOUS else str(principal)
 
 
@@ -40,7 +40,7 @@ class _Waiting(NamedTuple):
 
 
 class _RequesterQueue:
-    """What one of them waits for."""
+    """The waiting jobs of one requester."""
 
     __slots__ = ("low_priority", "normal")
 
@@ -53,24 +53,24 @@ class _RequesterQueue:
 
 
 class FairQueue:
-    """One after the other: of each who asks in the order of asking, and of all of them in turn."""
+    """A queue that runs the jobs of one requester in their order, and the requesters in turn."""
 
     def __init__(self, waiting_max: int, waiting_each_max: int | None = None) -> None:
-        """`waiting_each_max`: of one who asks; what goes first and what does not are counted apart."""
+        """`waiting_each_max` is the limit for one requester; jobs of normal and of low priority are counted apart."""
         self._waiting_max = waiting_max
         self._each_max = waiting_each_max or waiting_max
         self._queues: dict[str, _RequesterQueue] = {}
-        """Those with the next turn first."""
+        """The queues of the requesters; the next turn is the first one's."""
 
         self._waiting = 0
         self._busy = False
 
     @asynccontextmanager
     async def turn(self, requester: Requester, *, low_priority: bool = False) -> AsyncIterator[None]:
-        """Wait until it is this one's turn. `aside`: all else that the same one asks for goes before it.
+        """Wait for a turn. With `low_priority`, all other jobs of the same requester go first.
 
-        Raises `QuotaExceeded` if too much of the same one waits already, `ServiceUnavailable` if too much of all does,
-        `Timeout` if nobody waits for it any more when its turn comes.
+        Raises `QuotaExceeded` if too many jobs of this requester wait already, `ServiceUnavailable` if too many of all
+        do, `Timeout` if the requester no longer waits when its turn comes.
         """
         await self._wait(requester, low_priority)
         try:
@@ -88,7 +88,7 @@ class FairQueue:
             await waiting.turn
         except asyncio.CancelledError:
             if waiting.turn.done() and not waiting.turn.cancelled():
-                self._next()  # it had just been given the turn
+                self._next()  # it had just got its turn
             raise
 
     def _append(self, waiting: _Waiting, *, low_priority: bool) -> None:
@@ -106,7 +106,8 @@ class FairQueue:
         self._waiting += 1
 
     def _make_room(self, own: int) -> None:
-        """Of whoever has most waiting the last goes: one who has little is not refused because of who has much."""
+        """Refuse the last job of the requester with the most: one that has few is not refused because of one that has
+        many."""
         longest = max(self._queues.values(), key=len)
         full = ServiceUnavailable("too many schemas or payloads wait to be examined; try again")
         if len(longest) <= own + 1:
@@ -116,7 +117,7 @@ class FairQueue:
         _refuse(last, full)
 
     def _next(self) -> None:
-        """The turn of the next who still waits."""
+        """Give the turn to the next job whose requester still waits."""
         while self._queues:
             name = next(iter(self._queues))
             queue = self._queues.pop(name)
@@ -125,7 +126,7 @@ class FairQueue:
             if queue:
                 self._queues[name] = queue
             if waiting.turn.done():
-                continue  # given up
+                continue  # cancelled
             if waiting.requester.is_waiting():
                 waiting.turn.set_result(None)
                 return

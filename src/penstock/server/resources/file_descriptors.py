@@ -1,4 +1,4 @@
-"""File descriptors: a part of them is for the log and is never a connection's."""
+"""File descriptors: a part of them is reserved for the log, and never used for connections."""
 
 from __future__ import annotations
 
@@ -11,43 +11,44 @@ from penstock.core.limits import Limits
 
 _LOG: Final = logging.getLogger(__name__)
 NON_LOG_DESCRIPTORS: Final = 152
-"""The catalog, listeners, workers and their pipes, reads under way."""
+"""Descriptors for the catalog, listeners, workers and their pipes, and reads under way."""
 _DESCRIPTORS_PER_LOG: Final = 2  # a segment and its index
 _RESERVE_DIVISOR: Final = 4
-"""At least three of four are for connections, where there are too few for everybody."""
+"""The divisor of the reserve: where descriptors are scarce, three quarters stay for connections."""
 
 
 @dataclass(frozen=True, slots=True)
 class DescriptorLimits:
-    """How many there are, and how many of them no connection gets."""
+    """The process's limit of descriptors, and the part of it that connections do not get."""
 
     limit: int
     reserve: int
 
     @classmethod
     def split(cls, limit: int, open_logs_max: int) -> DescriptorLimits:
-        """As many in reserve as the logs may take, and not more than a part of all."""
+        """Reserve what the logs may need, but not more than a quarter of all."""
         return cls(limit, min(NON_LOG_DESCRIPTORS + _DESCRIPTORS_PER_LOG * open_logs_max, limit // _RESERVE_DIVISOR))
 
     @property
     def open_logs_max(self) -> int:
-        """The logs whose files fit into the reserve; half of it where it is small."""
+        """The number of logs whose files fit into the reserve; half of it where it is small."""
         return max(
             self.reserve // (2 * _DESCRIPTORS_PER_LOG), (self.reserve - NON_LOG_DESCRIPTORS) // _DESCRIPTORS_PER_LOG, 1
         )
 
     def for_probes(self) -> DescriptorLimits:
-        """For those who ask whether the broker is well: a part of the reserve is theirs, too."""
+        """Return the limits for health checks and metrics: they may use a part of the reserve."""
         return replace(self, reserve=self.reserve * 3 // 4)
 
     @property
     def connection_limit(self) -> int:
-        """The system gives the lowest number that is free: one from here on means that the reserve is being used."""
+        """The first descriptor that belongs to the reserve. The system gives the lowest free number, so one from here
+        on means that the others are in use."""
         return self.limit - self.reserve
 
 
 def raise_descriptor_limit(connections_max: int, limits: Limits) -> Limits:
-    """Have as many as the machine allows; the limits of the log that go with it."""
+    """Raise the process's limit as far as the machine allows, and return the log's limits that fit it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = connections_max + NON_LOG_DESCRIPTORS + _DESCRIPTORS_PER_LOG * limits.open_logs_max
     most = max(wanted, soft) if hard == resource.RLIM_INFINITY else hard
@@ -60,6 +61,6 @@ def raise_descriptor_limit(connections_max: int, limits: Limits) -> Limits:
 
 
 def process_descriptors(open_logs_max: int | None = None) -> DescriptorLimits:
-    """`open_logs_max`: what the operator wants, or else what everybody has."""
+    """Return the limits of this process. `open_logs_max` defaults to the ordinary limit."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return DescriptorLimits.split(soft, open_logs_max or Limits().open_logs_max)

@@ -1,4 +1,4 @@
-"""Memory: buffers that come and go by the thousand a second are to be the same ones, and what stays is left alone."""
+"""Memory: freed buffers are reused, idle memory goes back to the system, and the collector skips what stays."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from penstock.core.limits import MIB
 _M_TRIM_THRESHOLD: Final = -1
 _M_MMAP_THRESHOLD: Final = -3
 _RETAINED_BYTES: Final = 64 * MIB
-"""Free and not given back to the system: some groups, reads and blocks."""
+"""The free memory that stays with the process: some commit groups, reads and blocks."""
 _CHECK_SECONDS: Final = 10.0
 
 
 def keep_freed_buffers() -> None:
-    """Have malloc keep what is freed. By itself glibc gives buffers of this size back to the system, and every block
-    that arrives, is written or is read pays for fresh pages, which costs several times what is done with it."""
+    """Have malloc keep freed buffers. By default glibc returns buffers of this size to the system, and every block that
+    arrives, is written or is read pays for fresh pages, which costs several times the work done with it."""
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError):  # another C library
@@ -28,7 +28,7 @@ def keep_freed_buffers() -> None:
 
 
 class Heap(Protocol):
-    """What the C library can say of its own memory, and do about it."""
+    """The interface to the C library's heap."""
 
     def free_bytes(self) -> int: ...
 
@@ -36,7 +36,7 @@ class Heap(Protocol):
 
 
 class _MallInfo(ctypes.Structure):
-    """As `malloc.h` has it: of ten numbers, the one that is wanted is the ninth."""
+    """The struct of `mallinfo2` in `malloc.h`: of its ten numbers only the ninth is used here."""
 
     _fields_ = (("_before", ctypes.c_size_t * 8), ("fordblks", ctypes.c_size_t), ("_keepcost", ctypes.c_size_t))
 
@@ -57,16 +57,17 @@ class Glibc:
 
 
 class HeapTrimmer:
-    """Memory that is free, is not used again, and is given back: a flood is over some time."""
+    """Returns memory to the system that stays free for long: after a flood the heap shrinks again."""
 
     def __init__(self, heap: Heap) -> None:
         self._heap = heap
         self._free_before = 0
         self._returned_bytes = 0
-        """Of what is free, that the system has already."""
+        """The part of the free memory that the system has already."""
 
     def trim_if_idle(self) -> bool:
-        """To be called now and then. What was free the last time and still is goes; whether anything did."""
+        """Return memory to the system that was free at the last call and still is. Returns whether any was; call it
+        regularly."""
         free = self._heap.free_bytes()
         self._returned_bytes = min(self._returned_bytes, free)
         idle, self._free_before = min(self._free_before, free), free
@@ -78,7 +79,7 @@ class HeapTrimmer:
 
 
 async def trim_regularly() -> None:
-    """Look for a surplus until cancelled, beside the event loop."""
+    """Trim the heap regularly, in a thread, until cancelled."""
     try:
         trimmer = HeapTrimmer(Glibc())
     except (AttributeError, OSError):  # another C library
@@ -89,6 +90,6 @@ async def trim_regularly() -> None:
 
 
 def freeze_startup_objects() -> None:
-    """Have the garbage collector pass over what the start has made, which stays as long as the process does: going
-    through all of it takes a tenth of a second, in which nobody is answered, and would be done again and again."""
+    """Have the garbage collector skip the objects of the start, which live as long as the process: scanning them takes
+    a tenth of a second without any answer, and would be repeated."""
     gc.freeze()

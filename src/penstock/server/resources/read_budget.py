@@ -13,13 +13,14 @@ from typing import Final
 from penstock.core.limits import KIB, MIB
 
 READ_BYTES_MAX: Final = 256 * KIB
-"""The largest read: what the event loop takes from a socket at a time."""
+"""The largest read: the bytes that the event loop takes from a socket at a time."""
 READ_BYTES_MIN: Final = 4 * KIB
-"""The smallest: some tens of messages, so that a turn is still worth its cost."""
+"""The smallest read: some tens of messages, so that a turn is still worth its cost."""
 WAITING_BYTES_MAX: Final = 32 * MIB
-"""Reads that wait, before all further ones are the smallest: 128 of the largest, a few turns of each connection."""
+"""The bytes of waiting reads from which all further ones are the smallest: 128 of the largest, a few turns of each
+connection."""
 _ROOM_SHARE: Final = 16
-"""A read takes at most a sixteenth of the room that is left."""
+"""The divisor of a read: it takes at most a sixteenth of the room that is left."""
 
 
 class ReadBudget:
@@ -31,10 +32,11 @@ class ReadBudget:
         self.waiting_bytes = 0
         self._whole = memoryview(bytearray(READ_BYTES_MAX))
         self.buffer = self._whole
-        """As large as the next read may be. One serves all connections: each read is copied before the next begins."""
+        """The buffer of the next read, as large as that may be. All connections share it: each read is copied before
+        the next begins."""
 
     def add(self, size: int) -> None:
-        """Count `size` more bytes that wait, or fewer where it is negative."""
+        """Count `size` more bytes that wait, or fewer if it is negative."""
         self.waiting_bytes += size
         room = (WAITING_BYTES_MAX - self.waiting_bytes) // _ROOM_SHARE
         self.buffer = self._whole[: max(READ_BYTES_MIN, room)]

@@ -1,1 +1,1 @@
-"""Security at the edge: credentials as they come over HTTP and WebSocket, tokens, the audit log, headers of answers."""
+"""Security of HTTP and WebSocket: credentials, tokens, the audit log, response headers."""

@@ -1,4 +1,4 @@
-"""Access, set up from the settings: the audit log, whose tokens are trusted, and what looks after both."""
+"""The access watcher: sets up access control from the settings, and keeps tokens and the audit log up to date."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from penstock.server.settings import Settings
 
 _LOG: Final = logging.getLogger(__name__)
 _INTERVAL_SECONDS: Final = 1.0
-"""Until a line of the audit log is on disk, and until a key that is no longer trusted opens nothing."""
+"""The delay until a line of the audit log is on disk, and until a key that is no longer trusted is rejected."""
 
 
 class AccessWatcher:
-    """What access needs beside the broker: the audit log, and whose tokens count where everybody is asked who."""
+    """The server's side of access control: the audit log, and the verification of tokens where authentication is on."""
 
     def __init__(self, settings: Settings, folder: Path, unix_ms: Callable[[], int]) -> None:
         self.access = Access(enabled=settings.asks_who)
@@ -27,14 +27,14 @@ class AccessWatcher:
         self._tokens = None
         self.access.audit = self._audit.note
         if settings.asks_who and settings.token_files is not None:
-            from penstock.server.security.tokens import TokenVerifier  # signatures take a while to import
+            from penstock.server.security.tokens import TokenVerifier  # signature libraries take a while to import
 
             self._tokens = TokenVerifier(settings.token_files)
             self.access.verifier = self._tokens.verify
             self.access.trust(self._tokens.marks)
 
     def warn_if_unreachable(self, settings: Settings) -> None:
-        """A broker that nobody can enter is rarely meant."""
+        """Warn if authentication is on and no client could authenticate."""
         if settings.asks_who and not self.access.has_keys and settings.token_files is None and settings.tls_ca is None:
             _LOG.warning(
                 "authentication is on and there is no key: `penstock key create --data %s --role admin NAME` makes one",
@@ -42,7 +42,7 @@ class AccessWatcher:
             )
 
     async def run(self, hub: Hub) -> None:
-        """Until cancelled."""
+        """Write the audit log and reload trusted keys every second, until cancelled."""
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(_INTERVAL_SECONDS)

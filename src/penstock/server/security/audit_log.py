@@ -1,7 +1,8 @@
-"""The audit log: what was administered, and what was denied. Lines of JSON in the data directory, a bounded number.
+"""The audit log: administrative actions and denials, as lines of JSON in the data directory, in a bounded number of
+files.
 
-Written once a second: who does the same thing again within it is one line, with a count. So nobody fills the disk, or
-drowns what matters, by being refused a thousand times. Secrets do not come in: nothing of what was sent does.
+Written once a second: repetitions within it are one line with a count, so that no client can fill the disk, or drown
+what matters, by being refused a thousand times. It contains no secrets: nothing of what was sent.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ from penstock.core.limits import KIB, MIB
 
 FILE: Final = "audit.jsonl"
 FILE_BYTES_MAX: Final = 16 * MIB
-"""Then it becomes `audit.1.jsonl`, that `audit.2.jsonl`, and so on: some 60,000 lines each."""
+"""The size at which a file becomes `audit.1.jsonl`, that one `audit.2.jsonl`, and so on: some 60,000 lines each."""
 
 FILES_MAX: Final = 8
 PENDING_MAX: Final = 1_000
-"""Different things within one second; of what is beyond, only the number is written."""
+"""The most different entries within one second; of those beyond, only the number is written."""
 
 REFUSED_MAX: Final = 100
-"""Of those, such as were refused: at full speed for an hour they do not yet push out what was before."""
+"""The most refusals among these: at full speed for an hour they do not yet push out the older lines."""
 
 _TEXT_CHARS_MAX: Final = 512
 _DROPPED: Final = Decision("", "", "", "dropped", Origin("", ""))
@@ -37,16 +38,16 @@ _LOG: Final = logging.getLogger(__name__)
 
 
 class AuditLog:
-    """One file, appended to. `note` is cheap and never fails; what was noted since is taken, then written."""
+    """An append-only file. `note` is cheap and never fails; `take` returns the new lines, `write` stores them."""
 
     def __init__(self, folder: Path, unix_ms: Callable[[], int]) -> None:
         self._path = folder / FILE
         self._unix_ms = unix_ms
         self._pending: dict[Decision, list[int]] = {}
-        """What happened: when first, and how often."""
+        """The entries of this second, with the time of the first and their number."""
 
         self._refused = 0
-        """Among them, how many were refused."""
+        """The number of refusals among them."""
 
         self._dropped = 0
         self._failed = False
@@ -65,7 +66,7 @@ class AuditLog:
         self._refused += refused
 
     def take(self) -> bytes:
-        """What was noted since the last time, as lines; in the thread that notes."""
+        """Return the lines noted since the last call; call it in the thread that notes."""
         lines = [_line(decision, *facts) for decision, facts in self._pending.items()]
         if self._dropped:
             lines.append(_line(_DROPPED, self._unix_ms(), self._dropped))
@@ -73,9 +74,9 @@ class AuditLog:
         return b"".join(lines)
 
     def write(self, lines: bytes) -> None:
-        """Durable on return, unless the disk fails: then the broker's log says so, once, and later lines are tried.
+        """Store the lines; durable on return. If the disk fails, that is logged once, and later lines are still tried.
 
-        In any thread, one at a time.
+        May be called in any thread, one call at a time.
         """
         if not lines:
             return
@@ -100,7 +101,7 @@ class AuditLog:
             os.close(descriptor)
 
     def _rotate(self) -> None:
-        """The oldest goes."""
+        """Shift the files by one; the oldest is deleted."""
         for number in range(FILES_MAX - 1, 0, -1):
             older = self._path if number == 1 else self._numbered(number - 1)
             if older.exists():
@@ -111,7 +112,7 @@ class AuditLog:
 
 
 def _folded(decision: Decision) -> Decision:
-    """Of those who are nobody and are refused, one line for each machine, however many connections it makes."""
+    """Merge refusals of anonymous clients into one entry for each machine, however many connections it makes."""
     if decision.outcome == Outcome.ALLOWED or decision.principal not in (ANONYMOUS.name, UNKNOWN):
         return decision
     host = decision.origin.address.rpartition(":")[0]

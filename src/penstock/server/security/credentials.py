@@ -1,4 +1,4 @@
-"""Who asks over HTTP or opens a WebSocket: a key or a token in the headers, or the name in a client's certificate."""
+"""Credentials over HTTP and WebSocket: a key or token in the headers, or the name in a client's certificate."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from penstock.server.http_scope import header
 
 HTTP: Final = "http"
 CERTIFICATE: Final = "certificate"
-"""Under this name a connection's certificate is known in the `state` of its requests."""
+"""The key of a connection's certificate in the `state` of its requests."""
 OTHER_SITE: Final = "a page of another site"
 OTHER_NAME: Final = "a name that is none of this machine"
 _SCHEMES: Final = "the Authorization header is 'Bearer KEY-OR-TOKEN' or 'Basic base64(NAME:KEY)' here"
@@ -36,14 +36,14 @@ _NO_SUCH: Final = "this key is not known here"
 
 
 class HasAccess(Protocol):
-    """Whoever knows what everybody may."""
+    """An object that has the access control of the broker."""
 
     @property
     def access(self) -> Access: ...
 
 
 async def identify(backend: HasAccess, scope: Scope) -> Principal:
-    """Who sent a request; `ANONYMOUS` where nobody says. Raises `Unauthorized` for credentials that are no good."""
+    """Return the principal of a request; `ANONYMOUS` without credentials. Raises `Unauthorized` for invalid ones."""
     access = backend.access
     if not access.enabled:
         return ANONYMOUS
@@ -54,16 +54,16 @@ async def identify(backend: HasAccess, scope: Scope) -> Principal:
 
 
 def origin(scope: Scope) -> Origin:
-    """Where a request came from, for the audit log."""
+    """Return the origin of a request, for the audit log."""
     client = scope.get("client")
     return Origin(HTTP, f"{client[0]}:{client[1]}" if client else "")
 
 
 def shown_token(access: Access, authorization: str | None, api_key: str | None, whence: Origin) -> str | None:
-    """What two headers say; None where there is neither.
+    """Return the key or token in the two headers; None if there is neither.
 
-    Raises `Unauthorized` for a scheme that is not ours, and for a key under another's name: the audit log is told as of
-    any credentials.
+    Raises `Unauthorized` for an unknown scheme, and for a key under another's name; the audit log notes it like any
+    credentials.
     """
     try:
         return _token(access, authorization, api_key)
@@ -73,9 +73,9 @@ def shown_token(access: Access, authorization: str | None, api_key: str | None, 
 
 
 def note_page(access: Access, whence: Origin, reason: str) -> None:
-    """A page that may not ask is denied something, whoever looks at it: that is for the audit log.
+    """Note in the audit log that a web page was denied.
 
-    The reason is one of a few sentences, and not what the page says of itself: nobody is to drown the log.
+    The reason is one of a few fixed sentences and nothing that the page chose, so that it cannot drown the log.
     """
     if access.enabled:
         access.audit(Decision(ANONYMOUS.name, Operation.CONNECT, str(SERVER), Outcome.DENIED, whence, reason))
@@ -97,9 +97,9 @@ def _token(access: Access, authorization: str | None, api_key: str | None) -> st
 
 
 def _key_of(access: Access, pair: str) -> str:
-    """The password of `NAME:KEY`: the key as it was shown, under its name or its id.
+    """Return the password of `NAME:KEY`: the key as it was shown, under its name or its id.
 
-    Raises `Unauthorized` in the same words as for a key that nobody has: who has one by chance does not learn its name.
+    Raises `Unauthorized` in the same words as for an unknown key: a key found by chance does not reveal its name.
     """
     try:
         user, colon, key = b64decode(pair, validate=True).decode().partition(":")
@@ -117,7 +117,7 @@ def certified(name: str | None) -> Principal:
 
 
 def certificate_name(transport: asyncio.BaseTransport) -> str | None:
-    """The common name, else the first DNS name, of the certificate that a client has shown and TLS has verified."""
+    """Return the common name, else the first DNS name, of the client certificate that TLS has verified."""
     connection = transport.get_extra_info("ssl_object")
     if not isinstance(connection, ssl.SSLObject | ssl.SSLSocket):
         return None

@@ -1,7 +1,7 @@
-"""Keys and bindings of a data directory, asked without a broker: the first key comes from here.
+"""Keys and role bindings of a data directory, managed without a broker: the first key is created here.
 
-Whoever may write the directory may do anything to it already. A broker that runs there sees what was changed within a
-second.
+A user who may write to the directory could do anything to it already. A broker that runs on it sees the changes within
+a second.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _ORIGIN: Final = Origin("directory", "")
 
 
 def ask(data: Path, topic: str, fields: Fields, clock: Clock | None = None) -> dict[str, Any]:
-    """What `topic` of a broker would answer. Raises what that would be refused with."""
+    """Answer a request to the system topic `topic`, as a broker would. Raises the error with which it would refuse."""
     clock = clock or SystemClock()
     if topic == "system.key.create":
         _ensure(data)
@@ -38,10 +38,10 @@ def ask(data: Path, topic: str, fields: Fields, clock: Clock | None = None) -> d
 
 
 def _ensure(data: Path) -> None:
-    """A directory for a broker that is yet to run. Raises `InvalidRequest` for one that holds something else."""
+    """Create the directory of a broker that has not run yet. Raises `InvalidRequest` if it holds other files."""
     if (data / IDENTITY).exists():
         return
-    from penstock.storage.store import Store  # not to be waited for where there is one
+    from penstock.storage.store import Store  # slow to import, and not needed where the directory exists
 
     with Store.open(data, create=True):
         pass

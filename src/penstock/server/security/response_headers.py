@@ -1,7 +1,7 @@
-"""Headers that every answer over HTTP has: what browsers may do with it, and which pages may read it.
+"""Response headers of all HTTP answers: they restrict what browsers do with an answer, and which pages may read it.
 
-A browser takes nothing of ours for a page, keeps nothing, frames nothing and tells nobody where it came from. Whoever
-answers with a page says itself what that page may do: what an answer has already stays as it is.
+A browser must not treat an answer as a page, store it, frame it or send a referrer. A handler that answers with a page
+sets its own policy: headers that an answer already has are kept.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _PREFLIGHT_SECONDS: Final = 600
 
 
 class SecurityHeaders:
-    """An application whose answers have all of them."""
+    """ASGI middleware that adds the security headers to all answers."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -47,14 +47,15 @@ class SecurityHeaders:
 def with_missing_headers(
     headers: Iterable[tuple[bytes, bytes]], more: tuple[tuple[bytes, bytes], ...]
 ) -> list[tuple[bytes, bytes]]:
-    """These headers, and of those more that they have not."""
+    """Return the headers, and those of `more` whose names are missing."""
     found = list(headers)
     names = {name.lower() for name, _ in found}
     return [*found, *(each for each in more if each[0] not in names)]
 
 
 def allow_reading(origin: str, send: Send) -> Send:
-    """Answers that pages of this origin may read. Without cookies: credentials are in headers that a page must add."""
+    """Return a `send` that lets pages of this origin read the answer. Without cookies: a page must add credentials as
+    headers."""
     more = (
         (b"access-control-allow-origin", origin.encode("latin-1")),
         (b"access-control-expose-headers", _EXPOSED.encode()),
@@ -70,7 +71,7 @@ def allow_reading(origin: str, send: Send) -> Send:
 
 
 def preflight(origin: str, asked: str | None) -> Response:
-    """What a browser asks before it lets a page ask."""
+    """Return the answer to a browser's preflight request."""
     plain = asked is not None and len(asked) <= _ASKED_CHARS_MAX and _ASKED.fullmatch(asked) is not None
     return Response(
         status_code=HTTPStatus.NO_CONTENT,

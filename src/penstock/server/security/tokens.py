@@ -1,7 +1,7 @@
-"""Tokens of others: JWT, signed by whom the settings trust. A key decides its algorithm; the token only names it.
+"""JSON Web Tokens of trusted issuers. The key determines the algorithm; the token only names the key.
 
 So nothing in a token chooses how it is verified: `none`, a public key taken for a secret and a key that came with the
-token itself all end in the same place.
+token itself all fail in the same way.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ CLAIM: Final = "penstock"
 """The claim with bindings: a list of texts such as `consumer@topic:orders.#`."""
 
 BINDINGS_MAX: Final = 100
-"""In one token: who needs more has them in the catalog, under the token's subject."""
+"""The most bindings in one token: a client that needs more has them in the catalog, under the token's subject."""
 
 LEEWAY_SECONDS: Final = 5
-"""Between two machines' clocks; time that is told over a network is better than that."""
+"""The tolerated difference between two machines' clocks, which time synchronisation easily keeps."""
 
 SECRET_BYTES_MIN: Final = 32
-"""Of HS256: a shorter one can be guessed from any token that somebody sees."""
+"""The shortest secret for HS256: a shorter one can be guessed from any token."""
 
 RSA_BITS_MIN: Final = 2048
 KEYS_MAX: Final = 100
-"""In a JWKS file: issuers have a handful, and each is tried where a token names none."""
+"""The most keys in a JWKS file: issuers have a handful, and a token that names no key is matched with each."""
 
 FILE_BYTES_MAX: Final = 256 * KIB
 _REMEMBERED: Final = 1_000
-"""Tokens that were verified: each request of a client over HTTP bears the same one."""
+"""The most verified tokens that are cached: each HTTP request of a client carries the same one."""
 _REQUIRED: Final = ("exp", "iss", "aud", "sub")
 _TIMES: Final = ("exp", "nbf", "iat")
 _LOG: Final = logging.getLogger(__name__)
@@ -51,19 +51,20 @@ _LOG: Final = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class TrustedKey:
-    """What verifies a signature, and with which algorithm alone."""
+    """A key that verifies signatures, with the only algorithm that it is used for."""
 
     key_id: str | None
-    """As tokens name it."""
+    """The key's name in tokens (`kid`)."""
 
     algorithm: str
     material: Any
     mark: str
-    """By which it is known here: another key, another mark."""
+    """A digest that identifies the key: another key has another mark."""
 
 
 class TokenVerifier:
-    """Keys from files, read again when those change. Raises `InvalidRequest` where they cannot be used."""
+    """Verifies tokens with keys from files, which are read again when they change. Raises `InvalidRequest` where they
+    cannot be used."""
 
     def __init__(self, files: TokenFiles) -> None:
         self._files = files
@@ -73,11 +74,11 @@ class TokenVerifier:
 
     @property
     def marks(self) -> frozenset[str]:
-        """Of all keys that are trusted now."""
+        """The marks of all keys that are trusted now."""
         return frozenset(each.mark for each in self._keys)
 
     def reload_if_changed(self) -> bool:
-        """True if there were others. Where they cannot be used, the log says so and those before stay."""
+        """Return whether new keys were loaded. If they cannot be used, log that and keep the old ones."""
         now = self._stamps()
         if now == self._seen:
             return False
@@ -95,7 +96,7 @@ class TokenVerifier:
         return tuple(_stamp(path) for path in (self._files.secret, self._files.jwks))
 
     def verify(self, token: str) -> Principal:
-        """Whom a token speaks for. Raises `Unauthorized`, never with anything of the token in it."""
+        """Return the principal of a token. Raises `Unauthorized`, whose text contains nothing of the token."""
         digest = hashlib.sha256(token.encode(errors="replace")).digest()
         known = self._verified.get(digest)
         if known is None:
@@ -125,7 +126,7 @@ class TokenVerifier:
         return _principal_in(claims, key.mark)
 
     def _key_for(self, head: Mapping[str, Any]) -> TrustedKey:
-        """The one that the head names; without a name, the only one of its algorithm."""
+        """Return the key that the token's head names; without a name, the only one with its algorithm."""
         named, algorithm = head.get("kid"), head.get("alg")
         fitting = [each for each in self._keys if named in (None, each.key_id) and each.algorithm == algorithm]
         if len(fitting) == 1 and "crit" not in head:
@@ -136,11 +137,11 @@ class TokenVerifier:
 
 
 class _DuplicateMember(ValueError):
-    """A member that is there twice: two readers would each believe another."""
+    """A member that occurs twice: two readers could each believe another one."""
 
 
 def _parts_of(token: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Its head and its claims, before anything of it is believed. Raises `Unauthorized` for what is no token."""
+    """Return the head and the claims, neither verified yet. Raises `Unauthorized` if it is not a token."""
     try:
         head, claims, _ = map(jwt.utils.base64url_decode, token.split("."))
         return _members(head), _members(claims)
@@ -151,7 +152,7 @@ def _parts_of(token: str) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _members(written: bytes) -> dict[str, Any]:
-    """Raises `ValueError` for anything but an object in which every name is there once."""
+    """Return the members of an object. Raises `ValueError` for anything else, and for a name that occurs twice."""
     found = json.loads(written.decode(), object_pairs_hook=_without_duplicates, parse_constant=_no_number)
     if not isinstance(found, dict):
         raise ValueError("no object")
@@ -170,7 +171,7 @@ def _no_number(written: str) -> float:
 
 
 def _check_times(claims: Mapping[str, Any]) -> None:
-    """A library takes a text for a number; who else reads the token may not, and see another end of it."""
+    """Refuse times that are not numbers: the library would convert a text that another reader may read differently."""
     for name in _TIMES:
         value = claims.get(name, 0)
         if isinstance(value, bool) or not isinstance(value, int | float):
@@ -188,7 +189,7 @@ _SAID: Final[tuple[tuple[type[jwt.InvalidTokenError], str], ...]] = (
 
 
 def _said(error: jwt.InvalidTokenError) -> str:
-    """Our own words: a library's may quote what was sent."""
+    """Return our own words for the error: the library's may quote the token."""
     return next((said for kind, said in _SAID if isinstance(error, kind)), "it cannot be verified")
 
 
@@ -205,7 +206,7 @@ def _principal_in(claims: Mapping[str, Any], mark: str) -> Principal:
     return Principal(name=name, bindings=bindings, key_id=mark, expires_ms=expires_ms)
 
 
-# the files
+# keys from files
 
 
 def _keys_in(files: TokenFiles) -> tuple[TrustedKey, ...]:
@@ -244,7 +245,7 @@ def _public_in(path: Path | None) -> Iterator[TrustedKey]:
 
 
 def _public(described: dict[str, Any], where: str) -> TrustedKey:
-    """RSA is RS256, P-256 is ES256; others are refused, and so is whatever could sign."""
+    """Return a public key: RSA for RS256 or P-256 for ES256. Other and private keys are refused."""
     algorithm = {"RSA": "RS256", "EC": "ES256"}.get(str(described.get("kty")))
     if algorithm is None or described.get("alg", algorithm) != algorithm:
         raise InvalidRequest(f"{where}: only RSA keys (RS256) and P-256 keys (ES256) are taken")

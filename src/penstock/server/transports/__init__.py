@@ -1,1 +1,1 @@
-"""Connections of clients: TCP, WebSocket, HTTP."""
+"""The transports: TCP, WebSocket and HTTP connections."""

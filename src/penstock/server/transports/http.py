@@ -1,7 +1,7 @@
-"""HTTP on uvicorn, in the broker's own event loop: connections, and nothing of what is asked over them.
+"""The HTTP server: uvicorn in the broker's own event loop. It knows connections, and nothing of the requests' meaning.
 
-uvicorn leaves to us: how many connections there are, those that say nothing or read nothing, TLS handshakes that never
-end, signals (which are the broker's), and pages of other sites.
+What uvicorn leaves to us: the number of connections, clients that send or read nothing, TLS handshakes that never end,
+signals (which are the broker's), and pages of other sites.
 """
 
 from __future__ import annotations
@@ -43,46 +43,47 @@ from penstock.server.transports.unread_bodies import UnreadBodyGuard
 from penstock.server.transports.websocket import origin_allowed
 
 IMPLEMENTATION: Final = "h11"
-"""Of HTTP/1.1 in uvicorn."""
+"""The HTTP/1.1 implementation of uvicorn."""
 
 ABORT: Final = "abort"
-"""Under this name the `state` of a request has what ends its connection at once, whatever waits to be sent."""
+"""The key in a request's `state` of the function that aborts its connection, with all queued output."""
 
 CLOSE: Final = "close"
-"""The same, once what waits to be sent is."""
+"""The key of the function that closes the connection after queued output."""
 
 HEALTH: Final = (b"/livez", b"/readyz", b"/metrics")
-"""What is answered however many connections there are: or else an orchestrator would end a broker that is well."""
+"""Paths that are answered even if there are no slots left: an orchestrator would otherwise restart a healthy broker."""
 
 SPARE_HEAD_BYTES_MAX: Final = 8 * KIB
-"""Of a request for one of those: a token, and what proxies add."""
+"""The largest head of a request for these: a token, and headers of proxies."""
 
 TURN_BYTES: Final = 16 * KIB
-"""Read of one connection before others have their turn."""
+"""The bytes read from one connection before others have their turn."""
 
 _READS: Final = (b"GET", b"HEAD")
 _LIMITS: Final = WireLimits()
 
 SILENCE_SECONDS: Final = 15.0
-"""Within twice that a request's head has come, and some of an answer is read: a connection is not held for nothing."""
+"""Half of the time within which a request's head must have come, and some of an answer must be read: a connection that
+does neither is closed."""
 
 ALIVE_SECONDS: Final = 30
-"""Of silence, after which a machine is asked whether it is still there: it may have gone without a word."""
+"""The silence after which TCP probes the other machine, which may have gone without a word."""
 
 _KEEP_ALIVE_SECONDS: Final = 60
-"""Longer than the pools of clients keep a connection: they rarely meet one that was just closed."""
+"""The time that an idle connection is kept: longer than clients' pools do, so that they rarely meet a closed one."""
 _HANDSHAKE_SECONDS: Final = 10.0
 _GRACE_SECONDS: Final = 5.0
-"""For answers under way when the broker stops: longer than any schema is examined."""
+"""The time for answers under way when the broker stops: longer than any schema validation."""
 _FINISHED_SECONDS: Final = 0.005
 _NO_FILES: Final = (
     b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nRetry-After: 1\r\nContent-Length: 0\r\n\r\n"
 )
-"""To a connection for which there is no file but those of the log."""
+"""The answer to a connection for which only reserved file descriptors are left."""
 
 
 class HttpServer:
-    """A listener. Whoever opened it closes it."""
+    """A running HTTP server; its opener closes it."""
 
     def __init__(self, server: _Server, listener: Listener, closing: Callable[[], None] | None = None) -> None:
         self._server = server
@@ -103,10 +104,10 @@ class HttpServer:
         denied: Callable[[Origin, str], None] | None = None,
         closing: Callable[[], None] | None = None,
     ) -> HttpServer:
-        """Accepts connections on return; port 0 is any free one. Raises `OSError` where it cannot listen.
+        """Listen, and return once connections are accepted; port 0 is any free one. Raises `OSError` if that fails.
 
-        One address has at most `each_max` of them. `denied` is told of pages that may not ask, and `closing` when it
-        closes: answers that go on and on end then.
+        One address has at most `each_max` connections. `denied` is called for pages of other origins, and `closing`
+        before the server stops: endless answers must end then.
         """
         guarded_app = OriginGuard(app, origins, loopback_only=is_loopback(host), denied=denied)
         server = _Server(_config(UnreadBodyGuard(SecurityHeaders(guarded_app))), ConnectionSlots(each_max))
@@ -123,7 +124,7 @@ class HttpServer:
         return cls(server, listener, closing)
 
     async def close(self) -> None:
-        """No new connections; requests under way are answered, or cut off after a few seconds."""
+        """Accept no more connections; requests under way are answered, or cut off after a few seconds."""
         self._server.stop.set()
         if self._closing is not None:
             self._closing()
@@ -138,7 +139,7 @@ def _config(app: ASGIApp) -> uvicorn.Config:
         ws="none",
         lifespan="off",
         log_config=None,
-        log_level="error",  # what a client does wrong is the client's to hear
+        log_level="error",  # an error of a client is only reported to that client
         access_log=False,
         proxy_headers=False,
         server_header=False,
@@ -150,7 +151,7 @@ def _config(app: ASGIApp) -> uvicorn.Config:
 
 
 class _Server(uvicorn.Server):
-    """Listens already when it is started, stops when it is told and not at the next tick, and leaves signals alone."""
+    """A uvicorn server on given listeners, which stops at once when told and leaves signals alone."""
 
     def __init__(self, config: uvicorn.Config, slots: ConnectionSlots[_Connection]) -> None:
         super().__init__(config)
@@ -165,9 +166,9 @@ class _Server(uvicorn.Server):
         self.started = True
 
     async def main_loop(self) -> None:
-        """Once a second it has another date to tell."""
+        """Update the date of responses once a second."""
         while not self.stop.is_set():
-            with suppress(OverflowError):  # a clock beyond what Python tells: the date in answers stays as it was
+            with suppress(OverflowError):  # a clock beyond Python's range: the date of responses stays as it was
                 await self.on_tick(0)
             with suppress(TimeoutError):
                 async with asyncio.timeout(1):
@@ -185,7 +186,7 @@ class _Server(uvicorn.Server):
             await self._cut_off()
 
     async def _cut_off(self) -> None:
-        """Whoever is still at it may say so."""
+        """Cancel the remaining requests, which may still send their last answer, and close all connections."""
         tasks = list(self.server_state.tasks)
         for task in tasks:
             task.cancel()
@@ -200,13 +201,13 @@ class _Server(uvicorn.Server):
 
 
 class _ReadFlow(FlowControl):
-    """Reading stops also while some of what was read waits for its turn, whoever else would go on."""
+    """Flow control that also pauses reading while bytes wait for their turn, whatever else would resume it."""
 
     def __init__(self, transport: asyncio.Transport) -> None:
         super().__init__(transport)
         self._wanted = True
         self.held = False
-        """Some of what was read waits for its turn."""
+        """True while bytes that were read wait for their turn."""
 
     def pause_reading(self) -> None:
         self._wanted = False
@@ -218,7 +219,7 @@ class _ReadFlow(FlowControl):
             super().resume_reading()
 
     def hold(self) -> None:
-        """Whatever was paused before: uvicorn goes on reading in places without asking here."""
+        """Pause reading in any case: uvicorn resumes it in places without asking here."""
         self.held = self.read_paused = True
         self._transport.pause_reading()
 
@@ -229,7 +230,7 @@ class _ReadFlow(FlowControl):
 
 
 class _Connection(H11Protocol):
-    """One of a bounded number, ended when it is only held, and read a little in each turn."""
+    """An HTTP connection: has a slot, reads a little in each turn, and is closed if it stays silent."""
 
     def __init__(self, server: _Server) -> None:
         super().__init__(server.config, server.server_state, app_state={})
@@ -261,7 +262,7 @@ class _Connection(H11Protocol):
             self._watch_later()
 
     def _acquire_slot(self) -> SlotKind:
-        """Those who go instead of it are gone at once: they hold nothing but their place."""
+        """Take a slot. Connections that lose theirs are aborted: they only waited for a request."""
         address = address_group(self.client[0]) if self.client else ""
         self._slot, gone = self._slots.acquire(self, address, self.loop.time())
         for each in gone:
@@ -271,7 +272,7 @@ class _Connection(H11Protocol):
         return self._slot
 
     def resume_writing(self) -> None:
-        """What was waiting for the other side has been taken, but for a little."""
+        """Note that the client has read most of the queued output."""
         self._output_progressed = True
         super().resume_writing()
 
@@ -282,7 +283,7 @@ class _Connection(H11Protocol):
                 each.cancel()
         super().connection_lost(exc)
 
-    # what comes
+    # input
 
     def data_received(self, data: bytes) -> None:
         if self._ended:
@@ -298,7 +299,8 @@ class _Connection(H11Protocol):
             self._take_turn(data)
 
     def _take_turn(self, data: bytes = b"") -> None:
-        """Read `data`, or some of what came before. The rest has a turn of its own; until then nothing more comes."""
+        """Parse `data`, or a part of the earlier bytes. The rest has a turn of its own, and reading is paused until
+        then."""
         self._turn = None
         if self._parser.is_finished:
             self._unparsed.clear()
@@ -313,7 +315,7 @@ class _Connection(H11Protocol):
         self._continue_reading()
 
     def _continue_reading(self) -> None:
-        """In another turn where something is left that can be read now; or else more may come."""
+        """Schedule another turn if there is something to parse now; otherwise resume reading."""
         if self._ended or self.transport.is_closing():
             self._unparsed.clear()
         elif self._parser.cut_short or (self._unparsed and not self._is_busy()):
@@ -326,11 +328,11 @@ class _Connection(H11Protocol):
             self._reading.release()
 
     def _is_busy(self) -> bool:
-        """A whole request is being answered: what comes behind it waits for that."""
+        """Return whether a whole request is being answered: bytes behind it wait for that."""
         return self._parser.their_state not in (h11.IDLE, h11.SEND_BODY)
 
     def handle_events(self) -> None:
-        """What can be read now. As uvicorn has it, for requests that ask for no other protocol."""
+        """Handle what can be parsed now, as uvicorn does, without upgrades to other protocols."""
         while True:
             try:
                 event = self._parser.next_event()
@@ -342,7 +344,7 @@ class _Connection(H11Protocol):
             if event is h11.PAUSED:  # the next request waits until this one is answered
                 self.flow.pause_reading()
                 return
-            kind = type(event)  # not `isinstance`: events are abstract, and asking that takes long
+            kind = type(event)  # not `isinstance`: events are abstract classes, for which that is slow
             if kind is h11.Request:
                 self._begin(event)
             elif kind is h11.Data:
@@ -351,7 +353,7 @@ class _Connection(H11Protocol):
                 return
 
     def _begin(self, request: h11.Request) -> None:
-        """A head has come: whoever answers it has a task of its own."""
+        """Start a task for a request whose head has come."""
         self._unset_keepalive_if_required()
         self.headers = [(name.lower(), value) for name, value in request.headers.raw_items()]
         raw_path, _, query = request.target.partition(b"?")
@@ -387,7 +389,7 @@ class _Connection(H11Protocol):
         self.tasks.add(task)
 
     def _add(self, piece: bytes) -> None:
-        """Some of a body; nobody wants it any more once the request is answered."""
+        """Add a piece of the body, unless the request is answered already."""
         if self._parser.our_state is h11.DONE:
             return
         self.cycle.body += piece
@@ -396,7 +398,7 @@ class _Connection(H11Protocol):
         self.cycle.message_event.set()
 
     def _ends_here(self) -> bool:
-        """All of a request has come. Whether nothing more of this connection is read."""
+        """Finish the request's input. Returns whether the connection reads no further requests."""
         if self._parser.our_state is h11.DONE:
             self.transport.resume_reading()
             self._parser.start_next_cycle()
@@ -407,7 +409,7 @@ class _Connection(H11Protocol):
         return self._parser.their_state is h11.MUST_CLOSE
 
     def _head_received(self, request: h11.Request) -> h11.Request:
-        """A head has come. Raises `Refused` for what a spare place is not for."""
+        """Check a head. Raises `RequestRejected` if only a spare slot is left and it is no health check."""
         self._slots.request_received(self)
         if self._slot is not SlotKind.SPARE:
             return request
@@ -431,7 +433,7 @@ class _Connection(H11Protocol):
         self._watch = self.loop.call_later(SILENCE_SECONDS, self._check_silence)
 
     def _check_silence(self) -> None:
-        """Nothing new since the last look, and nothing of ours that it waits for: it is only held."""
+        """Abort the connection if nothing happened since the last check and it does not wait for us."""
         if self.cycle is self._last_cycle and (
             self._is_idle() or (self.flow.write_paused and not self._output_progressed)
         ):
@@ -440,9 +442,9 @@ class _Connection(H11Protocol):
             self._watch_later()
 
     def _is_idle(self) -> bool:
-        """It is answered, if it has asked, and has not gone quiet since: the timer of quiet ones is uvicorn's.
+        """Return whether we wait for the client: its request, or its body after an early answer.
 
-        One that was answered before its body had come is not quiet: it owes us the rest.
+        An idle keep-alive connection is not meant: uvicorn's own timer closes it.
         """
         cycle: Any = self.cycle
         if self._ended or self.transport.is_closing():
@@ -451,7 +453,7 @@ class _Connection(H11Protocol):
             return False
         return self.timeout_keep_alive_task is None or self._parser.their_state is h11.SEND_BODY
 
-    # what is wrong
+    # errors
 
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - it says no more than this
         cycle: Any = self.cycle
@@ -462,13 +464,13 @@ class _Connection(H11Protocol):
             self._end_after_error()
 
     def _end_after_error(self) -> None:
-        """What still comes is read and not looked at: to close on unread bytes would take back what was said last."""
+        """Stop handling input, but still read it: closing with unread bytes would make TCP discard the last answer."""
         self._ended = True
         self._reading.release()
         self._reading.resume_reading()
         self._slots.response_sent(self, self.loop.time())
         cycle: Any = self.cycle
-        if cycle is not None and not cycle.response_complete:  # nobody hears its answer any more
+        if cycle is not None and not cycle.response_complete:  # its answer can no longer be sent
             cycle.disconnected = True
             cycle.message_event.set()
         if self.transport.can_write_eof():
@@ -477,7 +479,7 @@ class _Connection(H11Protocol):
             self.transport.close()
 
     def _write_error(self, refused: RequestRejected) -> None:
-        """Without a request there is nobody to ask what to say."""
+        """Write an error that belongs to no request, in the flat dialect."""
         status = refused.status
         answer = flat_error(status, status, refused.message)
         head = [f"HTTP/1.1 {status.value} {status.phrase}".encode()]
@@ -490,7 +492,7 @@ def _no_slot() -> RequestRejected:
 
 
 def _enable_tcp_keepalive(transport: asyncio.Transport) -> None:
-    """Have the system find out about machines that are gone: a stream with nothing to say would never know."""
+    """Let TCP probe machines that may be gone: a stream without events would never notice."""
     connection: socket.socket = transport.get_extra_info("socket")
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in (("TCP_KEEPIDLE", ALIVE_SECONDS), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3)):
@@ -499,7 +501,7 @@ def _enable_tcp_keepalive(transport: asyncio.Transport) -> None:
 
 
 class OriginGuard:
-    """Keeps out pages of other sites, which would ask in the name of whoever looks at them. Programs may ask."""
+    """ASGI middleware that refuses pages of other sites, which would act in their reader's name. Programs may ask."""
 
     def __init__(
         self,
@@ -517,7 +519,7 @@ class OriginGuard:
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         origin, host = header(scope, b"origin"), _requested_host(scope)
         if self._here and host is not None and not is_loopback(_name(host)):
-            # A page whose own name was made to mean this machine: to the browser it is the same site.
+            # A page whose own name was made to resolve to this machine: for the browser it is the same site.
             return self._forbidden(scope, OTHER_NAME, f"{host!r} is not a name of this machine")(scope, receive, send)
         if origin is None:
             return self._app(scope, receive, send)
@@ -531,7 +533,7 @@ class OriginGuard:
         return error_response(Forbidden(message), scope)
 
     async def _answer_page(self, origin: str, scope: Scope, receive: Receive, send: Send) -> None:
-        """Of an origin that may: its browser asks first whether it may, and then lets it read the answer."""
+        """Answer a page of an allowed origin: its preflight request, or the request itself, readable for that page."""
         if scope["method"] == "OPTIONS" and header(scope, b"access-control-request-method") is not None:
             asked = header(scope, b"access-control-request-headers")
             await preflight(origin, asked)(scope, receive, send)
@@ -540,12 +542,12 @@ class OriginGuard:
 
 
 def _requested_host(scope: Scope) -> str | None:
-    """The name by which it is asked: a target that is a whole address says it, whatever else the head says."""
+    """Return the requested host: the one in the target, if that is a whole URL, or else in the Host header."""
     named = target_host(raw_path(scope))
     return header(scope, b"host") if named is None else named
 
 
 def _name(host: str) -> str:
-    """Without the port, and without the brackets of an IPv6 address."""
+    """Return the host without port, and without the brackets of an IPv6 address."""
     name, _, port = host.rpartition(":")
     return (name if name and port.isdecimal() else host).strip("[]").lower()

@@ -1,7 +1,7 @@
-"""One request over HTTP/1.1 and its answer, as uvicorn has them, with less work for those that are whole and plain.
+"""The cycle of one HTTP/1.1 request and its response, as in uvicorn, with a fast path for the usual case.
 
-What is plain is told here: a body that has come whole, and an answer that is one piece. All else is left to uvicorn.
-Every answer goes through h11, which refuses what is no HTTP/1.1.
+The fast path is for a body that has come whole, and a response in one piece; all else is left to uvicorn. Every
+response goes through h11, which refuses invalid HTTP/1.1.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from uvicorn.protocols.http.flow_control import CLOSE_HEADER
 from uvicorn.protocols.http.h11_impl import STATUS_PHRASES, RequestResponseCycle
 
 _HEADS_KNOWN: Final = 64
-"""Heads of answers that were checked: those of one second, which have the same date."""
+"""The number of cached response heads: those of one second, which have the same date."""
 _END: Final = h11.EndOfMessage()
 
 _Header = tuple[bytes, bytes]
@@ -24,10 +24,10 @@ class RequestCycle(RequestResponseCycle):
     """A request that is being answered."""
 
     _is_taken = False
-    """The last of the body was handed over."""
+    """True once the last of the body was handed over."""
 
     async def receive(self) -> Any:
-        """As uvicorn has it, and without an event to wait for where the rest of the body is here."""
+        """Return the next piece of the body, without waiting for an event if the rest of it is here."""
         if self._is_taken or self.more_body or self.disconnected or self.response_complete:
             message: Any = await super().receive()
             self._is_taken = message["type"] == "http.disconnect" or not message["more_body"]
@@ -39,7 +39,7 @@ class RequestCycle(RequestResponseCycle):
         return {"type": "http.request", "body": body, "more_body": False}
 
     async def send(self, message: Any) -> None:
-        """As uvicorn has it, and quicker for a head, and for a body that is one piece."""
+        """Send a message; fast for a head, and for a body in one piece."""
         if self.flow.write_paused or self.disconnected or self.access_log or self.response_complete:
             await super().send(message)
         elif not self.response_started and message["type"] == "http.response.start":
@@ -70,5 +70,5 @@ class RequestCycle(RequestResponseCycle):
 
 @lru_cache(maxsize=_HEADS_KNOWN)
 def _head(status: int, headers: tuple[_Header, ...]) -> h11.Response:
-    """The head of an answer, checked. h11 looks at every header of it, which takes longer than all else it does."""
+    """Return a validated response head. h11 validates every header, which takes longer than all else it does."""
     return h11.Response(status_code=status, headers=list(headers), reason=STATUS_PHRASES[status])

@@ -1,8 +1,8 @@
-"""Requests over HTTP/1.1, read with bounds: on a head, on small chunks, and on what is read in one turn.
+"""The HTTP/1.1 parser: h11 with limits on the head, on small chunks, and on the events of one turn.
 
-h11 reads all that it is given before anybody else has a turn, and takes whatever it can make sense of. Here a turn is a
-few dozen events, so that one connection does not hold the event loop, and what could be understood in two ways is
-refused. Bytes in, events out: no socket and no clock.
+h11 parses all its input at once, and accepts whatever makes some sense. Here a turn is a few dozen events, so that one
+connection does not hold up the event loop, and ambiguous requests are refused. Bytes in, events out: no socket and no
+clock.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ import h11
 from penstock.core.limits import ATTRIBUTES_MAX, KIB
 
 HEAD_BYTES_MAX: Final = 32 * KIB
-"""Of a request line with its headers: the longest subject, every byte of it escaped, and some credentials."""
+"""The largest head: the longest subject, with every byte of it escaped, and some credentials."""
 
 HEADERS_MAX: Final = ATTRIBUTES_MAX + 64
-"""Of a request: every attribute of a message may be one, and browsers behind a few proxies send forty."""
+"""The most headers: every attribute of a message may be one, and browsers behind a few proxies send forty."""
 
 CHUNKS_MAX: Final = 20_000
-"""Of a body whose chunks are small: a client that streams NDJSON may send every line as a chunk of its own."""
+"""The most small chunks of a body: a client that streams NDJSON may send every line as a chunk of its own."""
 
 CHUNK_BYTES_MEAN_MIN: Final = 64
-"""Of a body with more chunks than that: past it, most of what is read is not the body."""
+"""The least mean size of more chunks than that: below it, most of what is read is not the body."""
 
 EVENTS_PER_TURN: Final = 64
-"""Some milliseconds of work. The next turn is for others first."""
+"""The events of one turn: some milliseconds of work."""
 
 _HEAD_END: Final = re.compile(rb"\n\r?\n")
 _NOT_HTTP: Final = "not HTTP/1.1"
 
 
 class RequestRejected(h11.RemoteProtocolError):
-    """What is wrong with a request, as a status and a sentence. Its connection ends."""
+    """A request that is refused, with a status and a sentence. Its connection ends."""
 
     def __init__(self, status: HTTPStatus, message: str) -> None:
         super().__init__(message, error_status_hint=status)
@@ -45,7 +45,7 @@ class RequestRejected(h11.RemoteProtocolError):
 
     @classmethod
     def of(cls, error: BaseException | None) -> RequestRejected:
-        """What h11 found, in our words; the same however the bytes arrived."""
+        """Return the error with our own words; the same however the bytes were split."""
         if isinstance(error, RequestRejected):
             return error
         hint = getattr(error, "error_status_hint", HTTPStatus.BAD_REQUEST)
@@ -59,13 +59,13 @@ def head_too_large(most: int) -> RequestRejected:
 
 
 class Parser(h11.Connection):
-    """One connection's requests. `asked` sees each head first, and may refuse it or have another in its place."""
+    """The requests of one connection. `head_received` gets each head first, and may refuse or replace it."""
 
     def __init__(self, head_received: Callable[[h11.Request], h11.Request]) -> None:
         super().__init__(h11.SERVER, HEAD_BYTES_MAX)
         self.head_bytes_max = HEAD_BYTES_MAX
         self.cut_short = False
-        """The turn was over before all was read."""
+        """True if the turn ended before all input was parsed."""
 
         self._head_received = head_received
         self._events = 0
@@ -77,11 +77,12 @@ class Parser(h11.Connection):
 
     @property
     def is_finished(self) -> bool:
-        """Nothing that still comes means anything."""
+        """True if further input is ignored."""
         return self.their_state in (h11.MUST_CLOSE, h11.CLOSED, h11.ERROR)
 
     def next_event(self) -> Any:
-        """As `h11.Connection` has it; `NEED_DATA` also where the turn is over. Raises `Refused` too."""
+        """Return the next event, as `h11.Connection` does; `NEED_DATA` also at the end of a turn. Raises
+        `RequestRejected`."""
         if self._events >= EVENTS_PER_TURN:
             self.cut_short = True
             return h11.NEED_DATA
@@ -93,7 +94,7 @@ class Parser(h11.Connection):
         elif state is h11.DONE and not self.trailing_data[0]:
             return h11.NEED_DATA
         event = super().next_event()
-        # Not `isinstance`: events are abstract, and asking that costs as much as reading one.
+        # Not `isinstance`: events are abstract classes, for which it takes as long as parsing one.
         if type(event) is h11.Request:
             _check_framing(event)
             self._chunks = self._chunk_bytes = 0
@@ -103,9 +104,9 @@ class Parser(h11.Connection):
         return event
 
     def _check_head(self) -> bool:
-        """Before it is taken apart: what comes in one piece is never incomplete, and h11 has no bound for it.
+        """Check the size of the head before it is parsed: h11 has no limit for a head that comes in one piece.
 
-        False where nothing has come.
+        Returns False if nothing has come.
         """
         waiting, _ = self.trailing_data
         if not waiting:
@@ -114,7 +115,7 @@ class Parser(h11.Connection):
         size = len(waiting) if end is None else end.end()
         if size > self.head_bytes_max:
             raise head_too_large(self.head_bytes_max)
-        if waiting.count(b"\n", 0, size) > HEADERS_MAX + 2:  # the request line, and the empty one
+        if waiting.count(b"\n", 0, size) > HEADERS_MAX + 2:  # and the request line and the empty line
             raise RequestRejected(
                 HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, f"a head has at most {HEADERS_MAX} headers"
             )
@@ -132,7 +133,7 @@ class Parser(h11.Connection):
 
 
 def _check_framing(request: h11.Request) -> None:
-    """A proxy may believe one length and we the other: what is a body to one is the next request to the other."""
+    """Refuse two lengths: if a proxy believes the other one, a body to it is the next request to us."""
     names = {name.lower() for name, _ in request.headers.raw_items()}
     if names.issuperset((b"content-length", b"transfer-encoding")):
         raise RequestRejected(

@@ -1,8 +1,8 @@
-"""Places for HTTP connections: who has one, and who gives it up when there are too few.
+"""Slots of HTTP connections: who has one, and who loses it when they are scarce.
 
-A connection waits while the head of its next request has not come whole. When places are short, the one that has waited
-for longest goes: a newcomer that asks something is better company than one that only holds its place. Where all are at
-work, a newcomer gets one of a few spare places, and may ask how the broker is. Pure: no socket, no timer.
+A connection waits until the head of its next request has come whole. When slots are scarce, the connection that has
+waited longest is closed, since a new one is more likely to send a request. If all are being answered, a new connection
+gets one of a few spare slots, which are for health checks and metrics. Pure: no socket, no timer.
 """
 
 from __future__ import annotations
@@ -15,17 +15,18 @@ from enum import Enum
 from typing import Final, Generic, TypeVar
 
 CONNECTIONS_MAX: Final = 1024
-"""Half of them for those who read on and on, half for those who ask. Each connection has one request at a time."""
+"""The number of ordinary slots: half for event streams, half for requests. Each connection has one request at a time.
+"""
 
 SPARE_MAX: Final = 64
-"""Beyond those, for who asks about health and measurements: orchestrators and scrapers ask from a few machines."""
+"""The number of spare slots, for health checks and metrics: a few orchestrators and scrapers."""
 
 SHORTAGE_WAIT_SECONDS: Final = 3.0
-"""For a head to come when three of four places are taken: a slow network's round trips, and no more."""
+"""The time for a head to come when three quarters of the slots are taken: a slow network's round trips, and no more."""
 
 _SHORTAGE_SHARE: Final = 0.75
 _NETWORK_BITS: Final = 64
-"""Of an IPv6 address: who has one has the whole network behind it."""
+"""The prefix of an IPv6 address that counts as one client, which usually has all of it."""
 
 Connection = TypeVar("Connection", bound=Hashable)
 
@@ -38,7 +39,7 @@ class SlotKind(Enum):
 
 @dataclass(slots=True)
 class _SlotPool(Generic[Connection]):
-    """Places of one kind, and who of those that have one waits, the longest first."""
+    """The slots of one kind, and the connections among them that wait for a request, the longest first."""
 
     size: int
     taken: dict[Connection, str] = field(default_factory=dict)
@@ -46,7 +47,7 @@ class _SlotPool(Generic[Connection]):
 
 
 class ConnectionSlots(Generic[Connection]):
-    """All of a listener. `each` is how many ordinary ones one address may have."""
+    """The slots of one listener. One address has at most `address_max` ordinary ones."""
 
     def __init__(self, address_max: int, size: int = CONNECTIONS_MAX, spare: int = SPARE_MAX) -> None:
         self._address_max = address_max
@@ -55,7 +56,7 @@ class ConnectionSlots(Generic[Connection]):
         self._by_address: Counter[str] = Counter()
 
     def acquire(self, connection: Connection, address: str, now: float) -> tuple[SlotKind, list[Connection]]:
-        """A place for a newcomer, and those who have just lost theirs."""
+        """Give a slot to a new connection. Returns its kind, and the connections that lost theirs."""
         gone = list(self._overdue(now))
         if self._by_address[address] >= self._address_max:
             gone += self._longest(self._ordinary, address)
@@ -71,12 +72,12 @@ class ConnectionSlots(Generic[Connection]):
         return SlotKind.NONE, gone
 
     def request_received(self, connection: Connection) -> None:
-        """The head of a request has come."""
+        """Record that the head of a request has come."""
         for pool in (self._ordinary, self._spare):
             pool.waiting.pop(connection, None)
 
     def response_sent(self, connection: Connection, now: float) -> None:
-        """It waits again."""
+        """Record that the connection waits for its next request."""
         for pool in (self._ordinary, self._spare):
             if connection in pool.taken:
                 pool.waiting[connection] = now
@@ -101,7 +102,7 @@ class ConnectionSlots(Generic[Connection]):
         return kind
 
     def _overdue(self, now: float) -> Iterator[Connection]:
-        """Those who have waited for long, where places begin to be short."""
+        """Release connections that have waited too long, while slots are scarce."""
         pool = self._ordinary
         while pool.waiting and len(pool.taken) > pool.size * _SHORTAGE_SHARE:
             connection, since = next(iter(pool.waiting.items()))
@@ -111,7 +112,7 @@ class ConnectionSlots(Generic[Connection]):
             yield connection
 
     def _longest(self, pool: _SlotPool[Connection], address: str | None = None) -> list[Connection]:
-        """The one that has waited for longest, of all or of one address, which has its place no more."""
+        """Release the connection that has waited longest, of all or of one address. Returns it, if there is one."""
         found = next((connection for connection in pool.waiting if address in (None, pool.taken[connection])), None)
         if found is None:
             return []
@@ -120,7 +121,7 @@ class ConnectionSlots(Generic[Connection]):
 
 
 def address_group(host: str) -> str:
-    """Among whom places are shared out: an IPv4 address, or the network of an IPv6 one."""
+    """Return the unit that limits count: an IPv4 address, or the network of an IPv6 address."""
     try:
         address = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:

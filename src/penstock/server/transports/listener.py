@@ -1,4 +1,4 @@
-"""A listener: accepts connections on a port, a few at a time, and refuses them before the log is short of files."""
+"""A listener: accepts connections on a port, a few at a time, and refuses them before the log lacks descriptors."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from penstock.server.resources.file_descriptors import DescriptorLimits, process
 
 _LOG: Final = logging.getLogger(__name__)
 _ACCEPTS_PER_TURN: Final = 64
-"""Before others have their turn, too."""
+"""The connections accepted before other tasks have their turn."""
 _BACKLOG: Final = 1024
 _RETRY_SECONDS: Final = 0.1
-"""After the system had nothing left for a connection."""
+"""The pause after the system had no resources for a connection."""
 _WARNING_SECONDS: Final = 600.0
 _SHORT: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
@@ -28,7 +28,7 @@ def _no_refusal() -> bytes:
 
 
 class Listener:
-    """As much of `asyncio.Server` as is wanted, with a word in who comes in."""
+    """A replacement of `asyncio.Server` that can refuse connections."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class Listener:
         refusal: Callable[[], bytes],
         descriptors: DescriptorLimits,
     ) -> None:
-        """`refusal` is what a connection is told that there is no file for, where it can be read without TLS."""
+        """`refusal` returns the bytes for a connection that gets no descriptor; not sent with TLS."""
         self.sockets = sockets
         self._factory = factory
         self._tls = {} if tls is None else {"ssl": tls, "ssl_handshake_timeout": handshake_seconds}
@@ -55,7 +55,7 @@ class Listener:
         return bool(self.sockets)
 
     def close(self) -> None:
-        """No more of them; those that are there stay."""
+        """Accept no more connections; open ones stay."""
         sockets, self.sockets = self.sockets, []
         for each in sockets:
             self._loop.remove_reader(each)
@@ -85,7 +85,7 @@ class Listener:
         shutdown = {"ssl_shutdown_timeout": 1.0} if self._tls else {}
         try:
             await self._loop.connect_accepted_socket(self._factory, connection, **self._tls, **shutdown)  # type: ignore[arg-type]
-        except Exception as error:  # what a connection does wrong is its own affair, and told to whoever wants to know
+        except Exception as error:  # the exception handler logs it
             connection.close()
             self._loop.call_exception_handler({"message": "a connection did not come about", "exception": error})
 
@@ -96,7 +96,7 @@ class Listener:
         self._warn_refused()
 
     def _pause(self, listening: socket.socket, error: OSError) -> None:
-        """Where the system has nothing left, asking again at once would be all that is done."""
+        """Pause accepting if the system has no resources: trying again at once would only burn CPU time."""
         if error.errno not in _SHORT or not self.sockets:
             _LOG.error("a port cannot be listened on", extra={"error": str(error)})
             return
@@ -109,7 +109,7 @@ class Listener:
             self._loop.add_reader(listening, self._accept, listening)
 
     def _warn_refused(self) -> None:
-        """Once for all that are refused in a while."""
+        """Warn once for all connections that are refused within a while."""
         now = self._loop.time()
         if now >= self._next_warning:
             self._next_warning = now + _WARNING_SECONDS
@@ -127,9 +127,9 @@ async def listen(
     refusal: Callable[[], bytes] = _no_refusal,
     descriptors: DescriptorLimits | None = None,
 ) -> Listener:
-    """Accepts connections on return, on every address that the host has; port 0 is any free one.
+    """Listen on every address of the host, and return once connections are accepted; port 0 is any free one.
 
-    Raises `OSError` where that cannot be.
+    Raises `OSError` if that fails.
     """
     found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     sockets: list[socket.socket] = []

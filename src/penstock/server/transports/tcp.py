@@ -1,4 +1,4 @@
-"""TCP: frames with a length before them, with or without TLS."""
+"""TCP: length-prefixed frames, with or without TLS."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from penstock.server.transports import listener
 from penstock.server.transports.listener import Listener
 
 _UNSENT_BYTES: Final = 256 * 1024
-"""Of one connection in the system's own queue: a read's worth, so that it never runs dry."""
+"""The unsent bytes in the kernel's queue of one connection: a read's worth, so that it never runs dry."""
 
 
 class TcpTransport(BudgetedProtocol):
-    """One connection. The transport's own queue is the session's queue."""
+    """A TCP connection. The asyncio transport's write buffer is the session's output queue."""
 
     __slots__ = ("_eof_seen", "_hub", "_session", "_transport")
 
@@ -47,12 +47,13 @@ class TcpTransport(BudgetedProtocol):
             self._session.received(data)
 
     def eof_received(self) -> bool:
-        """It says no more, and may still listen: what it asked is answered before the connection is closed."""
+        """Handle the end of input: the client may still read, so its requests are answered before the connection is
+        closed."""
         self._eof_seen = True
         if self._session is None or self._session.ending or self._transport is None:
             return False
         if not self._transport.can_write_eof():
-            return False  # with TLS nobody can listen only
+            return False  # TLS cannot be closed in one direction only
         self._session.lost("closed by the client")
         return True
 
@@ -96,7 +97,8 @@ class TcpTransport(BudgetedProtocol):
             self._transport.resume_reading()
 
     def close(self, reason: PenstockError) -> None:  # noqa: ARG002 - the last frame has said it
-        """What still comes is read and not looked at: to close on unread bytes would take back what was said last."""
+        """Send queued output, then end. Input is still read and dropped: closing with unread bytes would make TCP
+        discard the last frames."""
         if self._transport is None or self._transport.is_closing():
             return
         if self._transport.can_write_eof() and not self._eof_seen:
@@ -111,7 +113,7 @@ class TcpTransport(BudgetedProtocol):
 
 
 def limit_write_queue(transport: asyncio.Transport, high_bytes: int) -> None:
-    """Be told when this much waits here; and let the system hold little, where it cannot be shared or counted."""
+    """Limit the write buffer, and keep the kernel's queue small, where bytes can be neither shared nor counted."""
     transport.set_write_buffer_limits(high=high_bytes, low=high_bytes // 4)
     connection = transport.get_extra_info("socket")
     if connection is not None and hasattr(socket, "TCP_NOTSENT_LOWAT"):
@@ -139,9 +141,9 @@ async def listen(
 
 def _refusal(hub: Hub) -> bytes:
     hub.broker.metrics.add("connection.rejected")
-    return hub.broker.refusal(no_descriptors())
+    return hub.broker.error_frame(no_descriptors())
 
 
 def no_descriptors() -> ServiceUnavailable:
-    """Why a connection is refused for which there is no file."""
+    """Return the error for a connection that gets no file descriptor."""
     return ServiceUnavailable("Connection refused: the files that are left are for the log; try again later")

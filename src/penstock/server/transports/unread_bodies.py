@@ -1,8 +1,8 @@
-"""Bodies that nobody reads: a request that was answered before all of it had come, and what becomes of its connection.
+"""Unread bodies: requests that were answered before all of their body had come.
 
-To read on only in order to find the next request would hold a place for a body that may never come, and to close on
-unread bytes would have the answer thrown away before it was read. So the answer says that the connection ends, and what
-still comes is read for a moment and dropped.
+Reading on only to find the next request would hold a slot for a body that may never come, and closing with unread bytes
+would make TCP discard the answer. So the answer says that the connection ends, and further input is read for a moment
+and dropped.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from penstock.server.http_scope import WHOLE, body_bytes, header
 from penstock.server.security.response_headers import with_missing_headers
 
 DROPPED_BYTES_MAX: Final = 64 * KIB
-"""Of an unread body behind which a connection goes on: it has come by the time somebody has read the answer."""
+"""The largest unread body after which a connection goes on: it has come by the time the client has read the answer."""
 
 LINGER_SECONDS: Final = 2.0
-"""For the other side to see the answer and stop sending."""
+"""The time for the client to see the answer and stop sending."""
 
 _CLOSE: Final = ((b"connection", b"close"),)
 
 
 class UnreadBodyGuard:
-    """An application whose answers end the connection where much of the request has not been read."""
+    """ASGI middleware whose answers end the connection if much of the body has not been read."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -42,7 +42,7 @@ class UnreadBodyGuard:
 
 
 def _has_come(scope: Scope) -> bool:
-    """Whether there is no body, or one of a declared length that is here before anybody is asked."""
+    """Return whether there is no body, or all of it is there before it is received."""
     declared = body_bytes(scope)
     if declared is None:
         return header(scope, b"transfer-encoding") is None
@@ -50,7 +50,7 @@ def _has_come(scope: Scope) -> bool:
 
 
 class _Exchange:
-    """One request with a body, and its answer."""
+    """A request with a body, and its answer."""
 
     def __init__(self, declared: int | None, receive: Receive, send: Send) -> None:
         self._declared = declared
@@ -78,7 +78,7 @@ class _Exchange:
         await self._send(message)
 
     def _ends_connection(self, status: int) -> bool:
-        """What has not come in all the time that it had will not come now."""
+        """Return whether the connection ends after this answer: a body that timed out will not come now."""
         if self._is_read:
             return False
         return self._declared is None or self._declared > DROPPED_BYTES_MAX or status == HTTPStatus.REQUEST_TIMEOUT

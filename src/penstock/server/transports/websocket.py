@@ -1,4 +1,4 @@
-"""WebSocket: the upgrade, frames as `protocol.websocket` reads them, Origin, and how much of a turn one may take."""
+"""WebSocket: the upgrade, frames as `protocol.websocket` reads them, the Origin check, and turns."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ from penstock.server.transports.websocket_upgrade import NotUpgraded, Upgrade, U
 
 SURFACE: Final = "websocket"
 FRAMES_PER_TURN: Final = 128
-"""Fragments and control frames of one connection that are looked at before others have their turn: a millisecond."""
+"""The fragments and control frames of one connection that are handled in one turn: a millisecond."""
 IDLE_FRAMES_MAX: Final = 256
-"""Pings, pongs and empty fragments within `IDLE_FRAMES_MS`, no message between them: clients send a few a minute."""
+"""The most pings, pongs and empty fragments within `IDLE_FRAMES_MS` without a message: clients send a few a minute."""
 IDLE_FRAMES_MS: Final = 10_000
 _FRAME_HEAD_BYTES_MAX: Final = 10
 _FRAME_BYTES_MIN: Final = LENGTH_BYTES + len("ack:a:1.0.0\n")
@@ -55,11 +55,11 @@ _CLOSE_CODES: Final = {
     Code.SERVICE_UNAVAILABLE: 1013,  # try again later
     Code.TIMEOUT: 1001,  # going away
 }
-"""1011 where there is no row."""
+"""The close code for an error code; 1011 for all others."""
 
 
 class IdleFrames:
-    """Frames that carry nothing: how many came since the last message, or since a while ago."""
+    """A count of frames without content since the last message, or in the current interval."""
 
     __slots__ = ("_count", "_since_ms")
 
@@ -68,7 +68,7 @@ class IdleFrames:
         self._since_ms = 0
 
     def exceeds_limit(self, now_ms: int) -> bool:
-        """One more has come."""
+        """Count one more. Returns whether there were too many."""
         if now_ms - self._since_ms > IDLE_FRAMES_MS:
             self._count, self._since_ms = 0, now_ms
         self._count += 1
@@ -80,18 +80,18 @@ class IdleFrames:
 
 @dataclass(frozen=True, slots=True)
 class WebSocketPort:
-    """What all connections of one port share."""
+    """The state that all connections of one port share."""
 
     hub: Hub
     origins: tuple[str, ...]
     loopback_only: bool
-    """Only this machine can come in."""
+    """True if only this machine can connect."""
 
     reframed: FrameConverter = field(default_factory=lambda: FrameConverter())
 
 
 class WebSocketTransport(BudgetedProtocol):
-    """One connection. A message is one frame of the protocol."""
+    """A WebSocket connection. A message is one frame of the wire protocol."""
 
     __slots__ = (
         "_close_reason",
@@ -114,7 +114,7 @@ class WebSocketTransport(BudgetedProtocol):
         self._port = port
         self._hub = port.hub
         self._upgrade_reader: UpgradeReader | None = UpgradeReader()
-        """Until it is a WebSocket."""
+        """The reader of the upgrade request; None after the upgrade."""
 
         self._reader = WebSocketReader(0)
         self._idle = IdleFrames()
@@ -123,14 +123,14 @@ class WebSocketTransport(BudgetedProtocol):
         self._timer: asyncio.TimerHandle | None = None
         self._close_reason = "closed by the client"
         self._closing = False
-        """It was refused, or said goodbye: whatever came after that is not looked at."""
+        """True after the upgrade was refused or a close frame sent: further input is ignored."""
 
         self._eof_seen = False
         self._paused = False
-        """The hub wants nothing more of it for now."""
+        """True while the hub does not read the connection."""
 
         self._turn_pending = False
-        """It has had its turn, and more of what it sent is to be looked at in the next."""
+        """True while frames wait for the connection's next turn."""
 
     # what the event loop calls
 
@@ -151,7 +151,7 @@ class WebSocketTransport(BudgetedProtocol):
                 self._take_turn()
 
     def eof_received(self) -> bool:
-        """What it sent before is looked at before the connection is closed."""
+        """Handle the end of input: earlier frames are handled before the connection is closed."""
         self._eof_seen = True
         return self._turn_pending and self._transport is not None and self._transport.can_write_eof()
 
@@ -205,7 +205,8 @@ class WebSocketTransport(BudgetedProtocol):
             self._reader.bytes_max = self._session.message_bytes_max
 
     def _authenticate(self, request: Upgrade) -> Principal:
-        """Who opens it. Raises `NotUpgraded` for a page that may not, and for credentials that are no good."""
+        """Return the principal of the upgrade. Raises `NotUpgraded` for a page of another origin and for invalid
+        credentials."""
         assert self._transport is not None  # noqa: S101 - it has just received something
         access, whence = self._hub.access, Origin(SURFACE, peer_address(self._transport))
         origin = request.header("Origin")
@@ -227,7 +228,7 @@ class WebSocketTransport(BudgetedProtocol):
     # frames
 
     def _take_turn(self) -> None:
-        """Look at what it sent, as far as its turn goes; the rest in the next."""
+        """Handle the frames of one turn; the rest waits for the next."""
         self._turn_pending = False
         for _ in range(FRAMES_PER_TURN):
             event = None if self._closing else self._reader.next_event()
@@ -287,7 +288,7 @@ class WebSocketTransport(BudgetedProtocol):
             self._session.heard()
 
     def _count_idle_frame(self) -> None:
-        """A frame that carries nothing costs as much as a message, and nothing bounds how many fit into a read."""
+        """Count a frame without content: it costs as much as a message, and one read can hold very many."""
         if self._idle.exceeds_limit(self._hub.now_ms()):
             seconds = IDLE_FRAMES_MS // 1000
             idle = f"more than {IDLE_FRAMES_MAX} pings, pongs or empty fragments in {seconds} s, and no message"
@@ -295,7 +296,7 @@ class WebSocketTransport(BudgetedProtocol):
             self._refuse(wire.POLICY_VIOLATION, idle)
 
     def _refuse(self, code: int, why: str) -> None:
-        """What the WebSocket protocol itself forbids, it also answers itself. What came before is answered first."""
+        """Close the connection for a violation of the WebSocket protocol, after earlier frames were answered."""
         self._close_reason = why or self._close_reason
         self._send_close(code, why)
 
@@ -303,7 +304,7 @@ class WebSocketTransport(BudgetedProtocol):
         if self._closing or self._transport is None or self._transport.is_closing():
             return
         self._closing = True
-        whole = why.encode()[:_REASON_BYTES_MAX].decode(errors="ignore")  # no half of a character
+        whole = why.encode()[:_REASON_BYTES_MAX].decode(errors="ignore")  # without half a character
         said = code.to_bytes(2, "big") + whole.encode()
         self._transport.write(bytes((0x80 | wire.CLOSE, len(said))) + said)
         self._transport.close()
@@ -311,7 +312,7 @@ class WebSocketTransport(BudgetedProtocol):
     # what the hub calls
 
     def write(self, frames: bytes) -> None:
-        """All of them as one write."""
+        """Write all frames at once."""
         if self._transport is not None and not self._closing and not self._transport.is_closing():
             self._transport.write(self._port.reframed(frames))
 
@@ -346,7 +347,7 @@ class WebSocketTransport(BudgetedProtocol):
 
 
 class FrameConverter:
-    """TCP frames as WebSocket frames. One delivery to many is done once: they all hold the same bytes."""
+    """Converts TCP frames into WebSocket frames. A delivery to many is converted once: all hold the same bytes."""
 
     def __init__(self) -> None:
         self._last = (b"", b"")
@@ -362,11 +363,11 @@ class FrameConverter:
 
 
 def origin_allowed(origin: str | None, asked: str | None, allowed: tuple[str, ...], *, loopback_only: bool) -> bool:
-    """A browser says which page opens the connection, and which host it asked. Programs say nothing, and may.
+    """Return whether a page of this origin may connect to the requested host. Programs send no Origin, and may.
 
-    A broker that listens only here (on this machine) takes pages of this machine, by their own names: any other name
-    may be made to point here. One that listens for others takes pages of the host that was asked. Other pages must be
-    listed: otherwise every page a person looks at could talk to the broker on that person's machine.
+    A broker that listens only on this machine (`loopback_only`) accepts pages of this machine, by its own names: any
+    other name may be made to resolve to it. Otherwise pages of the requested host are accepted. Other origins must be
+    listed: or else every page that a person visits could talk to the broker on that person's machine.
     """
     if origin is None or "*" in allowed or origin in allowed:
         return True

@@ -1,4 +1,4 @@
-"""The upgrade: the HTTP request that opens a WebSocket, and what it is answered with."""
+"""The upgrade: the HTTP request that opens a WebSocket, and its answer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import h11
 from penstock.core.limits import QUOTED_CHARS_MAX
 
 HEAD_BYTES_MAX: Final = 16 * 1024
-"""Of an upgrade request: a cookie, some credentials, and what proxies add."""
+"""The largest upgrade request: a cookie, some credentials, and headers of proxies."""
 
 _VERSION: Final = "13"
 _MAGIC: Final = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
@@ -21,7 +21,7 @@ _KEY_BYTES: Final = 16
 
 
 class NotUpgraded(Exception):
-    """A request that opens no WebSocket: the status and the sentence it is answered with."""
+    """An upgrade that is refused, with the status and the sentence of the answer."""
 
     def __init__(self, status: HTTPStatus, said: str) -> None:
         super().__init__(said)
@@ -55,7 +55,7 @@ class Upgrade:
         return self._headers.get(name.lower())
 
     def accepted(self) -> bytes:
-        """The answer that opens it. Raises `NotUpgraded` where the request does not ask for that as it should."""
+        """Return the answer that opens the WebSocket. Raises `NotUpgraded` if the request is not a valid upgrade."""
         if self.header("Sec-WebSocket-Version") != _VERSION:
             raise NotUpgraded(HTTPStatus.UPGRADE_REQUIRED, f"This port speaks WebSocket, version {_VERSION}")
         wanted = (self.header("Upgrade") or "").lower(), _words(self.header("Connection"))
@@ -82,13 +82,14 @@ def _words(value: str | None) -> list[str]:
 
 
 class UpgradeReader:
-    """Bytes in any pieces in, one request out."""
+    """Collects the upgrade request from pieces of input."""
 
     def __init__(self) -> None:
         self._reader = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES_MAX)
 
     def receive_data(self, data: bytes) -> Upgrade | None:
-        """None where not all of it is there. Raises `NotUpgraded` for what cannot become a request that is meant."""
+        """Add input, and return the request once it is complete, else None. Raises `NotUpgraded` if it cannot become
+        valid."""
         try:
             self._reader.receive_data(data)
             found = self._reader.next_event()
@@ -98,5 +99,5 @@ class UpgradeReader:
 
     @property
     def behind(self) -> bytes:
-        """What came in one piece with the request, and is no part of it."""
+        """The input behind the request, which belongs to the WebSocket."""
         return bytes(self._reader.trailing_data[0])

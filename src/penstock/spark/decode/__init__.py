@@ -1,7 +1,5 @@
 """Payloads as typed columns, by the schema that each message names.
 
-    import penstock.spark
-
     messages = spark.read.format("penstock").option("path", "data").option("subscribe", "orders").load()
     orders = penstock.spark.decode(messages, topic="orders", registry="data")
 
@@ -38,14 +36,14 @@ _HOMES: Final = {
 
 
 def __getattr__(name: str) -> Any:
-    """Imported when it is asked for: Spark where a DataFrame is decoded, Arrow alone where batches are."""
+    """Import a name when it is asked for: Spark where a DataFrame is decoded, Arrow alone where batches are."""
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
 
 
 class _Package(ModuleType):
-    """`penstock.spark.decode` is what users call, and the name of this package: both work, in whatever order."""
+    """A module that can be called: `penstock.spark.decode` is both the function that users call and this package."""
 
     def __call__(self, *arguments: Any, **options: Any) -> Any:
         return self.decode(*arguments, **options)

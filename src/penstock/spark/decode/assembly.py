@@ -1,4 +1,4 @@
-"""What was decoded, group by group, put together in the order of the batch; and what was not, with its reasons."""
+"""Assembly of a decoded batch: rows of all schema groups in the batch's order, and bad rows with their reasons."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ BAD: Final = pa.schema(
         ("value", pa.binary()),
     ]
 )
-"""A row that did not decode."""
+"""Columns of rows that did not decode."""
 _NONE_BAD: Final = pa.RecordBatch.from_struct_array(pa.nulls(0, pa.struct(list(BAD))))
-"""Made of no Python list: for that, pyarrow imports pandas, where there is one."""
+"""An empty batch, not made of a Python list: for that, pyarrow imports pandas, where there is one."""
 
 RowNumbers = Any
-"""An array of numbers of rows."""
+"""An array of row numbers."""
 
 
 class BatchAssembly:
-    """Of one batch."""
+    """The decoded rows and the faults of one batch."""
 
     def __init__(self, fields: pa.Schema, size: int) -> None:
         self.faults: dict[int, str] = {}
@@ -41,14 +41,14 @@ class BatchAssembly:
         self._places: list[RowNumbers] = []
 
     def add(self, made: DecodedRows, places: RowNumbers) -> None:
-        """`places`: of the payloads that this was made of."""
+        """Add decoded rows; `places` are the row numbers of the payloads they were decoded from."""
         for batch, part in made.parts:
             self._batches.append(batch)
             self._places.append(places[part.start : part.stop] if isinstance(part, range) else places[list(part)])
         self.faults |= {int(places[place]): reason for place, reason in made.faults.items()}
 
     def rows(self, *, keep_all: bool) -> tuple[pa.RecordBatch, pa.Array]:
-        """In order, and the places of those that are there: with `keep_all` all, in nulls if they did not decode."""
+        """Return the rows in order, and their row numbers; with `keep_all` every row, of nulls if it did not decode."""
         places = np.concatenate([np.empty(0, np.int64), *self._places])
         rows = self._together()
         if keep_all and len(places) < self._size:
@@ -74,7 +74,7 @@ class BatchAssembly:
 
 
 def bad_rows(topic: str, batch: pa.RecordBatch, faults: dict[int, str]) -> pa.RecordBatch:
-    """What a batch says of the rows that did not decode. What it does not say of them is null, but for the topic."""
+    """Return the rows that did not decode, with reasons; columns that the batch lacks are null, except the topic."""
     if not faults:
         return _NONE_BAD
     places = sorted(faults)
@@ -89,7 +89,7 @@ def bad_rows(topic: str, batch: pa.RecordBatch, faults: dict[int, str]) -> pa.Re
 
 
 def failure(bad: pa.RecordBatch) -> MalformedMessage:
-    """Of the first of them."""
+    """Return the error of the first bad row."""
     first = {name: bad.column(name)[0].as_py() for name in BAD.names if name not in ("value", "id")}
     by = "" if first["schema_id"] is None else f" by schema {first['schema_id']}"
     where = f"{first['topic']} {'' if first['partition'] is None else first['partition']}:{first['offset']}"

@@ -1,4 +1,5 @@
-"""Batches of messages as typed columns. Made in the worker that uses it, and kept for as long as that has work."""
+"""The decoder: batches of messages as typed columns. Made in the worker that uses it, and kept for as long as it
+works."""
 
 from __future__ import annotations
 
@@ -21,9 +22,9 @@ from penstock.spark.decode.schema_groups import NO_SCHEMA, SchemaGroup, Unreadab
 from penstock.spark.decode.target import Target
 
 PIECE_BYTES: Final = 8 << 20
-"""Payloads that are decoded at once: what they become while that lasts takes some ten times as much."""
+"""Bytes of payloads that are decoded at once; decoding takes some ten times as much meanwhile."""
 _PLANS_MAX: Final = 1000
-"""Schemas whose plans are kept: more than the versions of any topic."""
+"""Schemas whose payload decoders are kept: more than the versions of any topic."""
 
 NO_PAYLOAD: Final = "it has no payload"
 FRAMED: Final = "; it begins with the id of its schema: decode it with framing='confluent'"
@@ -32,13 +33,13 @@ FRAMED: Final = "; it begins with the id of its schema: decode it with framing='
 @dataclass(frozen=True, slots=True)
 class Decoded:
     rows: pa.RecordBatch
-    """The target's columns, in the order of the batch."""
+    """Rows in the target's columns, in the order of the batch."""
     kept: pa.Array
-    """The places in the batch of these rows: all, unless bad ones are left out."""
+    """Row numbers of these rows in the batch: all, unless bad ones are left out."""
     bad: pa.RecordBatch
-    """Those that did not decode, each with its reason; see `BAD`."""
+    """Rows that did not decode, each with its reason; see `BAD`."""
     reasons: pa.Array
-    """For each row of the batch why it did not decode; null if it did."""
+    """The reason why a row did not decode, for each row of the batch; null if it did."""
 
 
 class Decoder:
@@ -51,7 +52,7 @@ class Decoder:
         framing: str | None = None,
         unnamed: Unnamed = Unnamed.BAD,
     ) -> None:
-        """`framing`: `confluent` if payloads begin with the id of their schema, `auto` if some do."""
+        """Prepare decoding; `framing`: `confluent` if payloads begin with the id of their schema, `auto` if some do."""
         if framing not in (None, CONFLUENT, AUTO):
             raise InvalidRequest(f"framing={framing!r}: it is {CONFLUENT!r}, {AUTO!r}, or left out")
         self.target = target
@@ -63,10 +64,10 @@ class Decoder:
         self._plans: dict[tuple[int, tuple[int, ...] | None], PayloadDecoder] = {}
 
     def decode(self, batch: pa.RecordBatch) -> Decoded:
-        """`batch` has `value`, `schema_id`, `schema_version`, `offset` and `id` at least.
+        """Decode a batch that has `value`, `schema_id`, `schema_version`, `offset` and `id` at least.
 
-        Raises `MalformedMessage` for the first bad row if the mode is `fail`, and whatever keeps the registry from
-        answering: that is nobody's fault whose rows these are.
+        Raises `MalformedMessage` for the first bad row if the mode is `fail`, and errors of the registry: these are no
+        fault of the rows.
         """
         made = BatchAssembly(self._fields, batch.num_rows)
         payloads = batch.column("value")
@@ -79,7 +80,7 @@ class Decoder:
         return Decoded(rows, kept, bad, made.reasons())
 
     def _groups(self, payloads: pa.Array, schema_ids: pa.Array, made: BatchAssembly) -> Iterator[SchemaGroup]:
-        """Without the rows that have no payload, or of which it cannot be told."""
+        """Yield the rows by schema, without rows that have no payload or whose schema cannot be determined."""
         present = np.asarray(payloads.is_valid())
         made.faults |= dict.fromkeys(np.flatnonzero(~present).tolist(), NO_PAYLOAD)
         for each in self._found(payloads, schema_ids):
@@ -103,7 +104,7 @@ class Decoder:
             made.add(found, group.places[begin:])
 
     def _add_hints(self, faults: dict[int, str], group: SchemaGroup, payloads: pa.Array) -> None:
-        """Payloads that begin with the id of their schema, where nobody said that they do."""
+        """Add a hint to payloads that begin with the id of their schema, where no framing was given."""
         if self._framing is not None or group.schema_id is None:
             return
         for place in faults:

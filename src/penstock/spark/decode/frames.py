@@ -28,7 +28,7 @@ _Word = TypeVar("_Word", Mode, Unnamed)
 
 
 class Split(NamedTuple):
-    """Both are of the same messages, and each reads and decodes them when it is used: persist what you use both of."""
+    """Good and bad rows of the same messages. Each reads and decodes them when it is used: persist if you use both."""
 
     good: DataFrame
     bad: DataFrame
@@ -47,11 +47,11 @@ def decode(
     unnamed: str = Unnamed.BAD,
     bad_records: BadSink | None = None,
 ) -> DataFrame | Split:
-    """The same messages with typed columns in the place of `value`; see `penstock.spark.decode.layout` for their names.
+    """Return the messages with typed columns in the place of `value`; `penstock.spark.decode.layout` has their names.
 
-    `df` has `value` and `schema_id` at least, as the source gives them. `registry` is where the schemas are: a data
+    `df` has `value` and `schema_id` at least, as the source gives them. `registry` says where the schemas are: a data
     directory, the URL of a broker or of a registry, or a file that `penstock schema export` wrote. `pick`, `subject`
-    and `message` say what the columns are, see `target_for`.
+    and `message` choose the columns, see `target_for`.
 
     `mode`: `fail` raises for the first row that does not decode; `null` has nulls for it, and the reason in `_error`;
     `quarantine` leaves it out. With `quarantine` two DataFrames are returned, the good rows and the bad ones (`topic,
@@ -79,7 +79,7 @@ def decode(
 
 @dataclass(frozen=True, slots=True)
 class _DecodeTask:
-    """What workers do."""
+    """The decoding that workers do."""
 
     layout: Layout
     registry: RegistryLocation
@@ -113,7 +113,7 @@ class _DecodeTask:
 
 
 def registry_at(given: str | RegistryLocation) -> RegistryLocation:
-    """Raises `InvalidRequest` for what is no such place."""
+    """Return the registry at a path or URL. Raises `InvalidRequest` for a wrong one."""
     if isinstance(given, RegistryLocation):
         return given
     if given.startswith(tuple(f"{scheme}://" for scheme in BROKER_SCHEMES)):

@@ -1,7 +1,7 @@
-"""The columns of decoded messages: those of the message but its `value`, and those of the payload in its place.
+"""The columns of decoded messages: the message's own without `value`, and the payload's in its place.
 
-A field of a payload that has the name of a message's column is called `value_` and its name: `value_id`, `value_type`.
-With mode `null` there is `_error` at the end, which says why a payload did not decode. No Spark comes in here.
+A payload field that has the name of a message's column is called `value_` and its name: `value_id`, `value_type`. With
+mode `null` there is `_error` at the end, the reason why a payload did not decode. No Spark comes in here.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ VALUE = "value"
 ERROR = "_error"
 NEEDED = ("value", "schema_id")
 TOLD = ("topic", "partition", "offset", "id", "schema_version")
-"""What is said of a row that does not decode, where it is there."""
+"""Columns that identify a row that does not decode, where they are there."""
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Which columns there are, in what order, and where each comes from. It pickles."""
+    """The columns, their order, and the source of each. It pickles."""
 
     target: Target
     schema: pa.Schema
     sources: tuple[tuple[str, str], ...]
-    """For each column `message`, `payload` or `error`, and the name it has there."""
+    """The origin of each column, `message`, `payload` or `error`, and its name there."""
 
     @classmethod
     def of(cls, target: Target, kept: pa.Schema, mode: Mode) -> Layout:
-        """All columns: `kept` are those of the message."""
+        """Return the layout with all columns; `kept` are the message's."""
         fields = [(each, ("message", each.name)) for each in kept if each.name != VALUE]
         fields += _payload_fields(target, kept)
         if mode is Mode.NULL:
@@ -43,8 +43,10 @@ class Layout:
         return cls(target, pa.schema([each for each, _ in fields]), tuple(source for _, source in fields))
 
     def only(self, asked: pa.Schema) -> Layout:
-        """These columns in this order. What is not asked for is not decoded, and makes no payload bad; one column
-        always is. Raises `InvalidRequest`."""
+        """Return the layout with these columns in this order. Raises `InvalidRequest`.
+
+        Other columns are not decoded, and make no payload bad; at least one column is always decoded.
+        """
         places = [self._place(each) for each in asked]
         sources = tuple(self.sources[place] for place in places)
         names = {name for origin, name in sources if origin == "payload"} or {self.target.fields.names[0]}
@@ -66,7 +68,7 @@ class Layout:
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """The columns of messages that this takes, with those that say which row was bad."""
+        """The columns of messages that are needed, with those that identify a bad row."""
         own = (name for origin, name in self.sources if origin == "message")
         return tuple(dict.fromkeys((*own, *NEEDED, *TOLD)))
 
@@ -96,7 +98,7 @@ def _free(name: str, taken: set[str]) -> str:
 
 
 def check_columns(names: Sequence[str]) -> None:
-    """Raises `InvalidRequest` for messages that cannot be decoded."""
+    """Raise `InvalidRequest` for messages that cannot be decoded."""
     missing = [name for name in NEEDED if name not in names]
     if missing:
         raise InvalidRequest(

@@ -1,4 +1,4 @@
-"""What a decoder may be told to do. Words alone: whoever reads options needs neither schemas nor Arrow for them."""
+"""Options of a decoder: words alone, so that parsing options needs neither schemas nor Arrow."""
 
 from __future__ import annotations
 
@@ -6,26 +6,26 @@ from enum import StrEnum
 from typing import Final
 
 LATEST: Final = "latest"
-"""The columns of the newest version."""
+"""The pick of the newest version's columns."""
 MERGED: Final = "merged"
-"""The columns of every version."""
+"""The pick of the columns of every version."""
 
 
 class Mode(StrEnum):
-    """What becomes of rows that do not decode."""
+    """The treatment of rows that do not decode."""
 
     FAIL = "fail"
-    """The first one is an error, which names it."""
+    """The first bad row is an error, which names it."""
     NULL = "null"
-    """Their columns are null."""
+    """Columns of bad rows are null."""
     QUARANTINE = "quarantine"
-    """They are left out, and told of apart."""
+    """Bad rows are left out, and reported apart."""
 
 
 class Unnamed(StrEnum):
-    """What becomes of messages that name no schema."""
+    """The treatment of messages that name no schema."""
 
     BAD = "bad"
-    """They do not decode."""
+    """Messages without a schema do not decode."""
     LATEST = "latest"
-    """They are read by the latest of the target's schemas."""
+    """Messages without a schema are read by the latest of the target's schemas."""

@@ -1,4 +1,4 @@
-"""How payloads of one schema become the target's columns; and which of them do not, and why."""
+"""Decoders of payloads: the payloads of one schema as the target's columns, and the bad ones with their reasons."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from penstock.spark.decode.languages.writer_schemas import writer_schema
 from penstock.spark.decode.target import Target
 
 _PARTS: Final = 16
-"""That rows are cut into to find the bad ones: few steps where one is bad, and hardly more than one for each where all
-are."""
+"""The parts that rows are cut into to find bad ones: few steps for one bad row, about one for each where all are
+bad."""
 _TEXTUAL: Final = (SchemaKind.STRING, SchemaKind.NUMBER, SchemaKind.JSON)
 
 
 @dataclass(slots=True)
 class DecodedRows:
     parts: list[tuple[pa.RecordBatch, Sequence[int]]] = field(default_factory=list)
-    """Rows, and the places of their payloads among all."""
+    """Decoded rows, with the row numbers of their payloads."""
     faults: dict[int, str] = field(default_factory=dict)
 
 
@@ -37,7 +37,7 @@ class PayloadDecoder(Protocol):
 
 
 class RefusingDecoder:
-    """Of a schema that cannot be read, or not into this target: all its payloads are bad for the same reason."""
+    """A decoder for a schema that cannot be read, or not into this target: every payload is bad for the same reason."""
 
     def __init__(self, said: str) -> None:
         self._said = said
@@ -48,7 +48,7 @@ class RefusingDecoder:
 
 class SchemaDecoder:
     def __init__(self, target: Target, definition: Definition, message: tuple[int, ...] | None) -> None:
-        """Raises `InvalidRequest` or `ValueMismatch`."""
+        """Prepare decoding from a writer's schema. Raises `InvalidRequest` or `ValueMismatch`."""
         source = writer_schema(_as(definition, target), message)
         if target.keys.isdisjoint(field.keys[0] for field in source.shape.fields):
             raise ValueMismatch(f"what it was written with has none of the columns of {target.topic}")
@@ -62,7 +62,7 @@ class SchemaDecoder:
     def _isolated(
         self, values: Sequence[Any], places: Sequence[int], faults: dict[int, str]
     ) -> Iterator[tuple[pa.RecordBatch, Sequence[int]]]:
-        """All at once; if that fails, each part by itself, down to the rows that are to blame."""
+        """Yield all rows as one batch; if that fails, each part by itself, down to the rows at fault."""
         if not values:
             return
         try:
@@ -88,7 +88,7 @@ def payload_decoder_for(
 
 
 def _as(definition: Definition, target: Target) -> Definition:
-    """What a payload is taken for: bytes are anything, and numbers and JSON are text too."""
+    """Return the schema to read a payload by: anything can be read as bytes, and numbers and JSON as text, too."""
     if definition.kind in target.kinds:
         return definition
     if SchemaKind.BYTES in target.kinds:
@@ -100,7 +100,7 @@ def _as(definition: Definition, target: Target) -> Definition:
 
 
 def pieces(payloads: pa.Array, bytes_max: int) -> Iterator[tuple[int, pa.Array]]:
-    """Parts of about so many bytes, and where each begins: however large a batch is, what it takes is bounded."""
+    """Yield parts of about so many bytes, with their first row: memory is bounded however large a batch is."""
     if payloads.nbytes <= bytes_max:
         yield 0, payloads
         return

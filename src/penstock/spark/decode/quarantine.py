@@ -1,7 +1,7 @@
-"""Where rows go that do not decode: Parquet files in a directory, one or more for each task that met any.
+"""The quarantine: Parquet files in a directory for rows that do not decode, one or more for each task with bad rows.
 
-A file's name says what is in it: topic, partition, offsets, and a digest of those. A task that runs again writes the
-same files again, so nothing is in them twice unless the rows were cut otherwise; topic, partition and offset tell.
+A file's name has topic, partition, offsets, and a digest of those. A repeated task writes the same files again, so no
+row is in them twice unless the rows were cut differently; topic, partition and offset tell.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from pyarrow import fs
 from penstock.spark.decode.assembly import BAD
 
 BUFFER_BYTES_MAX: Final = 8 << 20
-"""Of bad rows that wait for more: they are rare, and files should not be tiny."""
+"""Bytes of bad rows that wait for more: bad rows are rare, and files should not be tiny."""
 
 
 class BadRecords:
-    """A context: what was added is written when it ends well."""
+    """A writer of bad rows, used with `with`: added rows are written when it ends without an error."""
 
     def __init__(self, path: str) -> None:
-        """A local directory, or the URL of one in an object store."""
+        """Prepare writing to a local directory, or to the URL of one in an object store."""
         self._files: fs.FileSystem = fs.LocalFileSystem()
         self._root = path
         if "://" in path:
@@ -42,7 +42,7 @@ class BadRecords:
             self.flush()
 
     def flush(self) -> None:
-        """On return, all that was added is in files."""
+        """Write all added rows to files."""
         if not self._waiting:
             return
         table = pa.Table.from_batches(self._waiting, BAD)
@@ -51,7 +51,8 @@ class BadRecords:
         self._waiting, self._bytes = [], 0
 
     def _write(self, table: pa.Table, name: str) -> None:
-        """An object appears whole; a file does by its last step, and nobody reads what begins with a dot."""
+        """Write a file that appears whole: objects do; a local file is renamed at last, and readers skip names with a
+        dot."""
         path = f"{self._root}/{name}"
         if not isinstance(self._files, fs.LocalFileSystem):
             pq.write_table(table, path, filesystem=self._files)

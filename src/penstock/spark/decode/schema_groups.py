@@ -1,4 +1,4 @@
-"""Which rows of a batch were written with which schema: by what the message names, or what its payload begins with."""
+"""Groups of rows by the schema they were written with: named by the message, or by the prefix of its payload."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ NO_SCHEMA: Final = "it names no schema"
 NOT_FRAMED: Final = "it does not begin with a zero byte and the id of its schema"
 
 RowNumbers = Any
-"""An array of numbers of rows."""
+"""An array of row numbers."""
 
 
 class SchemaGroup(NamedTuple):
     """Rows whose payloads were written with one schema."""
 
     schema_id: int | None
-    """None: they name none."""
+    """The schema; None if the rows name none."""
     indexes: tuple[int, ...] | None
-    """Which of its messages, where the payload says so."""
+    """The message of a Protobuf schema, as indexes, where the payload names it."""
     start: int
-    """Where the value begins in each payload."""
+    """The position where the value begins in each payload."""
     places: RowNumbers
 
 
 class Unreadable(NamedTuple):
-    """A row of which it cannot be told."""
+    """A row whose writer schema cannot be determined."""
 
     place: int
     reason: str
 
 
 def by_schema(schema_ids: pa.Array) -> Iterator[SchemaGroup]:
-    """By what messages name. Zero is what a message has that names none."""
+    """Yield groups by the schema ids of the messages. Zero stands for no schema."""
     ids = np.asarray(pc.fill_null(schema_ids, 0))
     found = np.unique(ids)
     for schema_id in found.tolist():
@@ -52,10 +52,10 @@ def by_schema(schema_ids: pa.Array) -> Iterator[SchemaGroup]:
 def by_prefix(
     payloads: pa.Array, schema_ids: pa.Array, framing: str, has_indexes: Callable[[int], bool]
 ) -> Iterator[SchemaGroup | Unreadable]:
-    """By what payloads begin with, as clients of other registries write it.
+    """Yield groups by the prefix of payloads, as clients of other registries write it.
 
-    With `auto` only those that do are taken so, unless they name another schema besides. `has_indexes`: whether a
-    schema is such that the message is named too.
+    With `auto` only payloads with a prefix are taken so, unless the message names a different schema. `has_indexes`
+    returns whether a schema's payloads name the message, too.
     """
     found: dict[tuple[int | None, tuple[int, ...] | None, int], list[int]] = defaultdict(list)
     named = pc.fill_null(schema_ids, 0).to_pylist()

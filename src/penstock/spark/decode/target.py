@@ -1,4 +1,4 @@
-"""What payloads are turned into: the columns of one schema, or of several at once. Made on the driver, and pickled."""
+"""The target of decoding: the columns of one schema, or of several at once. Made on the driver, and pickled."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class Target:
     topic: str
     shape: Record
     kinds: frozenset[SchemaKind]
-    """Of the schemas it is made of: what was written in another language is not read into it."""
+    """Kinds of the target's schemas: payloads in another language are not read into it."""
     schema_ids: tuple[int, ...]
-    """Those schemas, the latest last."""
+    """The target's schemas, the latest last."""
     keys: frozenset[str]
-    """What all its columns are known by in payloads. What has none of these is something else."""
+    """Keys of all its columns in payloads. A payload schema with none of these is of something else."""
 
     @property
     def fields(self) -> pa.Schema:
@@ -38,7 +38,7 @@ class Target:
         return arrow_schema(self.shape)
 
     def only(self, names: Collection[str]) -> Target:
-        """With these columns alone: others are not decoded."""
+        """Return the target with these columns alone: others are not decoded."""
         fields = tuple(field for field in self.shape.fields if field.name in names)
         return replace(self, shape=replace(self.shape, fields=fields))
 
@@ -52,12 +52,12 @@ def target_for(
     message: str | None = None,
     deleted: bool = False,
 ) -> Target:
-    """The columns of a topic's messages; of several topics, those of all.
+    """Return the columns of a topic's messages; of several topics, the columns of all.
 
     `pick`: `latest`, the number of a version, or `merged`, which has the columns of every version, in types that take
     the values of all. Where there are several subjects, `latest` and `merged` are over all of them, unless `subject`
-    names one. `message`: which one of a Protobuf schema. `deleted`: versions that were deleted, which messages may
-    name all the same, count as others do. Raises `InvalidRequest`, also if there is no schema.
+    names one. `message`: which one of a Protobuf schema. `deleted`: deleted versions, which messages may name all the
+    same, count as others do. Raises `InvalidRequest`, also if there is no schema.
     """
     topics = [topic] if isinstance(topic, TopicName) else topic
     name = ", ".join(map(str, topics))
@@ -73,7 +73,7 @@ def target_for(
 
 
 def target_of(schemas: Schemas, topic: str, ids: Sequence[int], *, message: str | None = None) -> Target:
-    """The columns of these schemas, the latest last. Raises `InvalidRequest` for an id that is not known."""
+    """Return the columns of these schemas, the latest last. Raises `InvalidRequest` for an unknown id."""
     with require_schema_extra():
         definitions = [schemas.schema(each) for each in ids]
         shapes = [without_readers(writer_schema(each, message).shape) for each in definitions]
@@ -91,7 +91,7 @@ def has_schemas(schemas: Schemas, topic: TopicName, *, deleted: bool = False) ->
 
 
 def _picked(schemas: Schemas, subjects: list[str], pick: str, *, deleted: bool) -> list[int]:
-    """Without those that come again, the oldest first: what later ones add comes behind."""
+    """Return the picked schema ids without repetition, the oldest first: columns of later versions come behind."""
     versions = {subject: schemas.versions(subject, deleted=deleted) for subject in subjects}
     if pick == LATEST:
         chosen = [each[-1] for each in versions.values() if each]

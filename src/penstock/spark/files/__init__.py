@@ -1,1 +1,1 @@
-"""Where the bytes of logs and schemas come from: a directory, an object store, a broker. No Spark comes in here."""
+"""Sources of the bytes of logs and schemas: a directory, an object store, a broker. Nothing here imports Spark."""

@@ -1,4 +1,4 @@
-"""Files of a broker, over its HTTP port: the same tree of topics that its data directory has, and nothing else."""
+"""Files of a broker, over its HTTP port: the same tree of topics that its data directory has, and no other files."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _Answer = TypeVar("_Answer")
 
 
 class HttpDisk(RemoteDisk):
-    """Of a broker's address; paths are those of its data directory."""
+    """The disk of a broker at a URL; paths are those of its data directory."""
 
     def __init__(self, url: str, options: Mapping[str, str] | None = None) -> None:
         super().__init__(BrokerFiles(HttpClient(url, options, secret=find_secret())))
@@ -96,7 +96,7 @@ class BrokerFiles:
                 raise self._client.answer_error(answer)
 
     def _checked(self, path: str, answer: HttpAnswer, start: int, stop: int) -> bytes:
-        """A proxy on the way may have its own mind about ranges."""
+        """Return the body if it is the requested range: a proxy on the way may handle ranges in its own way."""
         told = answer.headers.get("content-range", "")
         if not told.startswith(f"bytes {start}-") or not 0 < len(answer.body) <= stop - start:
             raise ServiceUnavailable(
@@ -114,11 +114,11 @@ class BrokerFiles:
         return found
 
     def _identity(self) -> bytes:
-        """As the data directory has it, but for what is the broker's own affair."""
+        """Return the identity file as the data directory has it, without the broker's own node number."""
         return json.dumps({"format": self._root().format, "node": 0}).encode()
 
     def _get(self, path: str, kind: type[_Answer]) -> _Answer | None:
-        """None where there is no such thing. Raises `InvalidRequest` if it is no broker that answers."""
+        """Return the answer; None for 404. Raises `InvalidRequest` if the server is no Penstock broker."""
         said = self._client.get_json(path)
         try:
             return None if said is None else msgspec.convert(said, kind)

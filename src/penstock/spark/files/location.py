@@ -1,7 +1,8 @@
-"""Where a log's files are: a directory, an object store, or a broker's HTTP. A small value that travels to executors.
+"""The location of a log's files: a directory, an object store, or a broker's HTTP. A small value that travels to
+executors.
 
-`open` is all that knows which it is: behind it stands one reader over one kind of disk, and whoever plans or reads does
-not ask again. Nothing here keeps a file, a connection or a listing: a task opens what it needs and lets it go.
+Only `open` knows which one it is: it returns one reader over one kind of disk, and planning and reading code does not
+ask again. Nothing here keeps a file, a connection or a listing: a task opens what it needs and closes it.
 """
 
 from __future__ import annotations
@@ -20,28 +21,29 @@ OBJECT_SCHEMES: Final = ("s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "adl
 BROKER_SCHEMES: Final = ("http", "https")
 
 TLS_OPTIONS: Final = ("tls_ca", "tls_cert", "tls_key", "token_file")
-"""Files for connections to a broker; wherever the files are, a place may be reported to one.
+"""Files for connections to a broker; allowed for every location, since positions may be reported to a broker.
 
 A token itself is no option: Spark shows options in plans and keeps them in checkpoints.
 """
 
 _HERE: Final = Path()
-"""Object stores and brokers are asked with names below the place itself."""
+"""Root path of object stores and brokers, whose paths are relative to the location itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """`uri`: an absolute directory, the URL of an object store, or the `http(s)://` address of a broker."""
+    """A location `uri`: an absolute directory, the URL of an object store, or the `http(s)://` address of a broker."""
 
     uri: str
     storage_options: tuple[tuple[str, str], ...] = field(default=(), repr=False)
-    """Keys and passwords may be among them: they are never shown."""
+    """Options of the object store or the connection. May hold keys and passwords, so they are never shown."""
 
     @classmethod
     def parse(
         cls, *, path: str | None = None, url: str | None = None, storage_options: Mapping[str, str] | None = None
     ) -> Location:
-        """Of the options `path` and `url`, one of which says where. Raises `InvalidRequest`, which names the option."""
+        """Return the location of one of the options `path` and `url`. Raises `InvalidRequest`, which names the
+        option."""
         given = tuple(sorted((storage_options or {}).items()))
         if path and url:
             raise InvalidRequest(
@@ -63,12 +65,12 @@ class Location:
             )
         found = cls(_files(path), given)
         if others:
-            found.disk()  # an option that the store does not have is refused now, before anything has begun
+            found.disk()  # refuse an unknown option now, before any work
         return found
 
     @property
     def directory(self) -> Path | None:
-        """The local directory it is, `file://` included; None where the files are elsewhere."""
+        """The local directory, also of a `file://` URL; None for files elsewhere."""
         parts = urlsplit(self.uri)
         if parts.scheme == "file":
             return Path(unquote(parts.path))
@@ -79,7 +81,7 @@ class Location:
         return self.uri.startswith(tuple(f"{scheme}://" for scheme in BROKER_SCHEMES))
 
     def disk(self) -> Disk:
-        """What the files are read with. Its paths are those below `root`."""
+        """Return the disk that reads the files. Its paths are those below `root`."""
         if self.uri.startswith("/"):
             return OsDisk()
         if self.is_broker:
@@ -95,7 +97,8 @@ class Location:
         return Path(self.uri) if self.uri.startswith("/") else _HERE
 
     def open(self) -> DataReader:
-        """Look there now. Raises `InvalidRequest` where no logs are, `ServiceUnavailable` where nobody answers."""
+        """Open the data for reading. Raises `InvalidRequest` if it has no logs, `ServiceUnavailable` if the server does
+        not answer."""
         return DataReader(self.root, disk=self.disk(), name=self.uri)
 
     def __str__(self) -> str:

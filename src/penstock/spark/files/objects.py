@@ -1,4 +1,4 @@
-"""Files of an object store: S3, Google Cloud Storage, Azure, and `file://`. Lists, sizes and ranges, no more."""
+"""Files of an object store: S3, Google Cloud Storage, Azure, and `file://`. Lists, sizes and ranges only."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
     from obstore.store import RetryConfig
 
 RETRIES: Final[RetryConfig] = {"max_retries": 5, "retry_timeout": timedelta(seconds=60)}
-"""For reading: a task that gives up is tried again by Spark."""
+"""Retries of reads: Spark repeats a task that gives up."""
 _PANIC: Final = "pyo3_runtime"
-"""The module of what the store's client raises where it gives up: a `BaseException`, which nobody expects."""
+"""Module of the exception that the store's client raises when it panics: a `BaseException`, which no caller expects."""
 
 
 class ObjectDisk(RemoteDisk):
-    """Of a URL; paths are below it. Options are those of obstore, with or without `aws_`, in any case."""
+    """The disk at a URL; paths are below it. Options are those of obstore, with or without `aws_`, in any case."""
 
     def __init__(self, url: str, options: Mapping[str, str] | None = None) -> None:
-        """Raises `InvalidRequest` for options that the store does not have."""
+        """Open the store. Raises `InvalidRequest` for options that it does not have."""
         super().__init__(ObjectStoreFiles(url, open_store(url, options or {})))
 
 
@@ -65,7 +65,7 @@ class ObjectStoreFiles:
 
     @contextmanager
     def _translated_errors(self) -> Iterator[None]:
-        """What the store raises, in our words; `FileNotFoundError` is one."""
+        """Raise the store's errors as Penstock errors; `FileNotFoundError` stays as it is."""
         try:
             yield
         except (PermissionDeniedError, UnauthenticatedError) as error:
@@ -78,13 +78,13 @@ class ObjectStoreFiles:
 
 
 def check_options(url: str, options: Mapping[str, str]) -> None:
-    """Refuse options that the store does not have, or cannot take together. Nothing is asked of the store itself, so
-    this is for the moment before anything is begun. Raises `InvalidRequest`, which names the option."""
+    """Raise `InvalidRequest`, which names the option, for options that the store does not have or cannot combine. No
+    request is sent to the store, so the check can run before any work."""
     open_store(url, options)
 
 
 def open_store(url: str, options: Mapping[str, str], *, retries: RetryConfig | None = RETRIES) -> ObjectStore:
-    """A store of that URL, asked nothing yet. Without `retries`, it is as patient as its client is by itself.
+    """Return the store at a URL; no request is sent yet. With `retries` None the client's own defaults apply.
 
     Raises `InvalidRequest`, which names the option or the URL.
     """
@@ -118,5 +118,5 @@ def _entry(meta: Any) -> RemoteEntry:
 
 
 def _first_line(error: BaseException) -> str:
-    """Its first line: what follows is for those who made the library."""
+    """Return the first line of an error: the rest is for the library's authors."""
     return str(error).partition("\n")[0]

@@ -1,6 +1,7 @@
-"""Where the schemas are: with the data, in a registry's HTTP, or in a file that was exported. Read, never written.
+"""The schemas: with the data, in a registry's HTTP, or in an exported file. Only read, never written.
 
-`RegistryLocation` travels to executors; `SchemaSource` is made there and keeps what an id means, which never changes.
+`RegistryLocation` travels to executors; a `SchemaSource` is made there and caches the schema of an id, which never
+changes.
 """
 
 from __future__ import annotations
@@ -26,44 +27,45 @@ from penstock.storage.base.layout import CATALOG
 from penstock.storage.catalog.reader import CatalogReader
 
 _REUSED_SECONDS: Final = 60.0
-"""For so long a process goes on with the source it has: tasks of a stream come several times a second."""
+"""Seconds that a process reuses an open source: tasks of a stream come several times a second."""
 _SOURCES_MAX: Final = 16
 
 _Kind = TypeVar("_Kind")
 
 
 class Registry(Protocol):
-    """One place where schemas are kept."""
+    """A store of schemas."""
 
     @property
     def name(self) -> str:
-        """What people call it."""
+        """Name for people."""
         ...
 
     def schema(self, schema_id: int) -> Schema | None: ...
 
     def version(self, subject: str, version: int) -> int | None:
-        """The id of the schema that a version is, deleted or not."""
+        """Return the schema id of a version, deleted or not."""
         ...
 
     def versions(self, subject: str, *, deleted: bool = False) -> list[tuple[int, int]]: ...
 
     def subjects_of(self, topic: TopicName) -> tuple[str, ...] | None:
-        """None where nothing is said of that."""
+        """Return the subjects of a topic; None if the registry does not know topics."""
         ...
 
 
 class SchemaSource:
-    """Schemas by their ids. What was asked for once is kept, but not that an id is unknown: it may come yet."""
+    """A cache of schemas by id. Unknown ids are not cached: they may be registered later."""
 
     def __init__(self, registry: Registry, topics: Registry | None = None) -> None:
-        """`topics` knows the subjects of topics, where that is another place than the registry."""
+        """`topics` knows the subjects of topics, if that is another place than the registry."""
         self._registry = registry
         self._topics = topics or registry
         self._definitions: dict[int, Definition] = {}
 
     def schema(self, schema_id: int) -> Definition:
-        """What an id means, with the texts of all that it refers to. Raises `InvalidRequest` for one not known."""
+        """Return the schema of an id, with the texts of all schemas that it refers to. Raises `InvalidRequest` for an
+        unknown id."""
         known = self._definitions.get(schema_id)
         if known is None:
             schema = self._stored(schema_id)
@@ -72,12 +74,12 @@ class SchemaSource:
         return known
 
     def versions(self, subject: str, *, deleted: bool = False) -> list[tuple[int, int]]:
-        """Version and schema id, the oldest first; none for a subject not known. `deleted`: also of those that nobody
-        is to write with any more: messages name them all the same."""
+        """Return versions and schema ids, the oldest first; empty for an unknown subject. `deleted`: include deleted
+        versions, which old messages still name."""
         return self._registry.versions(subject, deleted=deleted)
 
     def subjects_of(self, topic: TopicName) -> list[str]:
-        """The subjects that a topic's settings name; the one that bears its name, where they name none."""
+        """Return the subjects in a topic's settings; the subject with the topic's name, if they name none."""
         return list(self._topics.subjects_of(topic) or (default_subject(topic),))
 
     def _stored(self, schema_id: int) -> Schema:
@@ -91,7 +93,7 @@ class SchemaSource:
         return found
 
     def _referred(self, schema: Schema, seen: set[tuple[str, int]]) -> Iterator[tuple[str, str]]:
-        """Name and text of all that it refers to, each behind what it refers to itself."""
+        """Yield name and text of all schemas that it refers to, each after the ones that it refers to itself."""
         for each in schema.references:
             if (each.subject, each.version) in seen:
                 continue
@@ -114,14 +116,14 @@ class SchemaSource:
 
 @dataclass(frozen=True, slots=True)
 class RegistryLocation:
-    """Where the schemas are. `uri`: the URL of a registry, or a file made by `penstock schema export`; None: with the
-    data, in the catalog of a directory or at the broker."""
+    """The location of the schemas. `uri`: the URL of a registry, or a file made by `penstock schema export`; None: with
+    the data, in the catalog of a directory or at the broker."""
 
     location: Location
     uri: str | None = None
 
     def open(self) -> SchemaSource:
-        """Raises `InvalidRequest` where no schemas can be."""
+        """Return the source of the schemas. Raises `InvalidRequest` if there can be none."""
         key = (os.getpid(), self)
         since, source = _opened.get(key, (0.0, None))
         if source is None or time.monotonic() > since + _REUSED_SECONDS:
@@ -148,7 +150,7 @@ _opened: Final[dict[tuple[int, RegistryLocation], tuple[float, SchemaSource]]] =
 
 
 def _registry_with_data(location: Location) -> Registry | None:
-    """What is kept with the data; None where that is messages alone."""
+    """Return the registry that is kept with the data; None if there are only messages."""
     if location.is_broker:
         return HttpRegistry(HttpClient(location.uri, dict(location.storage_options), secret=find_secret()))
     directory = location.directory
@@ -172,7 +174,7 @@ def _registry_at(uri: str) -> Registry:
 
 
 class ExportedRegistry:
-    """Records that were exported."""
+    """The records of an exported registry."""
 
     def __init__(self, name: str, records: list[VersionRecord]) -> None:
         self.name = name
@@ -195,7 +197,8 @@ class ExportedRegistry:
 
 
 def read_export(path: Path) -> ExportedRegistry:
-    """What `penstock schema export` wrote. Raises `InvalidRequest`, with the number of the line, for anything else."""
+    """Read a file that `penstock schema export` wrote. Raises `InvalidRequest`, with the number of the line, for any
+    other."""
     records: list[VersionRecord] = []
     with path.open("rb") as file:
         for number, line in enumerate(file, 1):
@@ -205,7 +208,7 @@ def read_export(path: Path) -> ExportedRegistry:
 
 
 def _records(path: Path, number: int, line: bytes) -> Iterator[VersionRecord]:
-    """Of a line; settings of subjects are none."""
+    """Yield the record of a line; none for settings of a subject."""
     try:
         said = msgspec.json.decode(line, type=dict[str, object])
         if "version" in said:
@@ -233,7 +236,7 @@ class _ReferenceAnswer(msgspec.Struct, frozen=True):
 
 
 class _SchemaAnswer(msgspec.Struct, frozen=True, rename="camel"):
-    """No type means Avro."""
+    """A schema as a registry answers; no type means Avro."""
 
     schema: str
     schema_type: SchemaKind = SchemaKind.AVRO
@@ -249,7 +252,7 @@ class _TopicAnswer(msgspec.Struct, frozen=True):
 
 
 class HttpRegistry:
-    """A broker's registry, or any other that speaks the same dialect."""
+    """The registry of a broker, or any other with the same HTTP API."""
 
     def __init__(self, client: HttpClient) -> None:
         self._client = client
@@ -275,7 +278,7 @@ class HttpRegistry:
         return [(number, schema_id) for number, schema_id in found if schema_id is not None]
 
     def subjects_of(self, topic: TopicName) -> tuple[str, ...] | None:
-        """Registries of others know no topics."""
+        """Return the subjects of a topic; None at other registries, which know no topics."""
         found = self._get(f"/v1/topics/{quote(str(topic), safe='')}/schema", _TopicAnswer)
         return None if found is None else found.subjects
 

@@ -1,8 +1,8 @@
-"""Files that are elsewhere: read in ranges, ahead of who reads, and kept for a while. One disk for all such places.
+"""Remote files: read in ranges, ahead of the reader, and cached for a while. One disk for all remote places.
 
-A place answers three questions (`RemoteFiles`). What a listing of a directory said holds until the next listing of it;
-bytes are kept within that time alone, but for segments with another behind them, whose bytes do not change. Who follows
-a log lists its directory first, and so never sees old bytes for new.
+A place has three methods (`RemoteFiles`). A listing of a directory is valid until its next listing; bytes are cached
+for that time only, except for segments that another one follows, whose bytes do not change. A reader that follows a log
+lists its directory first, and so never sees old bytes as new.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ KIB: Final = 1 << 10
 MIB: Final = 1 << 20
 
 FIRST_BYTES: Final = 64 * KIB
-"""What is fetched at least: a search looks at single records all over a log."""
+"""Smallest fetch: a search looks at single records all over a log."""
 AHEAD_BYTES_MAX: Final = 8 * MIB
-"""What is fetched at most where somebody reads on and on: a request's cost no longer shows."""
+"""Largest fetch, for sequential reads: the cost of a request no longer matters."""
 KEPT_BYTES_MAX: Final = 48 * MIB
-"""Of one disk: what is being read of some segments and their indexes."""
+"""Cache size of one disk: the parts of some segments and their indexes that are being read."""
 
 
 @dataclass(frozen=True, slots=True)
 class RemoteEntry:
-    """A file, as a listing has it. `tag` is another when its bytes are."""
+    """A file in a listing. `tag` changes with the bytes."""
 
     size: int
     tag: str
@@ -43,23 +43,23 @@ class Listing:
 
 
 class RemoteFiles(Protocol):
-    """Where files are. Paths are relative, with slashes. Raises `FileNotFoundError` for a file that is not there."""
+    """The files of a remote place. Paths are relative, with slashes. Raises `FileNotFoundError` for a missing file."""
 
     name: str
 
     def list(self, path: str) -> Listing:
-        """Empty where there is nothing."""
+        """List a directory; empty if it does not exist."""
         ...
 
     def find(self, path: str) -> RemoteEntry: ...
 
     def fetch(self, path: str, start: int, stop: int) -> bytes:
-        """These bytes; fewer only where the file ends."""
+        """Return these bytes; fewer only where the file ends."""
         ...
 
 
 class RemoteDisk:
-    """The read side of a disk. Not for several threads at once."""
+    """The read side of a disk. Not thread-safe."""
 
     def __init__(self, place: RemoteFiles) -> None:
         self._source = place
@@ -91,8 +91,8 @@ class RemoteDisk:
         return True
 
     def read(self, path: Path, start: int, stop: int) -> bytes | memoryview:
-        """Bytes of a file that has some at `start`, from there on and none past `stop`; at least one, unless it has
-        become shorter."""
+        """Return bytes of a file from `start` on and none past `stop`; at least one, unless the file has become
+        shorter."""
         kept = self._cache.get(path, start, stop)
         if kept is not None:
             return kept
@@ -140,14 +140,14 @@ class RemoteDisk:
 
 
 def _sealed_files(found: Mapping[Path, RemoteEntry]) -> set[Path]:
-    """The segments that have another behind them, and their indexes."""
+    """Return the segments that another one follows, and their indexes."""
     segments = sorted(path for path in found if base_of(path.name) is not None)
     stems = {path.stem for path in segments[:-1]}
     return {path for path in found if path.stem in stems}
 
 
 class RemoteFile:
-    """One file of a remote disk; its size is what the last listing said."""
+    """A file of a remote disk; its size is that of the last listing."""
 
     def __init__(self, disk: RemoteDisk, path: Path, size: int) -> None:
         self._disk = disk
@@ -161,7 +161,7 @@ class RemoteFile:
         while done < len(view):
             data = self._disk.read(self._path, position + done, position + len(view))
             if not len(data):
-                break  # it has become shorter since
+                break  # the file has become shorter since
             view[done : done + len(data)] = data
             done += len(data)
         return done
@@ -170,7 +170,7 @@ class RemoteFile:
         return self._size
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: no resource is held."""
 
     def write(self, data: Any, position: int) -> int:  # noqa: ARG002
         self._refuse()
@@ -189,7 +189,7 @@ class RemoteFile:
 
 
 class RangeCache:
-    """Pieces of files that were fetched lately, and how far ahead each file is being read."""
+    """Recently fetched ranges of files, and how far ahead each file is being read."""
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
@@ -199,7 +199,7 @@ class RangeCache:
         self._windows: dict[Path, tuple[int, int]] = {}
 
     def get(self, path: Path, start: int, stop: int) -> memoryview | None:
-        """What is kept from `start` on, up to `stop` at most; None if the byte at `start` is not."""
+        """Return the cached bytes from `start` on, up to `stop` at most; None if the byte at `start` is not cached."""
         for begin in self._starts.get(path, ()):
             piece = self._pieces[path, begin]
             if begin <= start < begin + len(piece):
@@ -208,8 +208,7 @@ class RangeCache:
         return None
 
     def window(self, path: Path, start: int, wanted: int) -> int:
-        """How much to fetch: twice as much as before where a reader goes on, as little as makes sense where it does
-        not."""
+        """Return how much to fetch: twice as much as before for a sequential read, the minimum otherwise."""
         expected, size = self._windows.get(path, (-1, FIRST_BYTES))
         size = min(2 * size, AHEAD_BYTES_MAX) if start == expected else FIRST_BYTES
         size = max(size, min(wanted, AHEAD_BYTES_MAX))

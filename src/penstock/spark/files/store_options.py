@@ -1,7 +1,7 @@
-"""Options of object stores: which there are, which of them are the connection's, and which one a wrong name meant.
+"""Options of object stores: all names, which of them belong to the connection, and suggestions for wrong names.
 
-The store's client knows its own options, and is the one to refuse a name. The tables here tell the two kinds apart,
-which its constructor wants to have apart, and know the name that was meant. No store is opened here.
+The store's client knows its own options and refuses unknown names. The tables here separate the store's options from
+the connection's, which its constructor takes separately, and suggest the intended name. No store is opened here.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ CONNECTION: Final[Mapping[str, type]] = {
 """Options of the connection, the same for all stores; all others are the store's own."""
 
 _PREFIXES: Final = ("aws_", "azure_storage_", "azure_", "google_")
-"""Before a name that is written in full; the store takes most of them without, too."""
+"""Prefixes of full names; the store takes most names without them, too."""
 
 _AMAZON: Final = (
     "aws_access_key_id",
@@ -116,17 +116,17 @@ _STORES: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     **dict.fromkeys(("az", "azure", "abfs", "abfss", "adl"), ("azure_", _AZURE)),
 }
 _REFUSED: Final = re.compile(r"'([^']*)' is not valid")
-"""As the store's client says it."""
+"""Refusal of an option by the store's client."""
 
 
 def names(url: str) -> tuple[str, ...]:
-    """Every option of the store behind a URL, written in full; none for a store that is not in the tables."""
+    """Return every option of the store at a URL, with its full name; empty for a store that is not in the tables."""
     prefix, own = _STORES.get(urlsplit(url).scheme, ("", ()))
     return (*own, *(f"{prefix}{name}" for name in CONNECTION)) if own else ()
 
 
 def split_options(options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, Any]]:
-    """The store's own, and those of the connection to it. Raises `InvalidRequest` for a flag that is none."""
+    """Split options into the store's and the connection's. Raises `InvalidRequest` for a flag that is not a boolean."""
     config: dict[str, str] = {}
     connection: dict[str, Any] = {}
     for given, value in options.items():
@@ -140,8 +140,8 @@ def split_options(options: Mapping[str, str]) -> tuple[dict[str, str], dict[str,
 
 
 def unknown_option(url: str, said: str) -> InvalidRequest:
-    """The refusal of an option that the store does not have, with the one that was meant; `said` is the sentence of the
-    store's client, which names it."""
+    """Return the error for an option that the store does not have, with a suggestion; `said` is the message of the
+    store's client, which names the option."""
     found = _REFUSED.search(said)
     wrong = found[1] if found else ""
     there = {_bare(name): name for name in names(url)}

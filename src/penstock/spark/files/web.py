@@ -1,6 +1,6 @@
-"""A small HTTP client: connections that are kept, bounded retries, and errors that say what to do.
+"""A small HTTP client: reused connections, bounded retries, and errors that say what to do.
 
-Made for a broker's HTTP port and for schema registries. Only GET is spoken here, so whatever fails may be asked again.
+Made for a broker's HTTP port and for schema registries. It only sends GET, so any failed request may be repeated.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from penstock.client.wire.credentials import Secret, find_secret
 from penstock.core.errors import InvalidRequest, PenstockError, ServiceUnavailable, error_from_dict
 
 _SECONDS: Final = 30.0
-"""For one connection to be made, and for each piece of an answer to come."""
+"""Timeout for connecting, and for each part of an answer."""
 _TRIES: Final = 5
 _PAUSE_SECONDS: Final = 0.1
-"""Before the second try, and twice as long before each further one: a broker is back after a second or two."""
+"""Pause before the second try, doubled before each further one: a broker is back after a second or two."""
 _BODY_BYTES_MAX: Final = 64 << 20
 _SHOWN_CHARS: Final = 200
 _BUSY: Final = frozenset({429, 502, 503, 504})
@@ -36,20 +36,20 @@ _BROKEN: Final = (OSError, http.client.HTTPException)
 class HttpAnswer:
     status: int
     headers: Mapping[str, str]
-    """By their names in lower case."""
+    """Values by lower-case name."""
     body: bytes
 
     def json(self) -> Any:
-        """Raises `ValueError` for what is none."""
+        """Return the parsed body. Raises `ValueError` if it is no JSON."""
         return json.loads(self.body)
 
 
 class HttpClient:
-    """One server. Calls may come from several threads; each has a connection to itself while it lasts.
+    """The client of one server. Thread-safe: each call has a connection to itself while it lasts.
 
-    Options are files: `tls_ca` to trust instead of the machine's own, `tls_cert` and `tls_key` to show, `token_file`
-    with a key or a token. Without that, and without a name in the address, `secret` says who asks: PENSTOCK_TOKEN goes
-    to a broker of ours, never to somebody else's registry.
+    Options are files: `tls_ca` to trust instead of the machine's own, `tls_cert` and `tls_key` to present, `token_file`
+    with a key or a token. Without `token_file`, and without a name in the address, `secret` authenticates:
+    PENSTOCK_TOKEN goes to a Penstock broker, never to another registry.
     """
 
     def __init__(
@@ -74,9 +74,9 @@ class HttpClient:
         weakref.finalize(self, _close, self._idle)
 
     def get(self, path: str, headers: Mapping[str, str] | None = None) -> HttpAnswer:
-        """What is answered, whatever its status, unless it says to try again later.
+        """Return the answer, whatever its status, unless it asks to try again later.
 
-        Raises `ServiceUnavailable` if nobody answers, or all are too busy, however often they are asked.
+        Raises `ServiceUnavailable` if every try gets no answer or a busy one.
         """
         reason = ""
         for attempt in range(_TRIES):
@@ -95,11 +95,11 @@ class HttpClient:
         )
 
     def _bearer(self) -> dict[str, str]:
-        """Asked anew each time: a token in a file is replaced before it expires."""
+        """Return the authorization header, read anew each time: a token in a file is replaced before it expires."""
         return {} if self._secret is None else {"authorization": f"Bearer {self._secret.reveal()}"}
 
     def get_json(self, path: str) -> Any:
-        """What a good answer says. Raises what a bad one says; `None` stands for 404."""
+        """Return the body of a good answer, None for 404. Raises the error of any other answer."""
         answer = self.get(path)
         if answer.status == http.HTTPStatus.NOT_FOUND:
             return None
@@ -111,7 +111,7 @@ class HttpClient:
             raise self.unexpected_answer(path, answer) from None
 
     def answer_error(self, answer: HttpAnswer) -> PenstockError:
-        """What an answer other than a good one says, as an error."""
+        """Return the error that an answer describes."""
         message = f"{self._described} answers {answer.status}: {_error_text(answer)}"
         try:
             said = answer.json()
@@ -124,7 +124,7 @@ class HttpClient:
         return InvalidRequest(message, status=answer.status)
 
     def unexpected_answer(self, path: str, answer: HttpAnswer) -> InvalidRequest:
-        """Somebody else answers there."""
+        """Return the error for a server that is no Penstock broker and no schema registry."""
         return InvalidRequest(
             f"{self._described} answers GET {path} with something else than a Penstock broker or a schema registry"
             f" would ({_error_text(answer)}): is this its HTTP address?",
@@ -132,7 +132,7 @@ class HttpClient:
         )
 
     def _request(self, path: str, headers: Mapping[str, str]) -> HttpAnswer:
-        """On a kept connection, which may have been closed meanwhile: then on a new one, at once."""
+        """Send a request on an idle connection; if that was closed meanwhile, on a new one, at once."""
         connection = self._idle_connection()
         if connection is not None:
             try:
@@ -156,7 +156,7 @@ class HttpClient:
         return HttpAnswer(response.status, {name.lower(): value for name, value in response.getheaders()}, body)
 
     def _idle_connection(self) -> http.client.HTTPConnection | None:
-        if self._pid != os.getpid():  # forked since: the other end must not hear two voices
+        if self._pid != os.getpid():  # forked since: two processes must not use one connection
             self._pid = os.getpid()
             _close(self._idle)
         try:

@@ -1,7 +1,7 @@
-"""Histograms whose buckets are the same everywhere, so that any two can be added: sizes, and spans of time.
+"""Histograms of sizes and durations. All have the same buckets, so that any two can be added.
 
 A value below 64 has a bucket of its own; from there on each doubling is cut into 64, so that a quantile is at most one
-part in 128 beside the truth. The kernel `tally_kernels.count_values` counts in the same buckets.
+part in 128 off. The kernel `tally_kernels.count_values` counts in the same buckets.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from penstock.record.kernels.tally_kernels import BUCKETS, FINE, VALUE_BITS, cou
 
 
 def bucket_range(bucket: int) -> tuple[int, int]:
-    """The half-open range of the values in a bucket."""
+    """Return the half-open range of the values in a bucket."""
     if bucket < FINE:
         return bucket, bucket + 1
     shift, place = divmod(bucket, FINE)
@@ -26,7 +26,7 @@ def bucket_range(bucket: int) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class Histogram:
-    """How many values lie in which bucket; the smallest and the largest of them exactly. Empty: no bucket."""
+    """Counts of values by bucket, and the exact smallest and largest value. Empty: no bucket."""
 
     counts: Mapping[int, int] = field(default_factory=dict)
     smallest: int = 0
@@ -42,7 +42,7 @@ class Histogram:
 
     @classmethod
     def counted(cls, buckets: Longs, smallest: int, largest: int) -> Histogram:
-        """Of an array with a number for every bucket."""
+        """Make a histogram of an array with one count for every bucket."""
         used = np.flatnonzero(buckets)
         if not used.size:
             return NO_VALUES
@@ -58,7 +58,7 @@ class Histogram:
         return Histogram(counts, min(self.smallest, other.smallest), max(self.largest, other.largest))
 
     def quantile(self, share: float) -> int | None:
-        """The value below which about this share of them lies; None if there are none."""
+        """Return the value below which about this share of the values lies; None if there are none."""
         count = len(self)
         if not count:
             return None
@@ -71,7 +71,8 @@ class Histogram:
         return self.largest
 
     def doublings(self) -> list[tuple[int, int, int]]:
-        """Coarse enough to look at: from, up to, how many; one row for each doubling, with none left out between."""
+        """Return coarse rows to look at: from, up to, count; one row for each doubling, with no doubling left out
+        between."""
         found: dict[int, int] = {}
         for bucket, count in self.counts.items():
             step = bucket_range(bucket)[0].bit_length()
@@ -80,7 +81,7 @@ class Histogram:
         return [(1 << step >> 1, 1 << step, found.get(step, 0)) for step in steps]
 
     def as_dict(self) -> dict[str, Any]:
-        """The fields of a report."""
+        """Return the histogram as the fields of a report."""
         return {
             "count": len(self),
             "min": self.smallest if self.counts else None,
@@ -96,7 +97,7 @@ NO_VALUES: Final = Histogram()
 
 
 def summed(left: Mapping[Any, int], right: Mapping[Any, int]) -> dict[Any, int]:
-    """Both, with the numbers of what is in both added."""
+    """Return both mappings as one; counts of keys that are in both are added."""
     found = dict(left)
     for key, count in right.items():
         found[key] = found.get(key, 0) + count

@@ -1,4 +1,4 @@
-"""Work for the Python workers: values out, values back, and how far it has come. Rows never cross into the JVM."""
+"""Work in Spark's Python workers: values in, values out, and progress. Rows never pass through the JVM."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ _Result = TypeVar("_Result")
 _Weighed = TypeVar("_Weighed")
 
 Progress = Callable[[int, int], None]
-"""Told how many tasks are done, and of how many."""
+"""Callback with the number of finished tasks, and of all tasks."""
 
 TASK_BYTES: Final = 256 << 20
-"""Some tenths of a second of work for each task, against some milliseconds to start it."""
+"""Log bytes of a task: some tenths of a second of work, against some milliseconds to start it."""
 TASKS_PER_CORE: Final = 3
-"""At least so many, so that no core waits long for another's last task."""
+"""Fewest tasks for each core, so that no core waits long for another's last task."""
 TASKS_MAX: Final = 4096
-"""What the driver holds of results at once."""
+"""Most tasks of a job: bounds the results that the driver holds at once."""
 _LOOK_SECONDS: Final = 0.2
 
 
 def no_progress(_done: int, _all: int) -> None:
-    """Progress that is not shown."""
+    """Ignore progress."""
 
 
 def run(
@@ -43,9 +43,10 @@ def run(
     what: str,
     progress: Progress = no_progress,
 ) -> list[_Result]:
-    """What `work` makes of each task, in their order. Tasks and results pickle; `work` stands in a module.
+    """Return the result of `work` for each task, in order. Tasks and results are pickled; `work` is a module's
+    function.
 
-    Raises what Spark raises for a task that failed.
+    Raises what Spark raises for a failed task.
     """
     if not tasks:
         return []
@@ -56,7 +57,7 @@ def run(
 
 
 class WorkerCall:
-    """Does the work, in a worker that does not walk through all of its memory after every task."""
+    """A call of `work` in a worker that does not walk through all of its memory after every task."""
 
     def __init__(self, work: Callable[[Any], Any]) -> None:
         self._work = work
@@ -69,7 +70,7 @@ class WorkerCall:
 
 @contextmanager
 def _watched(context: SparkContext, what: str, count: int, progress: Progress) -> Iterator[None]:
-    """Ask Spark every now and then how many tasks are done."""
+    """Report progress while the block runs, asked from Spark at intervals; cancel the Spark jobs after an error."""
     group, ended = f"penstock-{uuid.uuid4()}", threading.Event()
     context.setJobGroup(group, what, interruptOnCancel=True)
     progress(0, count)
@@ -98,7 +99,8 @@ def _watch(context: SparkContext, group: str, count: int, progress: Progress, en
 
 
 def group_by_bytes(items: Iterable[_Weighed], bytes_of: Callable[[_Weighed], int], cores: int) -> list[list[_Weighed]]:
-    """Neighbours together, in groups of about equal size: enough of them for the cores, not more than are worth it."""
+    """Group neighbours into groups of about equal size: enough groups for the cores, not more than are worth
+    starting."""
     waiting = list(items)
     total = sum(map(bytes_of, waiting))
     count = min(max(total // TASK_BYTES, cores * TASKS_PER_CORE), TASKS_MAX, max(1, len(waiting)))

@@ -1,7 +1,7 @@
-"""Lake: tables of a lakehouse (Delta, Iceberg, plain Parquet) behind one seam, and topics archived into them.
+"""The lake: tables of a lakehouse (Delta, Iceberg, plain Parquet) behind one interface, and topics archived into them.
 
-Files are written with pyarrow wherever the rows are; one process commits them. Spark comes in only where a DataFrame
-does, or much is to be done (`frames`, `engines`): tables, files, their upkeep and an archive need no JVM.
+pyarrow writes files wherever the rows are; one process commits them. Spark is imported only for a DataFrame or for much
+work (`frames`, `engines`): tables, files, their maintenance and an archive need no JVM.
 """
 
 from __future__ import annotations

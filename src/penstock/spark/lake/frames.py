@@ -1,4 +1,4 @@
-"""DataFrames into tables and out of them. Rows are written where they are, by the workers; the driver commits."""
+"""DataFrames written into tables and read from them. Workers write the rows where they are; the driver commits."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _PARTITIONS: Final = (pa.types.is_date32, pa.types.is_string, pa.types.is_integer)
-"""Types whose values are the same in the names of folders, in logs and in rows."""
+"""Types whose values read the same in names of folders, in table logs and in rows."""
 
 
 def write_frame(
     frame: DataFrame, table: LakeTable, marker: CommitMarker, *, partition_by: str | None = None
 ) -> Committed | AlreadyCommitted:
-    """Add the rows of a DataFrame to a table, once for each marker: a batch that is there already is not computed.
+    """Add the rows of a DataFrame to a table, once for each marker: a batch that the table already has is not computed.
 
-    A table that is not there is made, with the frame's columns, partitioned by one of them if that is asked for; one
-    that is gets columns it has not. Raises `InvalidRequest` for a column whose values the table's cannot hold, and what
-    keeps a row from being read or written.
+    A missing table is created with the frame's columns, partitioned by `partition_by` if given; an existing table gets
+    the columns that it lacks. Raises `InvalidRequest` for a column whose values the table's column cannot hold, and any
+    error that stops a row from being read or written.
     """
     wanted = _arrow_schema(frame)
     if not table.exists():
@@ -65,7 +65,7 @@ def _check_partition(schema: pa.Schema, partition_by: str | None) -> None:
 
 
 def grown_schema(table: LakeTable, wanted: pa.Schema) -> pa.Schema:
-    """The table's schema with what the rows add to it."""
+    """Return the table's schema extended by the columns and fields of `wanted`."""
     have = {each.name: each.type for each in table.schema()}
     for each in wanted:
         there = have.get(each.name, each.type)
@@ -81,7 +81,7 @@ def grown_schema(table: LakeTable, wanted: pa.Schema) -> pa.Schema:
 
 
 def _is_wider(there: pa.DataType, given: pa.DataType) -> bool:
-    """Whether every value of the one is a value of the other."""
+    """Tell whether every value of type `given` is also a value of type `there`."""
     if pa.types.is_integer(there) and pa.types.is_integer(given):
         return bool(there.bit_width >= given.bit_width)
     return bool(pa.types.is_float64(there) and pa.types.is_float32(given))
@@ -104,7 +104,7 @@ def _written(frame: DataFrame, table: LakeTable, marker: CommitMarker) -> list[D
 
 
 def as_rows(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The same rows with all columns of a table, in its types."""
+    """Return the rows with all columns of a table, in the table's types; missing columns are null."""
     names = set(batch.schema.names)
     arrays = [
         cast_array(batch.column(each.name), each.type) if each.name in names else pa.nulls(batch.num_rows, each.type)
@@ -114,9 +114,9 @@ def as_rows(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def read_frame(spark: SparkSession, table: LakeTable) -> DataFrame:
-    """A table as it is now. Local files are read by Spark itself, others by the workers with pyarrow.
+    """Read the table in its current version: local files by Spark itself, others by the workers with pyarrow.
 
-    Raises `InvalidRequest` if it is not there.
+    Raises `InvalidRequest` if the table does not exist.
     """
     if not table.exists():
         raise InvalidRequest(
@@ -130,7 +130,7 @@ def read_frame(spark: SparkSession, table: LakeTable) -> DataFrame:
         return _read_by_workers(spark, table, files)
     paths = [table.folder.full(each.path) for each in files]
     reader = spark.read.schema(schema)
-    if table.keeps_partition:  # in the rows: names of folders are not to be taken for it
+    if table.keeps_partition:  # the rows hold the column: Spark must not take it from names of folders
         return reader.option("recursiveFileLookup", "true").parquet(*paths).select(*schema.names)
     return reader.option("basePath", table.folder.full("")).parquet(*paths).select(*schema.names)
 

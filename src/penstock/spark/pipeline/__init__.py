@@ -1,5 +1,5 @@
-"""Pipelines of the user's own: a TOML of named steps over topics and tables, run as Structured Streaming queries.
+"""Pipelines of users: a TOML file of named steps over topics and tables, run as Structured Streaming queries.
 
-The model and all that reads the file are pure: no Spark comes in there. The others build DataFrames of it,
-start a query for every sink, and watch them.
+`file` is pure: the model and the parsing of the file, without Spark. `run` builds DataFrames from the model, starts a
+query for every sink, and watches the queries.
 """

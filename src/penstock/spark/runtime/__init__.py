@@ -1,1 +1,1 @@
-"""Spark's own machine: a Java to run it on, a home for it, the JVM, and the session. No topics come in here."""
+"""Spark's own machinery: a Java to run it on, its home, the JVM, and the session. Nothing here knows topics."""

@@ -1,7 +1,7 @@
-"""The JVM's classes, loaded and linked once and kept: a session starts in half the time.
+"""An archive of the JVM's loaded and linked classes: with it, a session starts in half the time.
 
-Java 17 to 24 keep them in an archive of class data, 25 and newer in an AOT cache. Either belongs to one Java and one
-class path; the JVM checks that by itself, and goes on without where it does not fit.
+Java 17 to 24 use an archive of class data, 25 and newer an AOT cache. Either belongs to one Java and one class path;
+the JVM checks that by itself, and runs without it if it does not fit.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from penstock.spark.runtime.home import SparkHome
 from penstock.spark.runtime.java import Java
 
 TRAINING: Final = "PENSTOCK_SPARK_TRAINING"
-"""Names the archive that the JVM of this process writes when it ends."""
+"""Environment variable: the archive that the JVM of this process writes when it ends."""
 
 _AOT_VERSION: Final = 25
 _TRAINING_SECONDS: Final = 600.0
@@ -30,7 +30,7 @@ def archive_path(home: SparkHome) -> Path:
 
 
 def options(java: Java, home: SparkHome) -> list[str]:
-    """What the JVM is told: to write an archive, to use the one there is, or nothing."""
+    """Return the JVM's options: to write an archive, to use the existing one, or none."""
     wanted = os.environ.get(TRAINING)
     if wanted:
         return [_write_option(java, wanted), *_QUIET]
@@ -47,14 +47,16 @@ def _read_options(java: Java, path: Path) -> list[str]:
 
 
 def can_train(java: Java) -> bool:
-    """Before 25 an archive stands on the one that a JDK ships; the bundled Java has none."""
+    """Tell whether this Java can write an archive: before 25 it builds on the one that a JDK ships; the bundled Java
+    has none."""
     return java.major >= _AOT_VERSION or (java.home / "lib" / "server" / "classes.jsa").exists()
 
 
 def train(java: Java, home: SparkHome) -> Path | None:
-    """Run Spark once over what everybody does, and keep its classes; about half a minute. None where it cannot be.
+    """Run Spark once over common operations and keep its classes; about half a minute. Returns None if this Java
+    cannot.
 
-    Raises `ServiceUnavailable` with what Spark said if it fails.
+    Raises `ServiceUnavailable` with Spark's message if it fails.
     """
     if not can_train(java):
         return None

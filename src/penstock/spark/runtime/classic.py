@@ -1,5 +1,5 @@
-"""Classic sessions, whose driver is this process. Jobs hand their work to Python workers through it; of a session of
-Spark Connect, whose driver is elsewhere, only DataFrames and streams can be had."""
+"""Classic sessions, whose driver is this process: jobs need one to run work in Python workers. A Spark Connect session,
+whose driver is elsewhere, offers only DataFrames and streams."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 REMOTE: Final = "SPARK_REMOTE"
 _ENABLED: Final = "SPARK_CONNECT_MODE_ENABLED"
-"""PySpark sets it in a process that has made a session of Spark Connect: all further ones are such."""
+"""Set by PySpark in a process that has made a Spark Connect session: all further sessions are of that kind."""
 _CONNECT: Final = "pyspark.sql.connect."
 _INSTEAD: Final = (
     "Audits, other jobs, pipelines and commands need a classic session, whose driver is here: unset SPARK_REMOTE,"
@@ -26,7 +26,7 @@ _INSTEAD: Final = (
 
 
 def check(config: Mapping[str, str]) -> None:
-    """Raises `InvalidRequest` where the configuration or the environment ask for Spark Connect."""
+    """Raise `InvalidRequest` if the configuration or the environment asks for Spark Connect."""
     said = {
         REMOTE: os.environ.get(REMOTE),
         "spark.remote": config.get("spark.remote"),
@@ -44,7 +44,7 @@ def _if_connect(mode: str | None) -> str | None:
 
 
 def context(spark: SparkSession) -> SparkContext:
-    """The driver's side of a session. Raises `InvalidRequest` for a session of Spark Connect."""
+    """Return the session's context on the driver. Raises `InvalidRequest` for a Spark Connect session."""
     if type(spark).__module__.startswith(_CONNECT):
         raise InvalidRequest(f"this is a session of Spark Connect. {_INSTEAD}")
     return spark.sparkContext

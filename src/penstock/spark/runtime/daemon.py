@@ -1,5 +1,5 @@
-"""In a Python worker of Spark: an idle one that is let go ends quietly. PySpark's own prints a page about a broken pipe
-for each."""
+"""Quiet ends of Spark's Python workers: PySpark's own code prints a page about a broken pipe for each idle worker that
+is released."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _LET_GO: Final = 1
 
 
 def end_quietly() -> None:
-    """Where this process was forked by PySpark's daemon; elsewhere nothing happens."""
+    """Make this process end quietly if PySpark's daemon forked it; elsewhere do nothing."""
     program: Any = sys.modules.get("__main__")
     if getattr(getattr(program, "__spec__", None), "name", None) == _DAEMON and not hasattr(program, "penstock"):
         program.worker = _quiet(program.worker)
@@ -23,7 +23,7 @@ def _quiet(worker: Callable[[Any, bool], int]) -> Callable[[Any, bool], int]:
     def run(sock: Any, authenticated: bool) -> int:
         try:
             return worker(sock, authenticated)
-        except BrokenPipeError:  # the JVM has closed its end, and says in this way that it is done
+        except BrokenPipeError:  # the JVM has closed its end, which is how it releases a worker
             return _LET_GO
 
     return run

@@ -1,4 +1,4 @@
-"""Named places where a crash test kills the process. A test hook: it costs one look at a constant otherwise.
+"""Failpoints: named places where a crash test kills the process. Otherwise they cost one comparison.
 
 `PENSTOCK_FAILPOINT=before-commit` kills at the first visit of that place, `before-commit:3` at the third. The process
 gets SIGKILL, as from outside: nothing is flushed, nothing is closed, no handler runs.
@@ -31,14 +31,14 @@ _visits_left = 0
 
 
 def arm(text: str) -> None:
-    """Where this process is to die: `PLACE` or `PLACE:VISIT`; nowhere if it is empty."""
+    """Choose where this process is to die: `PLACE` or `PLACE:VISIT`; empty: nowhere."""
     global _armed, _visits_left
     _armed, _, count = text.partition(":")
     _visits_left = int(count) if count.isdigit() else 1
 
 
 def reach(name: str) -> None:
-    """Die here if that was said."""
+    """Kill the process if this failpoint is armed and this is the chosen visit."""
     if name != _armed:
         return
     global _visits_left

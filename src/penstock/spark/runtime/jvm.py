@@ -1,6 +1,6 @@
-"""Start the JVM that Spark's driver runs in, without the shell scripts and the second JVM that Spark's launcher takes.
+"""The start of the JVM for Spark's driver, without the shell scripts and the second JVM of Spark's launcher.
 
-It ends when this process ends, however it ends: it reads our end of a pipe.
+The JVM ends when this process ends, however it ends: it reads from a pipe that this process holds open.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _START_SECONDS: Final = 120.0
 _STOP_SECONDS: Final = 30.0
 _POLL_SECONDS: Final = 0.02
 _ERRORS: Final = 2
-"""The file number of standard error."""
+"""File number of standard error."""
 
 _OPENED: Final = (
     "java.base/java.lang",
@@ -46,10 +46,10 @@ _OPENED: Final = (
     "java.base/sun.util.calendar",
     "java.security.jgss/sun.security.krb5",
 )
-"""What Spark's own launcher opens for it, but for the vector module, which only its linear algebra would use."""
+"""Packages that Spark's own launcher opens, except for the vector module, which only its linear algebra would use."""
 
 _OPENED_UNTIL_23: Final = ("java.base/sun.security.action",)
-"""Newer Javas do not have it, and say so."""
+"""Packages that newer Javas do not have, and warn about."""
 
 _JVM_OPTIONS: Final = (
     "-XX:+IgnoreUnrecognizedVMOptions",
@@ -64,16 +64,17 @@ _JVM_OPTIONS: Final = (
     "-Darrow.enable_null_check_for_get=false",
     "-Darrow.enable_unsafe_memory_access=true",
 )
-"""The parallel collector: the most rows a second on few cores, and a pause of a batch job is nobody's. Deep stacks:
-Spark looks for a pattern in what a query's Python said when it was stopped, some calls for each character. Arrow asks
-for every value whether it is null, which Spark has asked before, and whether it lies within its column, which pyarrow
-has seen to when it wrote the batch: a fifth of what a row costs."""
+"""Options of the JVM. The parallel collector: the most rows a second on few cores, and pauses do not matter to a batch
+job. Deep stacks: Spark searches the output of a stopped query's Python with a pattern, some calls for each character.
+Arrow checks for every value whether it is null, which Spark has checked before, and whether it is within its column,
+which pyarrow ensured when it wrote the batch: a fifth of the cost of a row."""
 
 QUICK: Final = "SPARK_QUICK"
-"""Set to anything, every session of the process is a quick one: for commands that tests start."""
+"""Environment variable that makes every session of the process a quick one: for commands that tests start."""
 
 _QUICK: Final = ("-XX:TieredStopAtLevel=1",)
-"""The quick compiler alone: half the time to the first result, half the rows a second after that."""
+"""Options of a quick session, the quick compiler alone: half the time to the first result, half the rows a second after
+that."""
 
 
 @dataclass(slots=True)
@@ -85,7 +86,7 @@ class Gateway:
     secret: str
 
     def close(self) -> None:
-        """Let it end by itself, and end it if it does not. Idempotent."""
+        """Let the JVM end by itself, and kill it if it does not. Idempotent."""
         if self.process.stdin is not None:
             self.process.stdin.close()
         try:
@@ -96,7 +97,7 @@ class Gateway:
 
     @contextlib.contextmanager
     def offered(self) -> Iterator[None]:
-        """Within this, PySpark takes this JVM and starts none of its own."""
+        """Let PySpark use this JVM, and start none of its own, within the block."""
         given = {"PYSPARK_GATEWAY_PORT": str(self.port), "PYSPARK_GATEWAY_SECRET": self.secret}
         os.environ.update(given)
         try:
@@ -107,9 +108,9 @@ class Gateway:
 
 
 def command(java: Java, home: SparkHome, config: Mapping[str, str], properties: Path, *, quick: bool) -> list[str]:
-    """The command line of the driver's JVM. Spark's settings are in a file: others can see a command line."""
+    """Return the command line of the driver's JVM. Spark's settings are in a file: others can see a command line."""
     opened = _OPENED + (_OPENED_UNTIL_23 if java.major < 24 else ())
-    known = {**_defaults(home), **config}  # what only the JVM's own command line can say is read here
+    known = {**_defaults(home), **config}  # settings that only the JVM's command line can set
     memory = known.get("spark.driver.memory") or os.environ.get("SPARK_DRIVER_MEMORY") or "1g"
     parts = (str(_settings_directory(home)), f"{home.jars}/*", known.get("spark.driver.extraClassPath"))
     return [
@@ -136,7 +137,7 @@ def _settings_directory(home: SparkHome) -> Path:
 
 
 def _defaults(home: SparkHome) -> dict[str, str]:
-    """The user's own settings for every Spark, where there are any."""
+    """Return the user's own settings for every Spark, if there are any."""
     try:
         text = (_settings_directory(home) / "spark-defaults.conf").read_text()
     except OSError:
@@ -147,12 +148,12 @@ def _defaults(home: SparkHome) -> dict[str, str]:
 
 
 def properties(config: Mapping[str, str]) -> str:
-    """Settings as Java reads them from a file."""
+    """Return settings in Java's properties format."""
     return "".join(f"{_escaped(name)}={_escaped(value)}\n" for name, value in config.items())
 
 
 def _escaped(text: str) -> str:
-    """Everything that is more than a character of a word, as its number."""
+    """Escape every character that is not safe in a properties file as its number."""
     return "".join(each if re.match(r"[A-Za-z0-9._*\[\]/,@-]", each) else f"\\u{ord(each):04x}" for each in text)
 
 
@@ -161,16 +162,16 @@ def _log_settings() -> Path:
 
 
 def start(java: Java, home: SparkHome, config: Mapping[str, str], *, quick: bool) -> Gateway:
-    """Returns when it listens. Raises `ServiceUnavailable` if it does not come up."""
+    """Start a JVM and return once it listens. Raises `ServiceUnavailable` if it does not come up."""
     folder = Path(tempfile.mkdtemp(prefix="penstock-spark-"))
     try:
         told, given = folder / "connection", folder / "properties"
-        given.write_text(properties(config))  # the directory is ours alone
+        given.write_text(properties(config))  # only this user can read the directory
         environment = {**os.environ, "SPARK_CONNECT_MODE": "0", "_PYSPARK_DRIVER_CONN_INFO_PATH": str(told)}
         process = subprocess.Popen(  # noqa: S603 - the Java that was found
             command(java, home, config, given, quick=quick),
             stdin=subprocess.PIPE,
-            stdout=_ERRORS,  # what is printed by accident must not end up in somebody's JSON
+            stdout=_ERRORS,  # accidental output must not end up in a command's JSON
             env=environment,
             preexec_fn=_ignore_interrupts,  # as PySpark does: Ctrl-C is the driver's to handle
         )
@@ -196,6 +197,6 @@ def _wait(process: subprocess.Popen[bytes], told: Path) -> tuple[int, str]:
 
 
 def _connection(data: bytes) -> tuple[int, str]:
-    """A port in four bytes, then a text with its length in four bytes."""
+    """Parse a port in four bytes, then a text with its length in four bytes."""
     size = int.from_bytes(data[4:8], "big")
     return int.from_bytes(data[:4], "big"), data[8 : 8 + size].decode()

@@ -1,4 +1,4 @@
-"""A Spark session that is ready for topics: on this machine by default, on any cluster with `master`."""
+"""A Spark session that can read and write topics: on this machine by default, on any cluster with `master`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LOOPBACK: Final = "127.0.0.1"
 _ON_THIS_MACHINE: Final = re.compile(r"local(-cluster)?(\[.*\])?|spark://(127\.0\.0\.1|localhost):[0-9]+")
 _KNOWN: Final = "DATA_SOURCE_ALREADY_EXISTS"
 _LATE: Final = "Exception while sending command."
-"""As Py4J says it, to the root logger."""
+"""Message that Py4J logs to the root logger."""
 _MEMORY: Final = re.compile(r"[1-9][0-9]*[kKmMgGtT]?")
 
 _SETTINGS: Final[Mapping[str, str]] = {
@@ -54,13 +54,14 @@ def session(
     quick: bool = False,
     config: Mapping[str, str] | None = None,
 ) -> SparkSession:
-    """The session of this process; a new one if there is none. The source and sink `penstock` are registered in it.
+    """Return the session of this process, or a new one if there is none. The source and sink `penstock` are registered
+    in it.
 
-    `master` is where it runs: this machine with all its cores if nothing is said, here or in `SPARK_MASTER`. `memory`
-    is the driver's (`2g`). `quick` is for tests and short commands: half the time to the first result, half the rows
-    a second after that. `config` is Spark's own configuration, and wins over what is set here.
+    `master` is where it runs: this machine with all its cores by default, else this argument or `SPARK_MASTER`.
+    `memory` is the driver's (`2g`). `quick` is for tests and short commands: half the time to the first result, half
+    the rows a second after that. `config` is Spark's own configuration, and overrides what is set here.
 
-    Raises `InvalidRequest` for what cannot be, `ServiceUnavailable` if there is no Java, or no PySpark that will do, or
+    Raises `InvalidRequest` for invalid arguments, `ServiceUnavailable` if there is no Java, or no supported PySpark, or
     Spark does not start.
     """
     versions.check()
@@ -87,7 +88,7 @@ def session(
 
 
 def _hush() -> None:
-    """Loggers that print, as a page, what is raised anyway."""
+    """Silence loggers that print, as a page, errors that are raised anyway."""
     from pyspark.logger import PySparkLogger
 
     PySparkLogger.getLogger("SQLQueryContextLogger").disabled = True
@@ -97,7 +98,7 @@ def _hush() -> None:
 
 
 def _end(gateway: jvm.Gateway) -> None:
-    """At the end of the process: the session first, or what is left of it complains that the JVM is gone."""
+    """Stop the session before the JVM at the end of the process, or its remains complain that the JVM is gone."""
     from pyspark import SparkContext
 
     active = SparkContext._active_spark_context  # noqa: SLF001 - no other way
@@ -108,8 +109,8 @@ def _end(gateway: jvm.Gateway) -> None:
 
 
 def _forget() -> None:
-    """Py4J tells the JVM, in a thread of its own, which objects are not needed any more: there is no sense in that now.
-    The one that it is just telling of may meet the end of the JVM, which it would print."""
+    """Stop Py4J's thread that releases objects in the JVM: it is of no use now, and a release that meets the JVM's end
+    would print an error."""
     from pyspark import SparkContext
 
     SparkContext._gateway._gateway_client.is_connected = False  # type: ignore[union-attr]  # noqa: SLF001 - no other way
@@ -117,7 +118,7 @@ def _forget() -> None:
 
 
 def register(spark: SparkSession) -> None:
-    """Make `format("penstock")` known to a session that was made elsewhere."""
+    """Register `format("penstock")` in a session that was made elsewhere."""
     from pyspark.errors import AnalysisException
 
     from penstock.spark.source.data_source import PenstockSource
@@ -125,24 +126,24 @@ def register(spark: SparkSession) -> None:
     try:
         spark.dataSource.register(PenstockSource)
     except AnalysisException as error:
-        if error.getCondition() != _KNOWN:  # Spark 4.0 has found it by itself, and takes no other of that name
+        if error.getCondition() != _KNOWN:  # Spark 4.0 registers it by itself, and takes no other of that name
             raise
 
 
 def settings(name: str, *, master: str | None, memory: str | None, config: Mapping[str, str]) -> dict[str, str]:
-    """Spark's configuration for such a session."""
+    """Return Spark's configuration for such a session."""
     wanted = master or config.get("spark.master") or os.environ.get("SPARK_MASTER") or "local[*]"
     own = {"spark.app.name": name, "spark.master": wanted, **_SETTINGS}
     if memory is not None:
         own["spark.driver.memory"] = _checked_memory(memory)
     if _ON_THIS_MACHINE.fullmatch(wanted):
         own["spark.driver.host"] = own["spark.driver.bindAddress"] = _LOOPBACK
-        own["spark.sql.shuffle.partitions"] = str(cores(wanted))  # 200 of them are for clusters
+        own["spark.sql.shuffle.partitions"] = str(cores(wanted))  # Spark's default of 200 is for clusters
     return {**own, **config, "spark.master": wanted}
 
 
 def cores(master: str) -> int:
-    """How many tasks run at once on this machine."""
+    """Return how many tasks run at once on this machine."""
     numbers = re.findall(r"\d+", master.partition("[")[2])
     if master.startswith("local-cluster") and len(numbers) >= 2:
         return int(numbers[0]) * int(numbers[1])
@@ -158,12 +159,12 @@ def _checked_memory(memory: str) -> str:
 
 
 def _foreign_home(place: home.SparkHome) -> bool:
-    """Somebody's own Spark is started by its own scripts."""
+    """Tell whether SPARK_HOME is the user's own Spark: its own scripts start it."""
     return os.environ.get("SPARK_HOME", str(place.spark)) != str(place.spark)
 
 
 def _prepare_environment(master: str, place: home.SparkHome) -> None:
-    """What Spark reads from the environment, where the user has not said it."""
+    """Set the environment variables that Spark reads, except those that the user has set."""
     os.environ.setdefault("SPARK_HOME", str(place.spark))
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)

@@ -1,4 +1,4 @@
-"""What everybody does with Spark, done once: the JVM that runs this keeps the classes it has loaded.
+"""Common operations with Spark, run once: the JVM that runs them keeps the classes it has loaded.
 
 Run as `python -m penstock.spark.runtime.training DIRECTORY` by `classes.train`.
 """
@@ -35,7 +35,7 @@ def main(folder: Path) -> None:
     rows.selectExpr("offset", "cast(value as string) as text").write.parquet(files)
     spark.read.parquet(files).selectExpr("from_json(text, 'n int') as n").groupBy("n").count().toArrow()
     rows.select("offset").mapInArrow(_same, "offset long").count()
-    spark.sparkContext.parallelize([1], 1).map(str).collect()  # as an archive has its jobs run
+    spark.sparkContext.parallelize([1], 1).map(str).collect()  # as an archive runs its tasks
     stream = spark.readStream.format("penstock").options(**options).load()
     counts = stream.groupBy("type").count().writeStream.foreachBatch(_collect)
     query = counts.outputMode("complete").trigger(availableNow=True).option("checkpointLocation", str(folder / "check"))

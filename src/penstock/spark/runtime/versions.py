@@ -1,7 +1,7 @@
-"""The releases of PySpark that there is an adapter for, and all that differs between them: this module alone asks.
+"""The supported releases of PySpark, and all differences between them: only this module checks the release.
 
-Platforms are a release or two behind. A feature that a release does not have is refused by name where it is asked for,
-and a release that was never tried is refused when a session starts, not in some worker of it.
+Platforms are a release or two behind. A feature that a release lacks is refused by name where it is requested, and an
+untested release is refused when a session starts, not in one of its workers.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
 
 SUPPORTED: Final = ((4, 0), (4, 1), (4, 2), (4, 3))
-"""Each is tested by `./dev sparks`."""
+"""Releases tested by `./dev sparks`."""
 
 _ZONES: Final = (4, 2)
-"""Since then a time zone is named where a schema becomes Arrow's; before, it was UTC or none."""
+"""Since this release a time zone is named when a schema is converted to Arrow; before, it was UTC or none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Feature:
-    """What Python data sources can do since some release, and what there is instead before it."""
+    """A feature of Python data sources since some release, and the alternative before it."""
 
     what: str
     since: tuple[int, int]
@@ -36,7 +36,7 @@ class Feature:
         return release() >= self.since
 
     def require(self) -> None:
-        """Raises `InvalidRequest` where it is not there."""
+        """Raise `InvalidRequest` if this PySpark lacks it."""
         if not self.is_available:
             raise InvalidRequest(
                 f"{self.what} needs PySpark {_text(self.since)} or newer, and this is {installed()}: {self.instead}"
@@ -51,7 +51,7 @@ LIMITS: Final = Feature(
 
 
 def installed() -> str:
-    """As PySpark tells it, `4.3.0`. Raises `ServiceUnavailable` where it is not installed."""
+    """Return PySpark's version, such as `4.3.0`. Raises `ServiceUnavailable` if it is not installed."""
     try:
         from pyspark import __version__
     except ModuleNotFoundError:
@@ -60,13 +60,13 @@ def installed() -> str:
 
 
 def release() -> tuple[int, int]:
-    """(4, 3) of 4.3.0, and of 4.3.0.dev1."""
+    """Return (4, 3) for 4.3.0, and for 4.3.0.dev1."""
     found = re.match(r"(\d+)\.(\d+)", installed())
     return (int(found[1]), int(found[2])) if found else (0, 0)
 
 
 def check() -> None:
-    """Raises `ServiceUnavailable`, with the releases that will do, if this is none of them."""
+    """Raise `ServiceUnavailable`, with the supported releases, if this one is not supported."""
     if release() not in SUPPORTED:
         *others, newest = map(_text, SUPPORTED)
         raise ServiceUnavailable(
@@ -80,7 +80,7 @@ def _text(number: tuple[int, int]) -> str:
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """A schema in the Arrow types that Spark expects of a worker, with times in UTC."""
+    """Return a schema in the Arrow types that Spark expects of a worker, with times in UTC."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
     zone: dict[str, Any] = {"timezone": "UTC"} if release() >= _ZONES else {"timestamp_utc": True}
@@ -88,14 +88,14 @@ def arrow_schema(schema: StructType) -> pa.Schema:
 
 
 def spark_schema(schema: pa.Schema) -> StructType:
-    """An Arrow schema in Spark's types; a time without a zone stays without one."""
+    """Return an Arrow schema in Spark's types; a time without a zone stays without one."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
     return from_arrow_schema(schema, prefer_timestamp_ntz=True)
 
 
 def spark_type(kind: pa.DataType) -> DataType:
-    """An Arrow type in Spark's."""
+    """Return an Arrow type in Spark's."""
     from pyspark.sql.pandas.types import from_arrow_type
 
     return from_arrow_type(kind, prefer_timestamp_ntz=True)

@@ -34,8 +34,10 @@ _TYPES: Final[dict[str, pa.DataType]] = {
     "schema_version": pa.int32(),
 }
 NULLABLE: Final = frozenset({"key", "schema_id", "schema_version"})
-"""What a message may be without; every other column has a value in every row. Spark is told: it then asks for none of
-those values whether it is there, which is a sixth of what a row costs it."""
+"""Columns that a message may lack; every other column has a value in every row.
+
+Spark is told which are never null: it then skips the null check of each value, a sixth of what a row costs it.
+"""
 COLUMNS: Final[pa.Schema] = pa.schema([pa.field(name, kind, name in NULLABLE) for name, kind in _TYPES.items()])
 NAMES: Final[tuple[str, ...]] = tuple(COLUMNS.names)
 ATTRIBUTES: Final = "attributes"
@@ -50,11 +52,11 @@ SLICE_COLUMNS: Final[pa.Schema] = pa.schema(
         ("bytes", pa.int64()),
     ]
 )
-"""What `rows = slices` gives instead of records."""
+"""Columns of `rows = slices`, which gives slices instead of records."""
 
 
 def schema_of(names: Sequence[str]) -> pa.Schema:
-    """The Arrow schema of these columns, in this order. Raises `InvalidRequest` for a name that is no column."""
+    """Return the Arrow schema of these columns, in this order. Raises `InvalidRequest` for an unknown name."""
     if not names:
         raise InvalidRequest(f"no columns are asked for: choose from {', '.join(NAMES)}", allowed=list(NAMES))
     for place, name in enumerate(names):
@@ -66,8 +68,10 @@ def schema_of(names: Sequence[str]) -> pa.Schema:
 
 
 class BatchBuilder:
-    """Makes batches of the columns asked for out of the records of one partition. What is the same in every row is made
-    once. Nothing in a batch points into the records."""
+    """A builder of batches with the chosen columns out of the records of one partition.
+
+    Values that are the same in every row are made once. Nothing in a batch points into the records.
+    """
 
     def __init__(self, names: Sequence[str], topic: str, partition: int, *, rows_max: int) -> None:
         self.schema = schema_of(names)
@@ -95,8 +99,11 @@ class BatchBuilder:
 
 
 def _scalar(value: str | int) -> pa.Scalar:
-    """A topic's name or a partition's number. Of a Python value pyarrow would make the same, but first import pandas,
-    where there is one: a second in every new worker."""
+    """Return a topic's name or a partition's number as an Arrow scalar, made of buffers.
+
+    From a Python value pyarrow would make the same, but first import pandas, where there is one: a second in every
+    worker.
+    """
     if isinstance(value, int):
         return pa.Array.from_buffers(pa.int32(), 1, [None, pa.py_buffer(np.array([value], np.int32))])[0]
     text = value.encode()
@@ -105,7 +112,7 @@ def _scalar(value: str | int) -> pa.Scalar:
 
 
 class _Columns:
-    """The columns of a block that are wanted, in memory that a kernel has written."""
+    """The chosen columns of a block, in memory that a kernel has filled."""
 
     def __init__(self, block: Block, wants: int) -> None:
         self.rows = rows = len(block)
@@ -121,7 +128,7 @@ class _Columns:
         self._counts: tuple[int, int] = found
 
     def _where(self, which: int) -> Any:
-        """The bitmap of the rows that have something; None when all have it."""
+        """Return the bitmap of the rows that have a value; None when all have one."""
         return None if self._counts[which] == self.rows else pa.py_buffer(self._present[which])
 
     def number(self, name: str, which: int) -> pa.Array:
@@ -144,7 +151,7 @@ class _Columns:
 
 
 def _text_sizes(block: Block, wants: int) -> Sequence[int]:
-    """Arrow's boundaries are numbers of 32 bits: raises `PayloadTooLarge` where they do not reach."""
+    """Return the bytes of each text column. Raises `PayloadTooLarge` beyond Arrow's offsets of 32 bits."""
     if not wants & _ANY_TEXT:
         return (0,) * kernels.TEXTS
     sizes: tuple[int, ...] = kernels.text_bytes(block.columns)

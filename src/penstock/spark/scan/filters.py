@@ -1,8 +1,8 @@
 """Filters that a query pushes down to the log: which partitions, which offsets, which types.
 
-Times and ids rise with the offset, so they become ranges of offsets by binary search; what a block has beyond that is
-masked out on its columns before any payload is copied. Spark's own filter objects are known by their names alone:
-neither Spark nor a file comes in here.
+Times and ids rise with the offset, so they become ranges of offsets by binary search; other rows of a block are masked
+out on its columns before any payload is copied. Spark's own filter objects are known by their names alone: neither
+Spark nor a file comes in here.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from penstock.storage.log.log_view import LogView, find_id
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _US_PER_MS: Final = 1000
 _MS_MAX: Final = 2**50
-"""Some time in the year 37,000: no id can say one that late."""
+"""A time in about the year 37,000: later than any id can say."""
 _ID_STOP: Final = 1 << 128
 _WORD: Final = 0xFFFFFFFFFFFFFFFF
 
 
 @dataclass(frozen=True, slots=True)
 class NumberFilter:
-    """Whole numbers in `[start, stop)`; None where there is no bound. `among`: and one of these."""
+    """A condition on whole numbers: in `[start, stop)`, None for no bound; with `among`, also one of these."""
 
     start: int | None = None
     stop: int | None = None
@@ -58,12 +58,12 @@ class NumberFilter:
         return replace(self, among=among).at_least(min(among)).below(max(among) + 1)
 
     def clip(self, start: int, stop: int) -> tuple[int, int]:
-        """What of `[start, stop)` is within the bounds."""
+        """Return the part of `[start, stop)` within the bounds."""
         low = start if self.start is None else max(start, self.start)
         return low, max(low, stop if self.stop is None else min(stop, self.stop))
 
     def mask(self, values: Any) -> Bools | None:
-        """Which of the values are wanted; None where all are, whatever they be."""
+        """Return the mask of the values that pass; None where every possible value passes."""
         if self == ANY_NUMBER:
             return None
         wanted: Bools = np.ones(len(values), dtype=np.bool_)
@@ -78,7 +78,7 @@ class NumberFilter:
 
 @dataclass(frozen=True, slots=True)
 class TextFilter:
-    """Texts among some, if that is not None, that begin with every one of the prefixes."""
+    """A condition on texts: one of `among`, if that is not None, and beginning with every one of the prefixes."""
 
     among: frozenset[str] | None = None
     prefixes: tuple[str, ...] = ()
@@ -100,7 +100,7 @@ ANY_TEXT: Final = TextFilter()
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """All of them must hold. Times are in microseconds, as Spark has them; ids are numbers of 128 bits."""
+    """Conditions that must all hold. Times are in microseconds, as in Spark; ids are numbers of 128 bits."""
 
     topic: TextFilter = field(default=ANY_TEXT)
     partition: NumberFilter = field(default=ANY_NUMBER)
@@ -113,8 +113,10 @@ class Filters:
         return topic in self.topic and partition in self.partition
 
     def clip(self, disk: Disk, view: LogView, start: int, stop: int) -> tuple[int, int]:
-        """The offsets of `[start, stop)` that can pass, by numbers, times and ids: a few reads of one record for each
-        bound, however long the log is."""
+        """Return the offsets of `[start, stop)` that can pass, by numbers, times and ids.
+
+        Takes a few reads of one record for each bound, however long the log is.
+        """
         start, stop = self.offset.clip(start, stop)
         bounds = [
             (_time_id(self.timestamp.start), _time_id(self.timestamp.stop)),
@@ -128,7 +130,7 @@ class Filters:
         return start, max(start, stop)
 
     def choose(self, block: Block) -> Block:
-        """The records of a block that pass; topic and partition have been asked before."""
+        """Return the records of a block that pass; topic and partition were checked before."""
         if self == NO_FILTERS:
             return block
         block = _only(block, self.offset.mask(block.columns[:, at.OFFSET]))
@@ -145,7 +147,7 @@ def _only(block: Block, wanted: Bools | None) -> Block:
 
 
 def _time_id(time_us: int | None) -> int | None:
-    """The lowest id of the first millisecond that is not before a time."""
+    """Return the lowest id of the first millisecond that is not before a time."""
     if time_us is None:
         return None
     ms = min(max(-(-time_us // _US_PER_MS), 0), _MS_MAX)
@@ -184,7 +186,8 @@ def _is_below(high: Any, low: Any, bound: int) -> Any:
 
 
 def translate(filters: Sequence[Any], done: Filters = NO_FILTERS) -> tuple[Filters, list[Any]]:
-    """What of a query's filters is done here, exactly, and those that Spark must apply itself."""
+    """Split a query's filters: return `done` with those applied here, exactly, and those that Spark must apply
+    itself."""
     left = []
     for one in filters:
         less = _with_spark_filter(done, one)
@@ -196,7 +199,7 @@ def translate(filters: Sequence[Any], done: Filters = NO_FILTERS) -> tuple[Filte
 
 
 def _with_spark_filter(filters: Filters, one: Any) -> Filters | None:
-    """None for a filter that is not ours to apply."""
+    """Return the filters with one of Spark's added; None if it cannot be applied here."""
     path: tuple[str, ...] = getattr(one, "attribute", ())
     if len(path) != 1:
         return None
@@ -204,7 +207,7 @@ def _with_spark_filter(filters: Filters, one: Any) -> Filters | None:
 
 
 def with_condition(filters: Filters, column: str, kind: str, value: Any) -> Filters | None:
-    """The filters with one more condition, by the name that Spark has for its kind; None if it cannot be applied."""
+    """Return the filters with one more condition, named by Spark's kind of it; None if it cannot be applied."""
     if kind == "IsNotNull":
         return filters if column in FILTERED or column in _NEVER_NULL else None
     narrow = _COLUMN_KINDS.get(column)
@@ -223,7 +226,7 @@ _T = TypeVar("_T")
 
 
 def _read(values: Iterable[Any], parse: Callable[[Any], _T | None]) -> list[_T] | None:
-    """All of them parsed; None if one is not of the column's kind. A null in a list is never equal to anything."""
+    """Return all values parsed; None if one is not of the column's type. A null in a list never equals anything."""
     found = []
     for value in values:
         if value is None:
@@ -277,7 +280,7 @@ def _microseconds(value: Any) -> int | None:
 
 
 def _id(now: NumberFilter, kind: str, value: Any) -> NumberFilter | None:
-    """Bytes of any length are compared as Spark does it; only sixteen of them can be equal to an id."""
+    """Narrow a condition on ids. Bytes of any length compare as in Spark; only sixteen of them can equal an id."""
     if kind in _EQUAL:
         if kind != "In" and value is None:
             return None
@@ -287,7 +290,7 @@ def _id(now: NumberFilter, kind: str, value: Any) -> NumberFilter | None:
         return now.one_of(int.from_bytes(one) for one in wanted if len(one) == ID_BYTES)
     if not isinstance(value, bytes | bytearray):
         return None
-    # The bytes that follow at once on some bytes are the same with a zero behind them.
+    # The next bytes in order after some bytes are the same with a zero byte appended.
     after = bytes(value) + (b"\0" if kind in ("GreaterThan", "LessThanOrEqual") else b"")
     bound = int.from_bytes(after[:ID_BYTES].ljust(ID_BYTES, b"\0")) + (len(after) > ID_BYTES)
     if kind in ("GreaterThan", "GreaterThanOrEqual"):

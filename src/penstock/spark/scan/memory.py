@@ -1,7 +1,7 @@
 """Memory for batches, from Arrow's pool.
 
-The pool keeps what is given back. Fresh pages from the system, which large arrays of numpy are made of each time, cost
-more than all that is done with them here.
+The pool keeps freed memory. Fresh pages from the system, which large numpy arrays get each time, cost more than all the
+work that is done on them here.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import pyarrow as pa
 
 
 def allocate(*shape: int, kind: Any = np.uint8) -> Any:
-    """An array of that shape, with anything in it."""
+    """Return an uninitialised array of that shape."""
     size = math.prod(shape) * np.dtype(kind).itemsize
     if not size:
         return np.empty(shape, dtype=kind)

@@ -1,8 +1,8 @@
 """Counts out of the dense offsets: how many messages a range of a log holds, as a whole or by the hour.
 
 Offsets are dense and times rise with them, so that a count is a difference, and the hours of a log are found by a
-search: nothing is read but what that looks at, some records for each hour. A message that is damaged counts, since only
-reading tells; a segment that is missing does not. Spark does not come in here.
+search that reads some records for each hour, and nothing else. A damaged message counts, since only reading finds
+damage; a missing segment does not. Spark does not come in here.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from penstock.storage.log.log_view import LogView
 
 HOUR_MS: Final = 3_600_000
 SLICE_BYTES: Final = 1 << 62
-"""A partition is one task: nothing is gained by cutting what takes milliseconds."""
+"""The size of a slice: a partition is one task, since cutting a task of milliseconds gains nothing."""
 _LOOK_BYTES: Final = 16 << 10
-"""Read at once in a search: it costs as much as one record, and often has the end of an hour in it."""
+"""Bytes of a read in a search: as cheap as one record, and often with the end of an hour in it."""
 
 COUNT_COLUMNS: Final[pa.Schema] = pa.schema(
     [
@@ -39,14 +39,14 @@ COUNT_COLUMNS: Final[pa.Schema] = pa.schema(
         pa.field("count", pa.int64(), nullable=False),
     ]
 )
-"""What `rows = counts` gives: one row of a partition, and one more behind every gap."""
+"""Columns of `rows = counts`: one row for a partition, and one more behind every gap."""
 HOUR_COLUMNS: Final[pa.Schema] = COUNT_COLUMNS.insert(2, pa.field("hour", pa.timestamp("us", tz="UTC")))
-"""What `rows = hours` gives; null where no message that can be read tells the hour."""
+"""Columns of `rows = hours`; the hour is null where no readable message tells it."""
 
 
 @dataclass(frozen=True, slots=True)
 class CountedRange:
-    """Offsets `[start, stop)` that are all there; of one hour, where that was asked for."""
+    """Offsets `[start, stop)` that are all there; of one hour, where hours are counted."""
 
     start: int
     stop: int
@@ -60,7 +60,7 @@ class CountedRange:
 def counted_ranges(
     part: Slice, *, hourly: bool = False, on_loss: Callable[[LostRange], None] = raise_loss
 ) -> Iterator[CountedRange]:
-    """What a slice holds, in order; offsets in no segment are told to `on_loss`."""
+    """Yield the ranges that a slice holds, in order; offsets in no segment go to `on_loss`."""
     data = open_data(part.location)
     view = view_within(data, part.topic, part.partition, part.start, part.stop)
     for start, stop, there in _pieces(view, part.start, part.stop):
@@ -73,7 +73,8 @@ def counted_ranges(
 
 
 def _pieces(view: LogView, start: int, stop: int) -> Iterator[tuple[int, int, bool]]:
-    """The range, cut where segments are missing: whether each piece is there. Neighbours that are, are one."""
+    """Yield the range, cut where segments are missing, with whether each piece is there; adjacent present pieces are
+    joined."""
     begun = start
     for segment in view.segments:
         base, end = max(segment.base, int(view.first_offset)), min(segment.stop, stop)
@@ -104,8 +105,8 @@ def _hours(disk: Disk, view: LogView, start: int, stop: int) -> Iterator[Counted
 
 
 class _PublishTimes:
-    """When the messages of a log were published: times rise with the offset. What is asked is read and verified, so
-    that a damaged record leads nobody astray."""
+    """The publish times of a log, which rise with the offset. Records are read and verified: damage misleads no
+    search."""
 
     def __init__(self, disk: Disk, view: LogView) -> None:
         self._disk = disk
@@ -113,14 +114,14 @@ class _PublishTimes:
         self._block: Block = EMPTY_BLOCK
 
     def near(self, offset: int, stop: int) -> int | None:
-        """Of the first record that can be read from there on, up to `stop`; None if there is none."""
+        """Return the time of the first readable record from `offset` on, up to `stop`; None if there is none."""
         block = self._from(offset)
         if not len(block) or int(block.offsets.start) > stop:
             return None
         return _time_ms(block, max(0, offset - int(block.offsets.start)))
 
     def first_at(self, time_ms: int, low: tuple[int, int], high: tuple[int, int | None]) -> int:
-        """The first offset behind `low` that is not older than a time, or `high`: places, and times there.
+        """Return the first offset behind `low` that is not older than a time, or `high`; both bounds have their times.
 
         Guesses by proportion, since messages mostly come evenly, and halves every third time, since they need not.
         """
@@ -144,7 +145,7 @@ class _PublishTimes:
         return min(start, high[0])  # behind damage, what can be read may lie beyond
 
     def _from(self, offset: int) -> Block:
-        """Records from an offset on: those that were looked at last, where it is among them."""
+        """Return records from an offset on: the last ones read, where the offset is among them."""
         known = self._block
         if not (len(known) and known.offsets.start <= offset < known.offsets.stop):
             self._block = log_view.read(self._disk, self._view, offset, bytes_max=_LOOK_BYTES).block
@@ -152,7 +153,7 @@ class _PublishTimes:
 
 
 def _share(time_ms: int, start_ms: int, stop_ms: int | None) -> float:
-    """Where between two times a third one lies; half-way where they do not tell."""
+    """Return where between two times a third one lies, from 0 to 1; 0.5 where they do not tell."""
     if stop_ms is None or not start_ms < time_ms < stop_ms:
         return 0.5
     return (time_ms - start_ms) / (stop_ms - start_ms)
@@ -164,7 +165,7 @@ def _time_ms(block: Block, place: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class CountTask:
-    """What a task does in place of reading its slice. Made on the driver, done in the workers: it pickles."""
+    """The task that counts instead of reading its slice. Made on the driver, run in the workers: it pickles."""
 
     schema: pa.Schema
     hourly: bool

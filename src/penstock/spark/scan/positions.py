@@ -1,4 +1,4 @@
-"""Where the records of a range lie, as the index has them, and where to cut the range into reads."""
+"""Positions of the records of a range, by the index, and where to cut the range into reads."""
 
 from __future__ import annotations
 
@@ -15,18 +15,20 @@ from penstock.storage.log.log_view import Segment
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RecordPositions:
-    """Claims, of which only those are looked into that a read begins or ends at: within a read, the records themselves
-    tell whether they are where they should be."""
+    """Positions as the index lists them, verified only where a read begins or ends.
+
+    Within a read, the records themselves show whether they are where they should be.
+    """
 
     first: int
     """The offset of the first record."""
     rows: int
     size: int
-    """Of the segment."""
+    """Bytes of the segment."""
     _entries: Any
-    """From the record before the first on, where there is one in the segment."""
+    """Index entries, from the record before the first on, where there is one in the segment."""
     _starts: Longs
-    """Where each record begins, and where the last one ends, by the entries; shorter where those end."""
+    """The start of each record and the end of the last one, by the entries; shorter where the entries end."""
     _begins_segment: bool
 
     @classmethod
@@ -38,7 +40,7 @@ class RecordPositions:
         return cls(first, stop - first, segment.size, entries, starts, ordinal == 0)
 
     def cut(self, rows_max: int, bytes_max: int) -> Iterator[tuple[int, int]]:
-        """Ranges of rows of about so much, one after the other."""
+        """Yield consecutive ranges of rows of about this size."""
         row = 0
         while row < self.rows:
             end = min(self.rows, row + rows_max)
@@ -49,12 +51,12 @@ class RecordPositions:
             row = end
 
     def span(self, row: int, end: int) -> tuple[int, int] | None:
-        """Where the records from `row` to `end` begin and end; None if the index cannot say it."""
+        """Return the bytes from record `row` to `end`; None if the index cannot say it."""
         start, stop = self._sound(row), self._sound(end)
         return (start, stop) if 0 <= start < stop <= self.size else None
 
     def _sound(self, row: int) -> int:
-        """Where a record begins, or the last one ends; -1 if the entry that says it is not what was written there."""
+        """Return the verified start of a record, or the end of the last one; -1 if the index entry is damaged."""
         if row == 0 and self._begins_segment:
             return 0
         place = (row - 1 if self._begins_segment else row) * ENTRY_BYTES

@@ -1,4 +1,4 @@
-"""What a task does with a slice, wherever it runs: the same for a batch, for a stream, and without Spark at all."""
+"""Tasks that read a slice, wherever they run: the same for a batch, for a stream, and without Spark at all."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from penstock.spark.scan.slices import Slice
 
 @dataclass(frozen=True, slots=True)
 class RecordTask:
-    """Made on the driver, done in the workers: it pickles. Batches have exactly this schema."""
+    """The task that reads records; its batches have exactly this schema. Made on the driver, run in the workers: it
+    pickles."""
 
     schema: pa.Schema
     verify: bool = True
@@ -37,7 +38,7 @@ class RecordTask:
 
 @dataclass(frozen=True, slots=True)
 class SliceListTask:
-    """Gives the slice itself, as one row: for jobs whose workers read it themselves."""
+    """The task that gives its slice as one row, for jobs whose workers read it themselves."""
 
     schema: pa.Schema = SLICE_COLUMNS
 
@@ -51,9 +52,11 @@ _frozen_modules = 0
 
 
 def freeze_gc() -> None:
-    """In a worker, when all that is heavy has been imported and compiled code is loaded, which is after the first
-    batch: Spark's daemon collects garbage after every task, and would walk through all of it each time, which takes as
-    long as reading a million messages."""
+    """Exempt all objects from garbage collection, in a worker, whenever modules were imported since the last time.
+
+    Call it after the first batch, when heavy modules and compiled code are loaded: Spark's daemon collects garbage
+    after every task, and would walk through all of it each time, which takes as long as reading a million messages.
+    """
     global _frozen_modules
     if len(sys.modules) != _frozen_modules:
         _frozen_modules = len(sys.modules)
@@ -62,7 +65,7 @@ def freeze_gc() -> None:
 
 
 def freezing_gc(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same batches; what was needed to make them is left alone from then on."""
+    """Yield the same batches, and freeze the objects that were needed to make them."""
     for batch in batches:
         freeze_gc()
         yield batch

@@ -1,8 +1,8 @@
-"""Reading a slice: blocks of records from the files, batches of columns from the blocks, and what was lost on the way.
+"""The reader of a slice: blocks of records from the files, batches of columns from the blocks, and the lost offsets.
 
-The index says where every record lies, so a batch is one read of the file and one pass of the kernel. Where the two do
-not agree, or a checksum does not hold, the log's own reader takes over, which steps over damage exactly. Nothing lost
-goes unsaid: it fails the read, or is named to whoever asked. Spark does not come in here.
+The index says where every record lies, so a batch is one read of the file and one pass of the kernel. Where index and
+file disagree, or a checksum does not hold, the log's own reader takes over, which steps over damage exactly. Every loss
+is reported: it fails the read, or goes to the caller. Spark does not come in here.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ _LOG: Final = logging.getLogger(__name__)
 
 ROWS_MAX: Final = 10_000
 BYTES_MAX: Final = 2 << 20
-"""Of records in a batch: more does not fit the caches, less costs calls."""
+"""Bytes of records in a batch: more does not fit the caches, less costs calls."""
 _ENTRIES_MAX: Final = 1 << 16
-"""Of the index, read at a time: half a megabyte."""
+"""Entries of the index read at a time: half a megabyte."""
 
 
 @dataclass(frozen=True, slots=True)
 class LostRange:
-    """Offsets `[start, stop)` that should be there and cannot be read, and why."""
+    """Offsets `[start, stop)` that should be there and cannot be read, and the reason."""
 
     topic: str
     partition: int
@@ -58,11 +58,11 @@ class LostRange:
 
 
 READ_ON: Final = "set failOnDataLoss to false"
-"""What readers of the source are advised to do; a command says it in its own words."""
+"""The advice to readers of the source; a command gives it in its own words."""
 
 
 class DataLoss(StorageFailed):
-    """Messages that should be there are not, or are damaged."""
+    """Messages that should be there are missing or damaged."""
 
 
 def raise_loss(loss: LostRange) -> None:
@@ -76,12 +76,12 @@ def raise_loss(loss: LostRange) -> None:
 
 
 def end_of_log(next_offset: int) -> str:
-    """What a log says to offsets behind its end."""
+    """Return the reason why offsets behind the end of a log are missing."""
     return f"the log ends with offset {next_offset - 1}" if next_offset else "the log is empty"
 
 
 class LossCounter:
-    """Counts what is lost, and says each in the log."""
+    """A counter of lost offsets that logs each loss."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -101,10 +101,10 @@ def batches(
     on_loss: Callable[[LostRange], None] | None = None,
     rows_max: int = ROWS_MAX,
 ) -> Iterator[pa.RecordBatch]:
-    """The records of a slice that pass the filters, as batches of exactly these columns, none of them empty.
+    """Yield the records of a slice that pass the filters, as batches of exactly these columns; no batch is empty.
 
-    What is lost raises `DataLoss` with its numbers; or, if `fail_on_data_loss` is off, goes to `on_loss`, which by
-    default writes it to the log and counts.
+    A loss raises `DataLoss` with its offsets; or, if `fail_on_data_loss` is off, goes to `on_loss`, which by default
+    logs and counts it.
     """
     if not filters.wants(part.topic, part.partition):
         return
@@ -125,8 +125,10 @@ def blocks(
     rows_max: int = ROWS_MAX,
     bytes_max: int = BYTES_MAX,
 ) -> Iterator[Block]:
-    """The records of a slice as they lie on the disk, in order; what is lost is told to `on_loss` where it would be.
-    Of the filters, those that are ranges of offsets are applied."""
+    """Yield the records of a slice as they lie on the disk, in order; losses go to `on_loss` in their order.
+
+    Only filters that are ranges of offsets are applied.
+    """
     reader = _SliceReader(open_data(part.location), part, verify, rows_max, bytes_max)
     for found in reader.read(*filters.offset.clip(part.start, part.stop)):
         if isinstance(found, LostRange):
@@ -148,11 +150,11 @@ class _SliceReader:
         return LostRange(self._part.topic, self._part.partition, start, stop, reason)
 
     def read(self, start: int, stop: int) -> Iterator[Block | LostRange]:
-        """Everything from `start` to `stop`, block or loss, without a gap between them."""
+        """Yield everything from `start` to `stop`, as blocks and losses, without a gap between them."""
         stuck_at = -1
         while start < stop:
             view = view_within(self._data, self._part.topic, self._part.partition, start, stop)
-            if start == stuck_at:  # it was not retention: a name without a file
+            if start == stuck_at:  # the cause was not retention: a name without a file
                 view = replace(view, segments=tuple(one for one in view.segments if self._disk.exists(one.path)))
             try:
                 for found in self._view(view, start, stop):
@@ -175,7 +177,7 @@ class _SliceReader:
             yield self._loss(start, stop, self._outside(start))
 
     def _outside(self, start: int) -> str:
-        """Why an offset is not in any segment."""
+        """Return the reason why an offset is in no segment."""
         edges, _ = log_view.log_range(
             self._disk, self._data.log(TopicName.parse(self._part.topic), self._part.partition)
         )
@@ -197,7 +199,7 @@ class _SliceReader:
                         yield found
 
     def _block(self, file: File, start: int, stop: int, offset: int, rows: int) -> Block | None:
-        """None if what lies there is not exactly the records that should."""
+        """Return the records at these bytes; None if they are not exactly the expected ones."""
         data = allocate(stop - start)
         try:
             if file.read_into(data, start) < data.size:
@@ -211,7 +213,7 @@ class _SliceReader:
         return block if len(block) == rows and end.position == data.size else None
 
     def _carefully(self, view: LogView, start: int, stop: int) -> Iterator[Block | LostRange]:
-        """By the log's own reader, which knows what to do about damage."""
+        """Yield blocks and losses by the log's own reader, which steps over damage."""
         while start < stop:
             try:
                 chunk = log_view.read(self._disk, view, start, bytes_max=self._bytes_max, verify=self._verify)
@@ -229,7 +231,7 @@ class _SliceReader:
             start = int(chunk.next_offset)
 
     def _pieces(self, block: Block, stop: int) -> Iterator[Block | LostRange]:
-        """What of a block lies before `stop`, no more rows at once than are asked for."""
+        """Yield the part of a block before `stop`, at most `rows_max` rows at once."""
         block = block.select(0, max(0, stop - int(block.offsets.start)))
         for row in range(0, len(block), self._rows_max):
             yield block.select(row, row + self._rows_max)

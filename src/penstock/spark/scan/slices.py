@@ -1,7 +1,7 @@
-"""Slices: what one task reads. The driver cuts ranges of offsets into slices of about equal size.
+"""Slices: the unit that one task reads. The driver cuts ranges of offsets into slices of about equal size.
 
-Where to cut is asked of the dense index, so one large segment feeds many tasks and small ones share one. Spark does
-not come in here; a slice is a small value that travels to the worker, which opens the files itself.
+The dense index says where to cut, so one large segment feeds many tasks and small ones share one. Spark does not come
+in here; a slice is a small value that travels to the worker, which opens the files itself.
 """
 
 from __future__ import annotations
@@ -23,14 +23,18 @@ from penstock.storage.log.log_view import LogView, Segment, view_of
 from penstock.storage.log.segment import index_path
 
 SLICE_BYTES_MAX: Final = 96 << 20
-"""A task costs some 15 ms before its first row, in the JVM and in Python: a twentieth of what this takes to read."""
+"""The largest slice: a task costs some 15 ms before its first row, in the JVM and in Python, a twentieth of its
+reading."""
 SLICE_BYTES_MIN: Final = 16 << 20
-"""Less is not worth a task."""
+"""The smallest slice worth a task."""
 _AT_ONCE: Final = 8
-"""Slices come in multiples of this, so that 2, 4 or 8 cores end together. Cores are not counted: a batch that is
-repeated on another machine has to be cut the same way, since rows are numbered by it."""
+"""The number that the count of slices is a multiple of, so that 2, 4 or 8 cores end together.
+
+Cores are not counted: a batch that is repeated on another machine has to be cut the same way, since rows are numbered
+by it.
+"""
 _TOLERANCE: Final = 16
-"""A cut may miss by one part in so many: it is then found with one look into the index nearly always."""
+"""The tolerance of a cut, one part in so many: a cut is then nearly always found with one look into the index."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,17 +47,17 @@ class Slice:
     start: int
     stop: int
     bytes: int
-    """About how much it takes."""
+    """The approximate size."""
 
 
 @lru_cache(maxsize=8)
 def open_data(location: Location) -> DataReader:
-    """The data at a location, opened once in each process: a worker reads many slices of it."""
+    """Return the data at a location, opened once in each process: a worker reads many slices of it."""
     return location.open()
 
 
 def view_within(data: DataReader, topic: str, partition: int, start: int, stop: int) -> LogView:
-    """The segments that hold these offsets, and no others."""
+    """Return a view of the segments that hold these offsets, and no others."""
     path = data.log(TopicName.parse(topic), partition)
     return view_of(data.disk, path, within=OffsetRange.of(start, max(start, stop)))
 
@@ -66,11 +70,10 @@ def plan_slices(
     slices_min: int = 0,
     data: DataReader | None = None,
 ) -> list[Slice]:
-    """The ranges of `(topic, partition)` as slices of about `slice_bytes`, in order; empty ranges give none.
+    """Cut ranges of `(topic, partition)` into slices of about `slice_bytes`, in order; empty ranges give none.
 
     Without a size they are as large as pays; the same ranges are always cut the same way. With `slices_min`, at least
-    so many where there are so many offsets. Whether the offsets are there is not judged here: whoever reads a slice
-    finds out.
+    so many where there are so many offsets. Missing offsets are not noticed here, but by the reader of the slice.
     """
     data = open_data(location) if data is None else data
     spans = [
@@ -89,13 +92,13 @@ def plan_slices(
 
 
 def best_slice_bytes(total: int) -> int:
-    """How large slices of so many bytes had best be."""
+    """Return the best size of the slices of so many bytes."""
     count = _AT_ONCE * max(1, -(-total // (_AT_ONCE * SLICE_BYTES_MAX)))
     return max(SLICE_BYTES_MIN, -(-total // count))
 
 
 class ByteRuler:
-    """Where the offsets of a view lie, in bytes from the start of its first segment."""
+    """The positions of offsets in a view, in bytes from the start of its first segment."""
 
     def __init__(self, disk: Disk, view: LogView) -> None:
         self._disk = disk
@@ -104,7 +107,7 @@ class ByteRuler:
         self._known: dict[int, int] = {}
 
     def position(self, offset: int) -> int:
-        """Where a record begins; near there, if its index cannot tell."""
+        """Return where a record begins; an estimate if its index cannot tell."""
         if offset not in self._known:
             self._known[offset] = self._look_up(offset)
         return self._known[offset]
@@ -123,7 +126,7 @@ class ByteRuler:
         return found if 0 <= found <= segment.size else segment.size * ordinal // segment.count
 
     def offset_at(self, position: int, low: int, high: int, *, tolerance: int) -> int:
-        """An offset in `(low, high]` that begins within `tolerance` of a position, or as near as there is one.
+        """Return an offset in `(low, high]` that begins within `tolerance` of a position, or as near as possible.
 
         Guesses by proportion first, since records of one topic are much alike, and halves when that does not help.
         """
@@ -144,7 +147,7 @@ class ByteRuler:
 
 
 class _PartitionRange:
-    """A range of one partition, measured."""
+    """A range of one partition with its size."""
 
     def __init__(self, key: tuple[str, int], start: int, stop: int, ruler: ByteRuler) -> None:
         self.key = key
@@ -157,7 +160,7 @@ class _PartitionRange:
         return max(0, self._last - self._first)
 
     def cut(self, count: int) -> Iterator[tuple[int, int, int]]:
-        """About `count` pieces, none empty: start, stop and bytes of each."""
+        """Yield about `count` pieces, none empty: start, stop and bytes of each."""
         step = self.size / count
         cuts = [self._start]
         for place in range(1, count):

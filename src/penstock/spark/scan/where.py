@@ -2,8 +2,8 @@
 
     type = 'order.created' and timestamp >= '2026-01-31T12:00:00Z' and partition in (0, 3)
 
-Conditions on the columns that the log can be searched by, with `and` between them; no more than that. What cannot be
-said here is said to Spark, which filters what it gets.
+Conditions on the columns that the log can be searched by, with `and` between them; no more than that. Other conditions
+are for Spark, which filters the rows it gets.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _KINDS: Final = {
 
 
 def parse_where(text: str) -> Filters:
-    """Raises `ValueError` that says what it is and where, or the error of a literal that is wrong."""
+    """Parse conditions. Raises `ValueError` that says what is wrong and where, or the error of a wrong literal."""
     tokens = _Tokens(text)
     filters = NO_FILTERS
     while True:
@@ -70,7 +70,7 @@ def _condition(tokens: _Tokens) -> Iterator[tuple[str, str, Any]]:
 
 
 def _prefix(pattern: str) -> str:
-    """Of a pattern that says how something starts: other patterns are Spark's to match."""
+    """Return the text before the final `%` of a pattern; other patterns are Spark's to match."""
     start = pattern.removesuffix("%")
     if start == pattern or re.search(r"[%_\\]", start):
         raise ValueError(f"it is no start of a text, like {pattern!r}: only 'start%' is known")
@@ -78,7 +78,7 @@ def _prefix(pattern: str) -> str:
 
 
 class _Tokens:
-    """The words of a condition, one after the other; those of SQL in lower case."""
+    """The words of a condition, one after the other; SQL's own in lower case."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -143,7 +143,7 @@ def _unquoted(text: str) -> str:
 
 
 def _time(text: str) -> datetime:
-    """In UTC, unless it says otherwise."""
+    """Parse a time; UTC unless it names a zone."""
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:

@@ -1,7 +1,7 @@
 """The sink: rows of a DataFrame as messages of topics, each once however often a task, a batch or a query is repeated.
 
-Through a broker the tasks publish by themselves; into a data directory that no broker owns they write files aside,
-which the driver appends in one go. Only `writers` knows Spark.
+Through a broker the tasks publish by themselves; into a data directory without a broker they write staged files, which
+the driver appends in one go. `writers` is the only module here that knows Spark.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def batch_writer(options: Mapping[str, str], schema: Any, overwrite: bool) -> DataSourceArrowWriter:
-    """Of `df.write`. Raises `InvalidRequest` for options or columns that cannot be."""
+    """Return the writer of `df.write`. Raises `InvalidRequest` for impossible options or columns."""
     from penstock.spark.sink.writers import BatchWriter
 
     chosen = _checked(options, schema, overwrite, 'mode("overwrite")', 'mode("append")')
@@ -27,7 +27,7 @@ def batch_writer(options: Mapping[str, str], schema: Any, overwrite: bool) -> Da
 
 
 def stream_writer(options: Mapping[str, str], schema: Any, overwrite: bool) -> DataSourceStreamArrowWriter:
-    """Of `df.writeStream`."""
+    """Return the writer of `df.writeStream`. Raises `InvalidRequest` for impossible options or columns."""
     from penstock.spark.sink.writers import StreamWriter
 
     chosen = _checked(options, schema, overwrite, 'outputMode("complete")', 'outputMode("append")')

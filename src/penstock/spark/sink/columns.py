@@ -1,4 +1,5 @@
-"""The columns of a DataFrame that is published, rows as the log takes them, and whether rows are those sent before."""
+"""The columns of a published DataFrame: accepted names and types, rows split by topic and producer, repeated rows
+checked."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ _SECONDS: Final = 10.0
 def check_same_row(
     client: Client, topic: str, partitions: int, rows: pa.RecordBatch, outcomes: list[Receipt | PenstockError]
 ) -> None:
-    """Raise `InvalidRequest` if the last of these rows that was stored before is another one there."""
+    """Raise `InvalidRequest` if the last of these rows that was stored before differs from the stored message."""
     known = [(row, each) for row, each in enumerate(outcomes) if isinstance(each, Receipt) and each.duplicate]
     if not known:
         return
@@ -42,7 +43,8 @@ def check_same_row(
 
 
 def _read(client: Client, topic: str, partitions: int, receipt: Receipt) -> StreamMessage[Any] | None:
-    """The message there; None if it is gone, or cannot be read now: then there is nothing to compare."""
+    """Return the message at the receipt's offset; None if it is gone or cannot be read now, so that nothing is
+    compared."""
     start: dict[str, Any] = dict.fromkeys(map(str, range(partitions)), "latest")
     start[str(receipt.partition)] = receipt.offset
     try:
@@ -78,17 +80,17 @@ ACCEPTED: Final[Mapping[str, tuple[str, ...]]] = {
     "partition": _WHOLE,
 }
 NUMBERED: Final[Mapping[str, tuple[str, ...]]] = {"producer_name": _TEXT, "request_id": _WHOLE}
-"""Taken with `numbers=columns`."""
+"""Columns accepted in addition with `numbers=columns`."""
 
 IGNORED: Final = ("offset", "timestamp", "id", "producer_id", "producer_name", "request_id")
-"""Columns of the source that the log gives anew: not looked at, so that what was read can be written as it is."""
+"""Columns of the source that the log assigns anew: ignored, so that rows that were read can be written as they are."""
 
 MESSAGE: Final = ("value", "key", "type", "attributes", "schema_id", "schema_version")
-"""What a message consists of."""
+"""The columns that a message consists of."""
 
 
 def check_kinds(kinds: Mapping[str, str], options: SinkOptions) -> None:
-    """Raise `InvalidRequest` for a DataFrame with these columns, named with Spark's own words for their types."""
+    """Raise `InvalidRequest` for a DataFrame with these columns; `kinds` has their types in Spark's own words."""
     taken = _accepted(options)
     for name, kind in kinds.items():
         if name not in taken:
@@ -132,7 +134,7 @@ def _check_present(kinds: Mapping[str, str], options: SinkOptions) -> None:
 
 
 def accepted_columns(batch: pa.RecordBatch, options: SinkOptions) -> pa.RecordBatch:
-    """Those that are looked at."""
+    """Return the batch with the columns that the sink uses."""
     names = [name for name in batch.schema.names if name in _accepted(options)]
     if options.topic is not None and "topic" in names:
         names.remove("topic")
@@ -140,7 +142,7 @@ def accepted_columns(batch: pa.RecordBatch, options: SinkOptions) -> pa.RecordBa
 
 
 def check_values(batch: pa.RecordBatch, before: int) -> None:
-    """Raise `InvalidRequest` for the first row without a value. `before` rows of the task came before these."""
+    """Raise `InvalidRequest` for the first row without a value; `before` rows of the task came before this batch."""
     values = batch.column("value")
     if values.null_count:
         row = before + int(pc.index(pc.is_null(values), value=True).as_py())
@@ -153,7 +155,7 @@ def check_values(batch: pa.RecordBatch, before: int) -> None:
 
 
 def check_sizes(batch: pa.RecordBatch, before: int, *, topic: str, bytes_max: int) -> None:
-    """Raise `PayloadTooLarge` for the first row whose payload is more than the topic takes."""
+    """Raise `PayloadTooLarge` for the first row whose payload exceeds the topic's limit."""
     sizes = pc.binary_length(batch.column("value"))
     largest = pc.max(sizes).as_py()
     if largest is not None and largest > bytes_max:
@@ -167,7 +169,7 @@ def check_sizes(batch: pa.RecordBatch, before: int, *, topic: str, bytes_max: in
 
 
 def by_topic(batch: pa.RecordBatch, topic: str | None, before: int) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """The rows of each topic, in order, without the column that names it."""
+    """Yield the rows of each topic, in order, without the column that names it."""
     if topic is not None:
         yield topic, batch
         return
@@ -182,7 +184,7 @@ def by_topic(batch: pa.RecordBatch, topic: str | None, before: int) -> Iterator[
 
 
 def by_producer(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """The rows of each producer that the column names, in order, without that column."""
+    """Yield the rows of each producer that the column names, in order, without that column."""
     for name in NUMBERED:
         if batch.column(name).null_count:
             raise InvalidRequest(f"column {name!r} is null in some row: numbers=columns needs it in all", column=name)
@@ -195,7 +197,7 @@ def _rows(batch: pa.RecordBatch, rows: Any) -> pa.RecordBatch:
 
 
 def _grouped(column: pa.Array, read: Any) -> Iterator[tuple[str, Any]]:
-    """Each value as `read` has it, and the rows that have it; None for all rows."""
+    """Yield each distinct value as `read` returns it, with the numbers of its rows; None stands for all rows."""
     encoded = column.dictionary_encode()
     values = [read(value) for value in encoded.dictionary.to_pylist()]
     if len(set(values)) == 1:

@@ -1,7 +1,7 @@
-"""DataFrames into topics, for jobs that want to know what became of the rows: the sink without Spark's own writer.
+"""DataFrames into topics for jobs that need the outcome of their rows: the sink without Spark's own writer.
 
-The tasks are the same. What a row's fault is comes back as a value and is raised on the driver as it is; what trying
-again may help against fails the task, and Spark repeats it.
+The tasks are the same. An error caused by a row comes back as a value and is raised on the driver unchanged; an error
+that a retry may cure fails the task, and Spark repeats it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from penstock.client.sync import Client
 
 Progress = Callable[[int], None]
-"""Told how many rows were published so far, about."""
+"""Called with the approximate number of rows published so far."""
 
 _LOOK_SECONDS: Final = 0.5
 _RESULT: Final = "written binary"
@@ -38,8 +38,11 @@ _RESULT: Final = "written binary"
 def publish(
     rows: DataFrame, options: SinkOptions, identity: WriteIdentity, *, progress: Progress | None = None
 ) -> WriteCounts:
-    """Everything is on disk on return. Raises `InvalidRequest` for columns that cannot be, and what keeps a row from
-    being read or published; `StorageFailed` where Spark could not do it."""
+    """Publish all rows; they are on disk on return.
+
+    Raises `InvalidRequest` for impossible columns, the error that kept a row from being read or published, and
+    `StorageFailed` where Spark failed.
+    """
     check_kinds({field.name: field.dataType.simpleString() for field in rows.schema.fields}, options)
     with _watched(options, progress), penstock_errors():
         found = rows.mapInArrow(PublishTask(options, identity), _RESULT).collect()
@@ -53,7 +56,7 @@ def publish(
 
 
 class PublishTask:
-    """Runs in a worker: what became of the rows of one partition."""
+    """The function that a worker runs: publishes the rows of one partition and returns the outcome."""
 
     def __init__(self, options: SinkOptions, identity: WriteIdentity) -> None:
         self._options = options
@@ -77,7 +80,7 @@ class PublishTask:
 
 @contextmanager
 def _watched(options: SinkOptions, progress: Progress | None) -> Iterator[None]:
-    """Look now and then how much the topic has grown, by whomever."""
+    """Report the growth of the topic to `progress` twice a second; messages of other producers are counted, too."""
     if progress is None or options.broker is None or options.topic is None or options.staged:
         yield
         return
@@ -98,11 +101,11 @@ def _watch(options: SinkOptions, progress: Progress, ended: threading.Event) -> 
             while not ended.wait(_LOOK_SECONDS):
                 progress(_length(client, options.topic) - before)
     except PenstockError:
-        return  # the tasks say what is wrong
+        return  # the tasks report the error
 
 
 def _length(client: Client, topic: str | None) -> int:
-    """0 for a topic that is yet to be created."""
+    """Return the number of offsets the topic has given; 0 for a topic that is yet to be created."""
     try:
         facts: dict[str, Any] = client.ask("system.topic.describe", {"topic": topic})
     except PenstockError:

@@ -1,4 +1,4 @@
-"""Which write this is, and what became of its rows. Small values that travel between the driver and the tasks."""
+"""The identity of a write and the counts of its rows: small values that travel between the driver and the tasks."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from penstock.core.errors import InvalidRequest
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteIdentity:
-    """The same whenever the write is repeated."""
+    """The identity of a write: the same whenever the write is repeated."""
 
     query: str
     batch: int
     stream: bool = False
-    """Its batches come in order: none before the last that was published ever comes again."""
+    """True for a streaming query. Batches come in order: a batch before the last published one never comes again."""
 
     def producer(self, prefix: str, partition: int | None = None) -> str:
-        """The name of the producer of one task, or of all of them together."""
+        """Return the producer name of one task, or of all tasks together without a partition."""
         return f"{prefix}/{self.query}" if partition is None else f"{prefix}/{self.query}/{partition}"
 
     def check_order(self, last: int, where: object) -> None:
-        """Raise `InvalidRequest` if this is a stream, and a later batch of it is published: its rows would be taken for
-        rows that are there."""
+        """Raise `InvalidRequest` if a later batch of this stream is published: these rows would be taken for stored
+        ones."""
         if self.stream and last > self.batch:
             raise InvalidRequest(
                 f"{where}: batch {self.batch} of the stream {self.query} is to be published, and its batch {last} is"
@@ -36,11 +36,11 @@ class WriteIdentity:
 
 @dataclass(frozen=True, slots=True)
 class WriteCounts:
-    """What became of rows."""
+    """Counts of the rows of a write."""
 
     rows: int = 0
     stored_before: int = 0
-    """Of them, stored by an attempt before."""
+    """Rows that an earlier attempt had stored."""
 
     def __add__(self, other: WriteCounts) -> WriteCounts:
         return WriteCounts(self.rows + other.rows, self.stored_before + other.stored_before)

@@ -1,7 +1,7 @@
-"""Rows straight into the logs of a data directory that no broker owns: the caller holds its lock, as an open `Store`.
+"""The loader: rows straight into the logs of a data directory without a broker, locked by the caller's open `Store`.
 
-Every row has a producer and a number, as if it had come through a broker. What of a load is stored already is seen from
-the logs themselves: in each partition the numbers of a producer rise, so all up to the highest are there.
+Every row has a producer and a number, as if it had come through a broker. The logs themselves tell what is stored
+already: in each partition the numbers of a producer rise, so every number up to the highest is there.
 """
 
 from __future__ import annotations
@@ -29,11 +29,10 @@ from penstock.storage.producer_windows import derive_checkpoint
 from penstock.storage.store import Store
 
 _TOGETHER: Final = 1024
-"""Rows without a key that go to one partition, before the next has its turn: by their numbers, so that a row goes to
-the same partition whenever it comes."""
+"""Consecutive numbers whose rows, if they have no key, go to the same partition: a repeated row keeps its partition."""
 
 _TICKETS_MAX: Final = 256
-"""Blocks that wait for the disk; the writer bounds their bytes."""
+"""Blocks that wait for the disk at once; the writer bounds their bytes."""
 
 
 @dataclass(slots=True)
@@ -43,31 +42,31 @@ class _LoadingTopic:
     topic: Topic
     logs: list[Log]
     known: dict[int, ProducerCheckpoint]
-    """What producers wrote last, by partition."""
+    """The last writes of each producer, by partition."""
 
     producers: dict[str, int] = field(default_factory=dict)
     schemas: set[int] = field(default_factory=set)
 
     def highest(self, producer_id: int, partition: int) -> int:
-        """The last number of a producer in a partition; 0 if it has none."""
+        """Return the last number of a producer in a partition; 0 if it has none."""
         runs = self.known[partition].runs.get(producer_id, ())
         return max((run.request_id + run.count - 1 for run in runs), default=0)
 
 
 class Loader:
-    """Appends; `finish` waits for the disk. Leaves out what is stored already."""
+    """An appender that leaves out rows that are stored already; `finish` waits for the disk."""
 
     def __init__(self, store: Store, *, create_partitions: int | None = None) -> None:
         self._store = store
         self._create_partitions = create_partitions
-        """Of a topic that is not there; None: that is an error."""
+        """Partitions of a topic that does not exist yet; None makes a missing topic an error."""
 
         self.tally = WriteCounts()
         self._open: dict[str, _LoadingTopic] = {}
         self._tickets: deque[PendingAppend] = deque()
 
     def check(self, topic: str, batch: pa.RecordBatch) -> None:
-        """Raise what would keep these rows from being stored: before anything is."""
+        """Raise the error that would keep these rows from being stored, before any row is."""
         opened = self._opened(topic)
         sizes = np.diff(_offsets(batch.column("value")))
         limit = opened.logs[0].limits.payload_bytes_max
@@ -79,13 +78,13 @@ class Loader:
             _check_partitions(topic, batch.column("partition"), len(opened.logs))
 
     def last(self, topic: str, producer: str) -> int:
-        """The highest number of a producer that was there when we came; 0 if there was none."""
+        """Return the highest number of a producer from before this load; 0 if it had none."""
         opened = self._opened(topic)
         producer_id = self._producer_id(opened, producer)
         return max(opened.highest(producer_id, partition) for partition in opened.known)
 
     def append(self, share: ProducerRows) -> None:
-        """Rows of one producer with rising numbers, queued for the disk."""
+        """Queue rows of one producer, with rising numbers, for the disk."""
         opened, producer, batch = self._opened(share.topic), share.producer, share.rows
         producer_id = self._producer_id(opened, producer)
         chosen = batch.column("partition") if "partition" in batch.schema.names else None
@@ -100,7 +99,8 @@ class Loader:
         self.tally += WriteCounts(batch.num_rows, stored)
 
     def finish(self) -> None:
-        """Until everything is on disk; and what was written is noted, so that the next opening need not look."""
+        """Wait until everything is on disk, and save the producers' checkpoints, so that the next opening need not
+        scan."""
         while self._tickets:
             self._tickets.popleft().result()
         for opened in self._open.values():
@@ -137,7 +137,7 @@ class Loader:
         return opened.producers[name]
 
     def _note_schemas(self, opened: _LoadingTopic, block: Block) -> None:
-        """Before messages of a schema are stored, it is noted that they are: it is not deleted for good then."""
+        """Record the use of schemas before their messages are stored: a schema in use is not deleted for good."""
         named = set(np.unique(block.columns[:, at.SCHEMA_ID]).tolist()) - {0}
         for schema_id in named - opened.schemas:
             self._store.catalog.schemas.note_use(schema_id, topic_place(opened.topic.topic_uid))
@@ -177,7 +177,7 @@ def _offsets(column: pa.Array) -> Any:
 
 
 def _rows_by_partition(block: Block, chosen: pa.Array | None, count: int) -> Iterator[tuple[int, Longs]]:
-    """Which rows go to which partition: where their column says, by their key, or in turn."""
+    """Yield each partition with its rows: chosen by the column `partition`, else by the key, else in turn."""
     if count == 1:
         yield 0, np.arange(len(block))
         return
@@ -193,7 +193,7 @@ def _rows_by_partition(block: Block, chosen: pa.Array | None, count: int) -> Ite
 
 
 def _cuts(block: Block, rows: Longs, bytes_max: int) -> Iterator[tuple[int, int]]:
-    """Where to cut so that each part is a block."""
+    """Yield the ranges of rows that fit a block."""
     ends = np.cumsum(block.columns[rows, at.END] - block.columns[rows, at.START])
     start, before = 0, 0
     while start < len(rows):

@@ -1,8 +1,8 @@
-"""Numbers of rows: which of them a task must send again, and which are stored for certain. Nothing but arithmetic.
+"""Row numbers: which rows a repeated task sends again, and which are certainly stored. Pure arithmetic.
 
-The broker recognises a message of a producer by its number, but remembers only the last so many (its window). A task
-that comes back therefore leaves out what lies further back: it was confirmed, or nothing behind it would have been
-sent. Only what was on its way when the last attempt ended is in doubt, and that is within the window.
+The broker recognises a message of a producer by its number, but remembers only the last numbers (its window). A
+repeated task therefore leaves out rows further back: they were confirmed, or no later row would have been sent. Only
+rows in flight when the last attempt ended are in doubt, and these lie within the window.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ NUMBER: Final = "request_id"
 
 
 def number_of(batch_id: int, row: int) -> int:
-    """Of a row of a batch: above those of all batches before, and rising with the rows."""
+    """Return the number of a row of a batch: above all numbers of earlier batches, and rising with the rows."""
     if row >= ROWS_MAX:
         raise InvalidRequest(f"a batch has at most {ROWS_MAX} rows in one task: use more partitions", rows=row)
     return (batch_id + 1) << ROW_BITS | row
 
 
 def batch_of(number: int) -> int:
-    """The batch a number belongs to; -1 for none."""
+    """Return the batch that a number belongs to; -1 for no number."""
     return (number >> ROW_BITS) - 1
 
 
@@ -40,15 +40,15 @@ def row_of(number: int) -> int:
 
 
 def unconfirmed_max(window: int) -> int:
-    """Rows that may be on their way at once, and that are sent again by whoever comes back.
+    """Return the number of rows that may be in flight at once, and that a repeated task sends again.
 
-    Half of what is remembered: the other half is for rows that were sent again late, behind newer ones.
+    Half of the producer's window: the other half is for rows that were sent again late, behind newer ones.
     """
     return max(1, window // 2)
 
 
 def numbered(batch: pa.RecordBatch, first: int) -> pa.RecordBatch:
-    """The rows with numbers that count up from `first`, in place of any they had."""
+    """Return the rows with numbers that count up from `first`, replacing any numbers they had."""
     return with_numbers(batch, np.arange(first, first + batch.num_rows, dtype=np.int64))
 
 
@@ -59,7 +59,7 @@ def with_numbers(batch: pa.RecordBatch, numbers: Longs) -> pa.RecordBatch:
 
 
 def check_rising(numbers: Longs, before: int) -> int:
-    """The last of them. Raises `InvalidRequest` if one is not above the number before it."""
+    """Return the last number. Raises `InvalidRequest` if a number is not above the one before it."""
     wrong = np.flatnonzero(np.diff(numbers, prepend=before) <= 0)
     if wrong.size:
         row = int(wrong[0])
@@ -73,10 +73,10 @@ def check_rising(numbers: Longs, before: int) -> int:
 
 
 class ResumeFilter:
-    """What of a sequence of numbered rows is to be sent, if the broker knows numbers up to `last` already.
+    """A filter over numbered rows that drops rows which the broker, knowing numbers up to `last`, certainly stored.
 
-    Known rows are held back until it is clear which of them are the last `again`; those are sent again, the others are
-    stored. `skipped` rows were left out, `repeated` rows were sent again.
+    Known rows are held back until it is clear which are the last `again` of them; those are sent again, the others are
+    stored. `skipped` counts dropped rows, `repeated` counts rows that were sent again.
     """
 
     def __init__(self, last: int, again: int) -> None:
@@ -88,7 +88,7 @@ class ResumeFilter:
         self.repeated = 0
 
     def feed(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """The rows to send now, in order. Raises `InvalidRequest` if the numbers do not rise."""
+        """Yield the rows to send now, in order. Raises `InvalidRequest` if the numbers do not rise."""
         numbers = batch.column(NUMBER).to_numpy()
         self._highest = check_rising(numbers, self._highest)
         known = int(np.searchsorted(numbers, self._last, side="right"))
@@ -99,8 +99,11 @@ class ResumeFilter:
             yield batch.slice(known)
 
     def finish(self) -> Iterator[pa.RecordBatch]:
-        """What is left: sent again if the last known row is among it. Otherwise there were more rows when they were
-        sent first, and those that are here were all confirmed then, unless they are few enough behind the last."""
+        """Yield the held rows; they are sent again if the last known row is among them.
+
+        Otherwise the earlier attempt had more rows, and the rows here were all confirmed then, except those within
+        `again` numbers of the last.
+        """
         if self._held and self._highest < self._last:
             held = [_above(each, self._last - self._again) for each in self._held]
             self.skipped += sum(each.num_rows for each in self._held) - sum(each.num_rows for each in held)

@@ -1,4 +1,4 @@
-"""The options of the sink, read once: what was given becomes a value in which everything is possible. No Spark here."""
+"""The options of the sink, parsed once into a value whose combinations are all possible. No Spark here."""
 
 from __future__ import annotations
 
@@ -16,42 +16,42 @@ from penstock.core.limits import PARTITIONS_MAX
 from penstock.core.names import TopicName
 
 BATCHES_MAX: Final = (1 << 31) - 1
-"""Above that a number would not fit into 63 bits: see `numbers`."""
+"""The bound on batch numbers: a row number above it would not fit into 63 bits; see `numbers`."""
 
 _RUN: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", re.ASCII)
-"""It becomes the name of a directory and part of a producer's."""
+"""Run and producer names: a run becomes the name of a directory and part of a producer's name."""
 
 ONCE: Final = "once-"
-"""What begins so is a write that nobody repeats: no run that somebody names is called so."""
+"""The prefix of writes that are never repeated; a user's run name may not begin with it."""
 
 
 class RowOrder(StrEnum):
-    """In which order the rows of a task are numbered, and so published."""
+    """The order in which the rows of a task are numbered, and so published."""
 
     ENGINE = "engine"
-    """As Spark hands them over."""
+    """The order in which Spark hands the rows over."""
     CONTENT = "content"
-    """By what is in them: the same however often and from wherever they come."""
+    """The order of the rows' contents: the same however often, and from wherever, the rows come."""
 
 
 class RowNumbers(StrEnum):
-    """Where the number of a row comes from."""
+    """The source of a row's number."""
 
     ROWS = "rows"
-    """Its place among the rows of its task."""
+    """The row's position in its task."""
     COLUMNS = "columns"
     """The columns `producer_name` and `request_id`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkOptions:
-    """Where rows go and how they are told apart. Exactly one of `broker` and `path` is given."""
+    """The destination of rows and their identity. Exactly one of `broker` and `path` is set."""
 
     topic: str | None = None
     broker: str | None = None
     path: Path | None = None
     staging: Path | None = None
-    """A directory that the driver and every executor see. Always given with `path`."""
+    """A directory that the driver and every executor see. Always set with `path`."""
 
     producer: str = "spark"
     run: str | None = None
@@ -60,18 +60,20 @@ class SinkOptions:
     numbers: RowNumbers = RowNumbers.ROWS
     rows_per_second: float | None = None
     create_partitions: int | None = None
-    """Of a topic that is not there; None: it is not created by us."""
+    """Partitions of a missing topic; None: the sink creates no topic."""
 
     timeout: float = 60.0
     tls_ca: str | None = None
     tls_cert: str | None = None
     tls_key: str | None = None
     token_file: str | None = None
-    """A token itself is no option: Spark shows options in plans and keeps them in checkpoints."""
+    """A file with the token. A token itself is no option: Spark shows options in plans and keeps them in
+    checkpoints."""
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> SinkOptions:
-        """Names in any case, as Spark has them. Raises `InvalidRequest` that names the option and what it may be."""
+        """Parse options; names are case-insensitive, as in Spark. Raises `InvalidRequest` naming the option and the
+        allowed values."""
         options = {name.lower(): value for name, value in given.items()}
         _check_known(options)
         path, staging = _target(options)
@@ -96,7 +98,7 @@ class SinkOptions:
 
     @property
     def staged(self) -> bool:
-        """Rows are written aside first, and published by the driver when all of them are there."""
+        """Return True if tasks stage rows in files and the driver publishes them when all are there."""
         return self.staging is not None
 
 
@@ -119,7 +121,7 @@ NAMES: Final = (
     "tokenFile",
 )
 _KNOWN: Final = {name.lower(): name for name in NAMES}
-"""As they arrive, and as they are written."""
+"""Names of options in lower case, as Spark passes them, and in their documented spelling."""
 
 _SPARKS_OWN: Final = ("checkpointlocation", "queryname", "outputmode", "serialization.format", "provider")
 
@@ -133,7 +135,7 @@ def _check_known(options: Mapping[str, str]) -> None:
 
 
 def _target(options: Mapping[str, str]) -> tuple[Path | None, Path | None]:
-    """The data directory and where rows are staged."""
+    """Return the data directory and the staging directory."""
     path, broker = options.get("path"), options.get("broker")
     if bool(path) == bool(broker):
         both = f"path={path!r} and broker={broker!r} are" if path else "neither broker nor path is"

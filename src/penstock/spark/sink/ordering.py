@@ -1,7 +1,7 @@
-"""Rows in an order of their own: by what is in them, so that a task which runs again numbers them alike.
+"""Rows ordered by their contents, so that a repeated task numbers them alike.
 
-Spark hands rows over in the order of their source where nothing was shuffled; behind a shuffle the order is that in
-which blocks happened to arrive.
+Without a shuffle Spark hands rows over in the order of their source; behind a shuffle the order is that in which blocks
+happened to arrive.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from penstock.record.block import Draft, Words, parse_block
 from penstock.spark.sink.columns import MESSAGE
 
 _BYTES_MAX: Final = 1 * GIB
-"""Rows of one task, which are all held while they are ordered."""
+"""Bytes of one task's rows, which are all held in memory while they are sorted."""
 
 _ROWS: Final = 10_000
-"""Handed on together."""
+"""Rows of a batch that is handed on."""
 
 
 def by_content(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """All rows, ordered by the checksum that their message would have; rows that are alike stay side by side.
+    """Yield all rows, ordered by the checksum of their message; equal rows stay side by side.
 
-    Raises `InvalidRequest` if they are too many to be held.
+    Raises `InvalidRequest` if the rows are too large to be held.
     """
     held = _held(batches)
     if not held:
@@ -56,7 +56,7 @@ def _held(batches: Iterable[pa.RecordBatch]) -> list[pa.RecordBatch]:
 
 
 def checksums(batch: pa.RecordBatch) -> Words:
-    """Of each row as a message without a producer or a place."""
+    """Return the checksum of each row as a message without producer, partition and offset."""
     message = batch.select([name for name in MESSAGE if name in batch.schema.names])
     block = parse_block(Draft.from_arrow(message).data, verify=False)
     places = block.columns[:, at.END] - at.CHECKSUM_BYTES

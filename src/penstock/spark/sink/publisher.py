@@ -1,4 +1,5 @@
-"""Numbered rows through a broker: in blocks, each row once however often it comes, and no faster than asked for."""
+"""The publisher: numbered rows through a broker in blocks, each row once however often it comes, within a rate
+limit."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class RateLimit:
-    """`rows_max` is what may be sent at once, so that a slow pace is smooth; None: no limit."""
+    """A limit of rows a second; without a rate, no limit."""
 
     def __init__(
         self,
@@ -39,11 +40,12 @@ class RateLimit:
 
     @property
     def rows_max(self) -> int | None:
-        """A tenth of a second's worth."""
+        """The rows to send at once, a tenth of a second's worth, so that a slow rate is smooth; None without a
+        limit."""
         return None if self._rate is None else max(1, int(self._rate / 10))
 
     def take(self, rows: int) -> None:
-        """Wait until so many more may go. What was not used is not saved up."""
+        """Wait until so many more rows may be sent. Unused time is not saved up."""
         if self._rate is None:
             return
         now = self._now()
@@ -54,14 +56,15 @@ class RateLimit:
 
 
 _PIECES: Final = 4
-"""Blocks on their way at once: while one is synced the next are on the wire."""
+"""Blocks in flight at once: while one is synced the next are on the wire."""
 
 _SEQUENCES_MAX: Final = 1_000
-"""Producers that one task has open: one for each topic, or each that its rows name."""
+"""Producers that one task has open: one for each topic, or for each producer that its rows name."""
 
 
 class ProducerSequence:
-    """One producer and its rows, in order. Not more are unconfirmed than whoever comes next would send again."""
+    """The rows of a single producer, in order. Unconfirmed rows never exceed the rows that a repeated task sends
+    again."""
 
     def __init__(self, client: Client, producer: Producer[Any], topic: str, name: str, pace: RateLimit) -> None:
         self._client = client
@@ -72,27 +75,27 @@ class ProducerSequence:
         again = unconfirmed_max(producer.window)
         self._piece = min(max(1, again // _PIECES), pace.rows_max or again)
         self.last = producer.last_request_id
-        """The highest number that was known before."""
+        """The highest number that the broker knew at the start."""
 
         self._resume_filter = ResumeFilter(self.last, again)
         self._sent: deque[tuple[Sent, int]] = deque()
         self._rows = 0
         self._known = 0
-        """Rows that were sent again, and were there."""
+        """Rows that were sent again and turned out to be stored."""
 
     @property
     def tally(self) -> WriteCounts:
         return WriteCounts(self._rows, self._resume_filter.skipped + self._known)
 
     def write(self, batch: pa.RecordBatch, before: int) -> None:
-        """Take rows with their numbers. `before` rows of the task came before these, for whoever is told of one."""
+        """Send numbered rows. `before` rows of the task came before these, for error messages."""
         columns.check_sizes(batch, before, topic=self._topic, bytes_max=self._producer.payload_bytes_max)
         self._rows += batch.num_rows
         for part in self._resume_filter.feed(batch):
             self._pass_on(part)
 
     def finish(self) -> None:
-        """Until everything is on disk."""
+        """Wait until everything is on disk."""
         for part in self._resume_filter.finish():
             self._pass_on(part)
         while self._sent:
@@ -107,7 +110,8 @@ class ProducerSequence:
                 self._send(piece)
 
     def _send_again(self, piece: pa.RecordBatch) -> None:
-        """What may be stored already; the next is not sent before it is known to be the same."""
+        """Send rows that may be stored already, and wait: no further row is sent until these are known to be the
+        same."""
         with _explained(self):
             outcomes = self._producer.send_arrow(piece, numbered=True).outcomes()
             for each in outcomes:
@@ -133,7 +137,7 @@ class ProducerSequence:
 
 
 class _explained:  # noqa: N801 - reads as a word in `with`
-    """What the broker or the client says, with whose rows it is about."""
+    """Raise an error of the broker or the client again, with the topic and the producer it is about."""
 
     def __init__(self, sequence: ProducerSequence, first: int | None = None) -> None:
         self._sequence = sequence
@@ -157,7 +161,7 @@ class _explained:  # noqa: N801 - reads as a word in `with`
 
 
 class Publisher:
-    """A connection, and a sequence for each topic and producer. Connects when there is something to send."""
+    """A connection, and a producer sequence for each topic and producer; connects with the first row."""
 
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
@@ -174,7 +178,7 @@ class Publisher:
 
     @property
     def sequences(self) -> dict[tuple[str, str], ProducerSequence]:
-        """By topic and producer."""
+        """Producer sequences by topic and producer name."""
         return self._sequences
 
     @property
@@ -182,14 +186,14 @@ class Publisher:
         return sum((each.tally for each in self._sequences.values()), WriteCounts())
 
     def last(self, topic: str, producer: str) -> int:
-        """The highest number that the broker had when we came; 0 if it had none."""
+        """Return the highest number that the broker had at the start; 0 if it had none."""
         return self._sequence(topic, producer).last
 
     def append(self, share: ProducerRows) -> None:
         self._sequence(share.topic, share.producer).write(share.rows, share.before)
 
     def finish(self) -> None:
-        """Until everything is on disk."""
+        """Wait until everything is on disk."""
         for sequence in self._sequences.values():
             sequence.finish()
 
@@ -215,7 +219,7 @@ class Publisher:
 
 
 def connect(options: SinkOptions) -> Client:
-    """To the broker that the options name."""
+    """Connect to the broker that the options name."""
     from penstock.client.sync import connect as connected
 
     return connected(
@@ -229,7 +233,7 @@ def connect(options: SinkOptions) -> Client:
 
 
 def ensure_topic(client: Client, topic: str, partitions: int) -> None:
-    """Create it if it is not there; somebody else may be quicker."""
+    """Create the topic unless it exists; another task may be quicker."""
     try:
         client.ask("system.topic.describe", {"topic": topic})
     except TopicNotSupported:

@@ -1,4 +1,4 @@
-"""Which row goes where, under whose name and number: what the options, the query and the row itself say."""
+"""Routing: the topic, the producer and the number of each row, by the options, the query and the row itself."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from penstock.spark.sink.options import RowNumbers, SinkOptions
 
 
 class ProducerRows(NamedTuple):
-    """Rows of one topic and one producer, with their numbers; `before` rows came before the batch they are of."""
+    """Rows of one topic and one producer, with their numbers; `before` rows of the task came before their batch."""
 
     topic: str
     producer: str
@@ -23,8 +23,10 @@ class ProducerRows(NamedTuple):
 
 
 class Router:
-    """For the rows of one task, or, without a `partition`, for all of a batch. The rows of a topic are counted from 0
-    in every task and every batch, unless they bring numbers of their own."""
+    """A router for the rows of one task, or, without a `partition`, of a whole batch.
+
+    The rows of a topic are counted from 0 in every task and every batch, unless they bring numbers of their own.
+    """
 
     def __init__(self, options: SinkOptions, identity: WriteIdentity, partition: int | None) -> None:
         self._options = options
@@ -34,7 +36,7 @@ class Router:
         self._before = 0
 
     def split(self, batch: pa.RecordBatch) -> Iterator[ProducerRows]:
-        """Raises `InvalidRequest` for a row that cannot be published."""
+        """Yield the rows by topic and producer. Raises `InvalidRequest` for a row that cannot be published."""
         before, self._before = self._before, self._before + batch.num_rows
         if not batch.num_rows:
             return
@@ -49,24 +51,23 @@ class Router:
     def _counted(self, topic: str, rows: pa.RecordBatch) -> pa.RecordBatch:
         row = self._next.get(topic, 0)
         self._next[topic] = row + rows.num_rows
-        number_of(self._batch, row + rows.num_rows - 1)  # there is one
+        number_of(self._batch, row + rows.num_rows - 1)  # raises if there is no number for the last row
         return numbered(rows, number_of(self._batch, row))
 
     @property
     def counts(self) -> dict[str, int]:
-        """Rows that were counted, by topic."""
+        """Counted rows by topic."""
         return dict(self._next)
 
 
 class RowSink(Protocol):
-    """Where rows go in the end."""
+    """A destination of rows that knows the last number of each producer."""
 
     def last(self, topic: str, producer: str) -> int: ...
 
 
 def check_order(options: SinkOptions, identity: WriteIdentity, share: ProducerRows, target: RowSink) -> None:
-    """Raise `InvalidRequest` if rows of a stream come behind those of a later batch. Numbers that rows bring along are
-    of no batch."""
+    """Raise `InvalidRequest` if rows of a stream follow a later batch. Numbers from columns belong to no batch."""
     if identity.stream and options.numbers is RowNumbers.ROWS:
         last = target.last(share.topic, share.producer)
         identity.check_order(batch_of(last), f"{share.topic}, producer {share.producer}")

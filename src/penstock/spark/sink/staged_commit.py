@@ -1,7 +1,7 @@
-"""What the driver does when all tasks are done and their rows wait in the staging directory: publish them, once.
+"""The commit of a staged write: when all tasks are done, the driver publishes the staged rows, once.
 
-Whoever commits owns the place: the data directory's lock, or the producer's name at the broker. A commit that was
-broken off is finished by the next: by its plan, leaving out what is stored.
+The committing process owns the destination: the data directory's lock, or the producer's name at the broker. An
+interrupted commit is finished by the next one: by its plan, leaving out stored rows.
 """
 
 from __future__ import annotations
@@ -28,10 +28,11 @@ def commit(
     *,
     progress: Callable[[int], None] | None = None,
 ) -> WriteCounts:
-    """Publish a batch; durable on return. Does nothing if it is published already. `progress` hears of rows.
+    """Publish a batch; durable on return. Does nothing if it is published already. `progress` receives the rows so far.
 
     Raises `NotOwner` if a broker has the data directory, `InvalidRequest` if a later batch of the same stream is
-    published, and what keeps a row from being stored: then none is, unless the disk failed or the broker refused it.
+    published, and the error that keeps a row from being stored: then no row is, unless the disk failed or the broker
+    refused it.
     """
     staging = _staging(options, identity)
     if not any(file.rows for file in files) and not staging.planned(identity.batch):
@@ -60,7 +61,7 @@ def commit(
 
 
 def discard(options: SinkOptions, identity: WriteIdentity, files: Sequence[StagedFile]) -> None:
-    """The write failed: what its tasks wrote aside is of no use."""
+    """Delete the staged files of a failed write."""
     _staging(options, identity).discard(identity.batch, files)
 
 
@@ -86,7 +87,7 @@ def _shares(
 
 
 def _check(options: SinkOptions, identity: WriteIdentity, staging: Staging, plan: PublishPlan, loader: Loader) -> None:
-    """All rows, before the first is stored."""
+    """Check all rows before the first is stored."""
     highest: dict[tuple[str, str], int] = {}
     for share in _shares(options, identity, staging, plan):
         check_order(options, identity, share, loader)
@@ -98,7 +99,7 @@ def _check(options: SinkOptions, identity: WriteIdentity, staging: Staging, plan
 
 @contextmanager
 def opened(options: SinkOptions) -> Iterator[Loader | Publisher]:
-    """Where rows go in the end: the logs of a directory, which is ours until then, or a broker."""
+    """Open the destination: the logs of a data directory, locked until the end, or a broker."""
     if options.path is None:
         with Publisher(options) as publisher:
             yield publisher
@@ -108,7 +109,7 @@ def opened(options: SinkOptions) -> Iterator[Loader | Publisher]:
 
 
 def _store(options: SinkOptions) -> Store:
-    """Who has topics made that are not there has the directory made, too."""
+    """Open the data directory; where missing topics are to be created, the directory is created, too."""
     try:
         return Store.open(options.path or "", create=options.create_partitions is not None)
     except NotOwner as error:

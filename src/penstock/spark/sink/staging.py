@@ -1,11 +1,11 @@
-"""Rows that were written aside, until all of a batch are there: files, a plan to publish them, and how far that came.
+"""Staging: files of rows until all of a batch are there, a plan to publish them, and the last batch that was published.
 
     STAGING/QUERY/BATCH/ID.arrow     rows of one attempt of one task; most attempts are in no plan
-    STAGING/QUERY/BATCH.plan.json    what is published as this batch, in which order: once it is there, nothing else is
+    STAGING/QUERY/BATCH.plan.json    the files published as this batch, in order: once it is there, no others are
     STAGING/QUERY/done.json          the last batch that was published completely
 
-A batch that is repeated after its plan was made goes on with that plan, whatever its tasks wrote this time. So it does
-not matter whether a query gives the same rows in the same order again.
+A batch that is repeated after its plan was written goes on with that plan, whatever its tasks wrote this time. So it
+does not matter whether a query gives the same rows in the same order again.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ _FORMAT: Final = 1
 _PLAN: Final = re.compile(r"([0-9]+)\.plan\.json", re.ASCII)
 _DONE: Final = "done.json"
 _LEFT_SECONDS: Final = 7 * 24 * 3600
-"""After so long, what such a write left behind when it was killed is swept away."""
+"""The age at which files of a killed single-use write are swept away."""
 
 
 class StagedFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The rows of one task."""
+    """The staged rows of one task."""
 
     name: str
     partition: int
@@ -45,7 +45,7 @@ class StagedFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class PublishPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a batch consists of."""
+    """The files that a batch consists of."""
 
     format: int
     batch: int
@@ -58,7 +58,7 @@ class PublishedBatch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 
 def single_use_name() -> str:
-    """A name for a write that nobody repeats."""
+    """Return a name for a write that is never repeated."""
     return f"{ONCE}{uuid.uuid4()}"
 
 
@@ -67,17 +67,17 @@ def is_single_use(query: str) -> bool:
 
 
 class Staging:
-    """Of one query. Tasks `stage`; one process at a time does all else."""
+    """The staging directory of one query. Tasks call `stage`; a single process does everything else."""
 
     def __init__(self, root: Path, query: str) -> None:
         self._root = root
         self._folder = root / query
         self._disk = OsDisk()
 
-    # tasks
+    # ---- in tasks
 
     def stage(self, batch: int, partition: int, rows: Iterable[pa.RecordBatch]) -> StagedFile:
-        """Durable on return. No file is made where there is no row."""
+        """Write the rows of a task; durable on return. No file is made without rows."""
         folder = self._folder / str(batch)
         name, count, writer = f"{uuid.uuid4()}.arrow", 0, None
         for each in rows:
@@ -94,28 +94,27 @@ class Staging:
         return StagedFile(name=name, partition=partition, rows=count)
 
     def discard(self, batch: int, files: Iterable[StagedFile]) -> None:
-        """An attempt that failed; what it wrote is in nobody's way."""
+        """Delete the files of a failed attempt."""
         for file in files:
             if file.name:
                 (self._folder / str(batch) / file.name).unlink(missing_ok=True)
 
-    # the driver
+    # ---- on the driver
 
     def done(self) -> int:
-        """The last batch that was published; -1 if there was none."""
+        """Return the last published batch; -1 if there was none."""
         data = _read(self._folder / _DONE)
         return -1 if data is None else _decoded(self._folder / _DONE, data, PublishedBatch).batch
 
     def planned(self, batch: int) -> bool:
-        """Whether it was begun to publish this batch, and not finished."""
+        """Return whether publishing this batch was begun and not finished."""
         return self._plan(batch).exists()
 
     def _plan(self, batch: int) -> Path:
         return self._folder / f"{batch}.plan.json"
 
     def plan(self, batch: int, files: Sequence[StagedFile]) -> PublishPlan:
-        """What is to be published as this batch: what was begun before, if it was; otherwise these files, in the order
-        of their tasks."""
+        """Return the plan of this batch: the one that was begun, else these files in the order of their tasks."""
         path = self._plan(batch)
         data = _read(path)
         if data is not None:
@@ -124,13 +123,13 @@ class Staging:
         return PublishPlan(format=_FORMAT, batch=batch, files=ordered)
 
     def begin(self, plan: PublishPlan) -> None:
-        """From now on this is what the batch is. Durable on return."""
+        """Fix the files of a batch by writing its plan. Durable on return."""
         if not self.planned(plan.batch):
             self._disk.make_directory(self._folder)
             replace_file(self._disk, self._plan(plan.batch), msgspec.json.encode(plan))
 
     def rows(self, plan: PublishPlan) -> Iterator[pa.RecordBatch]:
-        """All of them, in order, mapped and not read."""
+        """Yield all rows of a plan, in order, memory-mapped."""
         for file in plan.files:
             path = self._folder / str(plan.batch) / file.name
             try:
@@ -142,13 +141,13 @@ class Staging:
                 yield reader.get_batch(number)
 
     def finish(self, batch: int) -> None:
-        """It is published. Nobody asks for its files again."""
+        """Record the batch as published, and sweep its files."""
         replace_file(self._disk, self._folder / _DONE, msgspec.json.encode(PublishedBatch(format=_FORMAT, batch=batch)))
         reach("sink-finished")
         self.sweep()
 
     def sweep(self) -> None:
-        """Remove what is left of batches that are published, and of killed writes that nobody repeats."""
+        """Remove files of published batches, and of killed single-use writes."""
         last = self.done()
         for name in self._disk.names(self._folder):
             plan = _PLAN.fullmatch(name)
@@ -161,9 +160,9 @@ class Staging:
                 shutil.rmtree(self._root / name, ignore_errors=True)
 
     def remove(self) -> None:
-        """All of it: the write is over, and is not repeated."""
+        """Remove the query's directory: a single-use write is over."""
         shutil.rmtree(self._folder, ignore_errors=True)
-        with suppress(OSError):  # others use it
+        with suppress(OSError):  # not empty: other queries use it
             self._root.rmdir()
 
 

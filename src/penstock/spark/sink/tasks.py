@@ -1,4 +1,4 @@
-"""What a task does with its rows: publish them, or write them aside for the driver to publish. No Spark here."""
+"""The work of a sink task: publish the rows, or stage them for the driver to publish. No Spark here."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from penstock.spark.sink.staging import StagedFile, Staging
 
 @dataclass(frozen=True, slots=True)
 class TaskResult:
-    """What a task tells the driver."""
+    """The result that a task reports to the driver."""
 
     identity: WriteIdentity
     partition: int
     tally: WriteCounts
     file: StagedFile | None = None
-    """Where its rows wait to be published."""
+    """The staged file whose rows are to be published."""
 
 
 def write_task(
     options: SinkOptions, identity: WriteIdentity, partition: int, batches: Iterable[pa.RecordBatch]
 ) -> TaskResult:
-    """Everything is on disk on return: in the topics, or in a file of the staging directory.
+    """Write the rows of a task; on return they are on disk: in the topics, or in a staged file.
 
-    Raises what keeps a row from being published, with the row's number in the task where it is known.
+    Raises the error that keeps a row from being published, with the row's number in the task where it is known.
     """
     rows: Iterable[pa.RecordBatch] = (columns.accepted_columns(batch, options) for batch in batches)
     if options.order is RowOrder.CONTENT:
@@ -61,7 +61,7 @@ def _publish(
 
 
 def _check_complete(publisher: Publisher, router: Router, identity: WriteIdentity) -> None:
-    """Raise if an attempt before had more rows: what is missing now cannot be told from what is new."""
+    """Raise if an earlier attempt had more rows: missing rows cannot be told from new ones."""
     counts = router.counts
     for (topic, _), sequence in publisher.sequences.items():
         if batch_of(sequence.last) == identity.batch and row_of(sequence.last) >= counts[topic]:

@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 ROWS_MAX: Final = 10_000
-"""As many as Spark itself puts into a batch."""
+"""Rows of a batch, as many as Spark itself puts into one."""
 
 
 def as_batches(rows: Iterable[tuple[Any, ...]], schema: StructType) -> Iterator[pa.RecordBatch]:
-    """The same rows in the same order; no batch is empty."""
+    """Yield the same rows in the same order as batches; no batch is empty."""
     kinds = arrow_schema(schema)
     waiting = iter(rows)
     while chunk := list(islice(waiting, ROWS_MAX)):
@@ -36,7 +36,7 @@ def as_batches(rows: Iterable[tuple[Any, ...]], schema: StructType) -> Iterator[
 
 
 def _value(value: Any) -> Any:
-    """Bytes and maps as Arrow takes them."""
+    """Convert bytes and maps to the values that Arrow accepts."""
     match value:
         case bytearray():
             return bytes(value)
@@ -64,7 +64,7 @@ class CommitMessage(WriterCommitMessage):
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """`df.write.format("penstock")`."""
+    """The writer of `df.write.format("penstock")`."""
 
     def __init__(self, options: SinkOptions, query: str) -> None:
         self._options = options
@@ -81,14 +81,14 @@ class BatchWriter(DataSourceArrowWriter):
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """`df.writeStream.format("penstock")`."""
+    """The writer of `df.writeStream.format("penstock")`."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         self._options = options
         self._schema = schema
 
     def write(self, iterator: Iterator[Any]) -> CommitMessage:
-        """Of record batches; of rows, where Spark hands on nothing else."""
+        """Write record batches; rows, where Spark hands on nothing else."""
         task = _task()
         batches: Iterator[pa.RecordBatch] = (
             iterator if ARROW_STREAMS.is_available else as_batches(iterator, self._schema)
@@ -123,12 +123,12 @@ def _commit(options: SinkOptions, messages: list[Any]) -> None:
 
 
 def _abort(options: SinkOptions, messages: list[Any]) -> None:
-    """What was published stays: the next attempt goes on behind it."""
+    """Discard staged files. Published rows stay: the next attempt goes on behind them."""
     written = _written(messages)
     if options.staged and written:
         discard(options, written[0].identity, [each.file for each in written if each.file is not None])
 
 
 def _written(messages: list[Any]) -> list[TaskResult]:
-    """Of the tasks that came to an end."""
+    """Return the results of the tasks that finished."""
     return [each.written for each in messages if isinstance(each, CommitMessage)]

@@ -1,4 +1,5 @@
-"""How much a batch of a stream reads at most: for a Spark that can be told of limits, and says from where it asks."""
+"""Admission: how much a batch of a stream reads at most, for a Spark that supports limits and passes the start
+offsets."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from penstock.spark.source.streaming import Json, StreamReader
 
 class LimitedReader(StreamReader, SupportsTriggerAvailableNow):
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's names, here and below
-        """One bound is all that Spark takes: where both are given, the other is kept to here."""
+        """Return the one limit that Spark accepts; where both are configured, `latestOffset` applies the other."""
         if self._options.offsets_max is not None:
             return ReadMaxRows(self._options.offsets_max)
         return ReadAllAvailable() if self._options.bytes_max is None else ReadMaxBytes(self._options.bytes_max)

@@ -1,4 +1,4 @@
-"""The batch reader of the data source, and what a task is. Spark pickles both and sends them to other processes."""
+"""The batch reader of the data source, and its partitions. Spark pickles both and sends them to other processes."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import Filter
 
 _PUSHING: Final = "pyspark.sql.worker.data_source_pushdown_filters"
-"""The module that Spark runs where it has filters to push; it runs another one where that is switched off."""
+"""The module that Spark runs where it has filters to push; with pushdown switched off it runs another one."""
 
 
 def reader_for(options: ReadOptions, schema: StructType) -> DataSourceReader:
-    """A reader that takes filters makes a query fail where the session does not push them (which is Spark's default):
-    so there is one only where Spark is asking with filters in its hand.
+    """Return the reader for these options: one that takes filters only where Spark is pushing filters now.
 
-    And only if the user has said so: Spark 4.3 keeps the plan of the last filtered query in the DataFrame that was
-    loaded, and uses it for others of the same DataFrame, which then miss rows. The option `where` has no such fault.
+    A reader that takes filters makes a query fail where the session does not push them, which is Spark's default. The
+    user must ask for it as well: Spark 4.3 keeps the plan of the last filtered query in the DataFrame that was loaded,
+    and uses it for others of the same DataFrame, which then miss rows. The option `where` has no such fault.
     """
     if options.pushdown:
         FILTERS.require()
@@ -44,7 +44,7 @@ def _is_pushing() -> bool:
 
 
 class SlicePartition(InputPartition):
-    """A slice and what is wanted of it: all that a worker has to know."""
+    """A slice and its filters: all that a worker has to know."""
 
     def __init__(self, part: Slice, filters: Filters = NO_FILTERS) -> None:
         super().__init__(part)
@@ -53,7 +53,7 @@ class SlicePartition(InputPartition):
 
 
 def run(read_task: ReadTask, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-    """In a worker. Where there was nothing to read, Spark asks for one partition that is none of ours."""
+    """Read a partition in a worker. Without data Spark asks for one partition of its own, which has no rows."""
     return (
         freezing_gc(read_task.run(partition.part, partition.filters))
         if isinstance(partition, SlicePartition)
@@ -81,7 +81,7 @@ class BatchReader(DataSourceReader):
 
 
 class PushingReader(BatchReader):
-    """Takes the filters that it can apply exactly, and gives the others back."""
+    """A reader that takes the filters it can apply exactly, and gives the others back."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
         self._filters, left = translate(filters, self._options.where)

@@ -1,4 +1,4 @@
-"""What a batch reads of each partition: the bounds the user gave, held against what is there."""
+"""Ranges of a batch read: the bounds the user gave for each partition, compared with the log."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ OffsetSpan = tuple[int, int]
 
 
 def batch_ranges(data: DataReader, options: ReadOptions, filters: Filters) -> dict[PartitionKey, OffsetSpan]:
-    """The offsets to read, half-open, of every partition that is subscribed to and not filtered out.
+    """Return the offsets to read, half-open, of every selected partition that the filters do not exclude.
 
-    Raises `InvalidRequest` for bounds that name what is not there, `DataLoss` for offsets that are gone, unless that is
-    allowed: then it is counted, and reading begins with what is left.
+    Raises `InvalidRequest` for bounds that name a missing partition, `DataLoss` for offsets that are gone, unless data
+    loss is allowed: then it is counted, and reading begins with the offsets that are left.
     """
     logs = {
         key: PartitionLog(data, key, path)
@@ -58,7 +58,7 @@ def _range(data: DataReader, options: ReadOptions, filters: Filters, log: Partit
 
 
 def resolve_bound(bounds: ReadBound, log: PartitionLog, first: int, following: int, *, missing: int) -> int:
-    """The offset that bounds mean for a partition; `missing` where they have none for it."""
+    """Return the offset that a bound means for a partition; `missing` where the bound does not name it."""
     if bounds.time_ms is not None:
         return log.at_time(bounds.time_ms)
     said = {"earliest": EARLIEST, "latest": LATEST}.get(bounds.word or "", bounds.by_partition.get(log.key, missing))

@@ -1,7 +1,7 @@
 """The data source `penstock` of Spark: topics as DataFrames, and rows into topics.
 
-Spark imports this module in many processes, and in some of them only to ask for the name: what is heavy is imported
-when it is asked for.
+Spark imports this module in many processes, some of which only ask for the name: heavy modules are imported when they
+are needed.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 class PenstockSource(DataSource):
     def __init__(self, options: dict[str, str]) -> None:
-        """Raises `ServiceUnavailable` for a Spark that there is no adapter for: of a session that was made elsewhere,
-        this is the first that is heard."""
+        """Raise `ServiceUnavailable` for a Spark without an adapter: in a session made elsewhere this is the first
+        check."""
         versions.check()
         super().__init__(options)
 
@@ -34,7 +34,7 @@ class PenstockSource(DataSource):
         return "penstock"
 
     def schema(self) -> StructType:
-        """The columns that the options ask for. Raises `InvalidRequest` that names the option that is wrong."""
+        """Return the columns that the options ask for. Raises `InvalidRequest` that names the wrong option."""
         from penstock.spark.source.options import ReadOptions
         from penstock.spark.source.read_schema import read_task_for
 

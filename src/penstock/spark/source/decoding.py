@@ -1,4 +1,4 @@
-"""`decode = registry` of the data source: what a task does with a slice whose payloads are to be typed columns."""
+"""`decode = registry` of the data source: a task that turns the payloads of a slice into typed columns."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class DecodeTask:
-    """Like `Work`: made on the driver, done in the workers."""
+    """A read task with decoding: made on the driver, run in the workers."""
 
     layout: Layout
     registry: RegistryLocation
@@ -67,8 +67,11 @@ class DecodeTask:
 def decode_task(
     options: ReadOptions, topics: Callable[[], Sequence[TopicName]], schema: StructType | None = None
 ) -> DecodeTask:
-    """For a read with `decode`; `topics` says which it is of. `schema` is what the user asked for, or what this gave
-    before: columns that are not in it are not decoded. Raises `InvalidRequest`."""
+    """Return the task of a read with `decode`; `topics` returns the topics it reads.
+
+    `schema` is the user's schema, or the one returned before: columns outside it are not decoded. Raises
+    `InvalidRequest`.
+    """
     asked = options.decode
     if asked is None:
         raise InvalidRequest("decode is not asked for")

@@ -1,4 +1,4 @@
-"""Following topics: what a stream reads next, how much of it, and whether the logs are still the same ones."""
+"""The follower of topics: which offsets a stream reads next, how many, and whether the logs are still the same."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ K = TypeVar("K")
 
 
 def split_fairly(wants: Mapping[K, int], bound: int, *, turn: int = 0) -> dict[K, int]:
-    """How much each gets of `bound`: all get what they want if it is enough; otherwise those who want little get it,
-    and the others share the rest alike. What cannot be divided goes to those whose turn it is.
+    """Divide `bound` fairly: small wants are met in full, and the others share the rest equally.
 
-    The sum is the bound, or what is wanted if that is less. The same question always has the same answer.
+    Every want is met if the bound is enough. An indivisible remainder goes to the keys whose turn it is. The sum is the
+    bound, or the sum of all wants if that is less. The result is deterministic.
     """
     shares = dict.fromkeys(wants, 0)
     left = min(bound, sum(wants.values()))
@@ -41,9 +41,9 @@ def split_fairly(wants: Mapping[K, int], bound: int, *, turn: int = 0) -> dict[K
 
 _LOG: Final = logging.getLogger(__name__)
 _LOOK_S: Final = 1.0
-"""How often new partitions and topics are looked for; messages in known ones are seen at every trigger."""
+"""Seconds between searches for new partitions and topics; messages in known ones are seen at every trigger."""
 _TOLERANCE: Final = 16
-"""A bound on bytes may be missed by one part in so many."""
+"""The tolerance of a bound on bytes: one part in so many."""
 
 
 class TopicFollower:
@@ -57,11 +57,11 @@ class TopicFollower:
         self._given: Offsets | None = None
         self._told: set[PartitionKey] = set()
 
-    # ---- what Spark asks
+    # ---- the calls of Spark
 
     def initial(self) -> Offsets:
-        """Where a new query begins. Raises `TopicNotSupported`, `InvalidRequest` or `DataLoss` for a place that is not
-        there."""
+        """Return the offsets where a new query begins. Raises `TopicNotSupported`, `InvalidRequest` or `DataLoss` for
+        missing ones."""
         logs = self._look(missing_ok=False)
         bounds = self._options.starting
         check_partitions_exist("startingOffsets", bounds, logs)
@@ -73,15 +73,15 @@ class TopicFollower:
         return Offsets(marks)
 
     def freeze(self) -> None:
-        """From here on there is nothing new: what is there now is all there is to read."""
+        """Freeze the end: nothing that is appended from now on is read."""
         self._target = {key: log.edges()[1] for key, log in self._look().items()}
 
     def latest(self, start: Offsets, *, rows_max: int | None = None, bytes_max: int | None = None) -> Offsets:
-        """How far the next batch reads. The same as `start` if there is nothing to read."""
+        """Return the offsets up to which the next batch reads; equal to `start` if there is nothing to read."""
         edges = self._edges()
         begin = {key: self._checked(key, mark, edges.get(key)) for key, mark in start.marks.items()}
         for key, (first, following) in edges.items():
-            if key not in begin and first < following:  # new, and not empty
+            if key not in begin and first < following:  # a new log, and not empty
                 begin[key] = StreamPosition(first, since=first)
         there = {key: (mark.offset, edges[key][1]) for key, mark in begin.items() if key in edges}
         ends = self._admitted(_not_empty(there), rows_max, bytes_max)
@@ -89,14 +89,14 @@ class TopicFollower:
         return self._given
 
     def newest(self) -> Offsets:
-        """Where the logs end now, for those who watch how far behind the query is."""
+        """Return where the logs end now, for reports of the query's lag."""
         return Offsets({key: StreamPosition(log.edges()[1]) for key, log in self._look().items()})
 
     def ranges(self, start: Offsets, end: Offsets) -> dict[PartitionKey, OffsetSpan]:
-        """What lies before `end`: the same for the same end, whenever it is asked.
+        """Return the ranges that lie before `end`: the same for the same end, whenever it is asked.
 
-        Where `start` comes from the checkpoint, that is what lies between the two. Spark keeps no start of the first
-        batch and asks for `initial` again, which may answer otherwise by then: the end says where it was.
+        With a `start` from the checkpoint they lie between the two. Spark keeps no start of the first batch and asks
+        for `initial` again, which may answer otherwise by then: the end records where it was.
         """
         found = {}
         for key, mark in end.marks.items():
@@ -110,7 +110,7 @@ class TopicFollower:
                 found[key] = self._options.where.offset.clip(begin, mark.offset)
         return found
 
-    # ---- looking
+    # ---- finding logs
 
     def _look(self, *, missing_ok: bool = True) -> dict[PartitionKey, PartitionLog]:
         now = self._clock()
@@ -123,11 +123,13 @@ class TopicFollower:
         return self._logs
 
     def _wants(self, key: PartitionKey) -> bool:
-        """Whether it is asked for. A topic that is not named any more stays where it is: it is none that is missing."""
+        """Return whether a topic is selected. A topic that is no longer selected keeps its position, and is not
+        missing."""
         return self._subscribed.wants(TopicName.parse(key[0]))
 
     def _log(self, key: PartitionKey) -> PartitionLog | None:
-        """Also of a topic that is not named any more: a batch that has some of it is repeated as it was."""
+        """Return a log, also of a topic that is no longer selected: a batch that has some of it is repeated as it
+        was."""
         found = self._look().get(key)
         if found is not None or self._wants(key):
             return found
@@ -136,7 +138,7 @@ class TopicFollower:
         return None if path is None else PartitionLog(data, key, path)
 
     def _edges(self) -> dict[PartitionKey, OffsetSpan]:
-        """The first and the next offset of every log; after `freeze`, nothing beyond what was there then."""
+        """Return the first and the next offset of every log; after `freeze`, nothing beyond the end at that time."""
         found = {key: log.edges() for key, log in self._look().items()}
         if self._target is None:
             return found
@@ -154,10 +156,10 @@ class TopicFollower:
             self._lose(LostRange(*key, offset, first, f"the log begins with offset {first} now"))
         return max(offset, first)
 
-    # ---- whether it is the same log
+    # ---- comparing logs
 
     def _checked(self, key: PartitionKey, mark: StreamPosition, edges: OffsetSpan | None) -> StreamPosition:
-        """Where to go on in a log that has been read up to a mark."""
+        """Return the position to go on from in a log that was read up to `mark`."""
         if edges is None:
             if key not in self._told and self._wants(key):
                 self._lose_log(key, mark, "its directory is not there any more: was the topic deleted?")
@@ -173,7 +175,8 @@ class TopicFollower:
         return mark
 
     def _is_same(self, log: PartitionLog | None, mark: StreamPosition) -> bool:
-        """Whether the record before the mark is the one that was there; True where it cannot be known any more."""
+        """Return whether the record before the position is still the same one; True where that can no longer be
+        known."""
         if log is None:
             return False
         return mark.after is None or log.id_at(mark.offset - 1) in (None, mark.after)
@@ -196,12 +199,12 @@ class TopicFollower:
             raise_loss(loss)
         _LOG.warning("%s (failOnDataLoss is false)", loss)
 
-    # ---- how much
+    # ---- admission
 
     def _admitted(
         self, there: Mapping[PartitionKey, OffsetSpan], rows_max: int | None, bytes_max: int | None
     ) -> dict[PartitionKey, int]:
-        """Where each partition's part of the batch ends."""
+        """Return the end of each partition's part of the batch."""
         turn = sum(start for start, _ in there.values())
         if rows_max is not None:
             shares = split_fairly({key: stop - start for key, (start, stop) in there.items()}, rows_max, turn=turn)
@@ -213,7 +216,7 @@ class TopicFollower:
     def _admitted_bytes(
         self, there: Mapping[PartitionKey, OffsetSpan], bytes_max: int, turn: int
     ) -> dict[PartitionKey, int]:
-        """One message of a partition at least, where it has a share at all."""
+        """Return ends within a bound on bytes; a partition with a share gets at least one message."""
         data = open_data(self._options.location)
         rulers = {key: ByteRuler(data.disk, view_within(data, *key, *span)) for key, span in there.items()}
         begins = {key: rulers[key].position(start) for key, (start, _) in there.items()}
@@ -235,8 +238,11 @@ class TopicFollower:
 
 
 def _begin(before: StreamPosition | None, mark: StreamPosition) -> int:
-    """Where the batch that ends with a mark begins. All marks that a query keeps of one log tell the same beginning:
-    with another one, `before` is none of them."""
+    """Return where the batch that ends with `mark` begins.
+
+    All positions that a query keeps of one log have the same beginning: with a different one, `before` is of another
+    log.
+    """
     if before is None or (before.since, before.life) != (mark.since, mark.life):
         return mark.since
     return before.offset

@@ -1,7 +1,7 @@
-"""Places in many partitions at once: what a user asks to read from and to, and what a stream has read.
+"""Positions in many partitions: the bounds of a read as a user gives them, and the offsets that a stream has read.
 
-`Offsets` is what Spark keeps in a query's checkpoint: a format of its own, documented in docs/spark.md, with golden
-files. Spark compares it as text, so the same places are always the same text. No file comes in here.
+`Offsets` is the value that Spark keeps in a query's checkpoint: a format of its own, documented in docs/spark.md, with
+golden files. Spark compares it as text, so equal offsets are always the same text. No file comes in here.
 """
 
 from __future__ import annotations
@@ -25,11 +25,12 @@ PartitionKey = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class ReadBound:
-    """Where a read begins or ends: a word for all partitions, an offset for each, or a time."""
+    """The beginning or the end of a read: a word for all partitions, an offset for each, or a time."""
 
     word: str | None = None
     offsets: tuple[tuple[PartitionKey, int], ...] = ()
-    """By partition; `EARLIEST` and `LATEST` stand for those. A partition that is not there has no bound of its own."""
+    """Offsets by partition; `EARLIEST` and `LATEST` stand for those. A partition without an entry has no bound of its
+    own."""
     time_ms: int | None = None
 
     @property
@@ -38,7 +39,8 @@ class ReadBound:
 
 
 def parse_bound(text: str) -> ReadBound:
-    """`earliest`, `latest`, or JSON: `{"topic": {"partition": offset}}`. Raises `ValueError` that says what it is."""
+    """Parse `earliest`, `latest`, or JSON: `{"topic": {"partition": offset}}`. Raises `ValueError` that says what is
+    wrong."""
     if text.strip().lower() in ("earliest", "latest"):
         return ReadBound(word=text.strip().lower())
     try:
@@ -74,27 +76,31 @@ def _partitions(topic: str, said: Any) -> Iterator[tuple[int, int]]:
 
 @dataclass(frozen=True, slots=True)
 class StreamPosition:
-    """How far one partition has been read."""
+    """The position of a stream in one partition."""
 
     offset: int
-    """The next one to read."""
+    """The next offset to read."""
     after: str | None = None
-    """The id of the record before it, in hexadecimal, if there is one. Ids are never given twice: a topic that was
-    deleted and made again has another one there."""
+    """The id of the record before the position, in hexadecimal, if there is one.
+
+    Ids are never given twice: a topic that was deleted and created again has another id there.
+    """
     since: int = 0
-    """Where the stream began with this log."""
+    """The offset where the stream began with this log."""
     life: int = 0
-    """How often the topic was made anew under this stream, and that was allowed (failOnDataLoss is false)."""
+    """The number of times that the topic was created anew under this stream, where that was allowed (failOnDataLoss is
+    false)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Offsets:
-    """How far each partition has been read."""
+    """The position of a stream in each partition."""
 
     marks: Mapping[PartitionKey, StreamPosition] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
-        """The same places always give the same text: topics by name, partitions by number, fields in one order."""
+        """Return the offsets as JSON; equal offsets give equal text: topics by name, partitions by number, fields in
+        one order."""
         topics: dict[str, dict[str, dict[str, Any]]] = {}
         for (topic, partition), mark in sorted(self.marks.items()):
             topics.setdefault(topic, {})[str(partition)] = _as_json(mark)
@@ -102,7 +108,8 @@ class Offsets:
 
     @classmethod
     def of_json(cls, said: Any) -> Offsets:
-        """Raises `VersionNotSupported` for what a newer Penstock wrote, `StorageFailed` for what none did."""
+        """Parse offsets. Raises `VersionNotSupported` for a newer Penstock's format, `StorageFailed` for foreign
+        offsets."""
         version = said.get("version") if isinstance(said, dict) else None
         if isinstance(version, int) and version > FORMAT:
             raise VersionNotSupported(

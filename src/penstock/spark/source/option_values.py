@@ -1,5 +1,7 @@
-"""What the texts of options become. Each function raises `ValueError`, or a `PenstockError`, for a text that is no such
-value; a sentence that begins with "it is" is shown to the user. Spark does not come in here."""
+"""Parsers of option texts. Each raises `ValueError`, or a `PenstockError`, for a wrong text.
+
+A message that begins with "it is" is shown to the user. Spark does not come in here.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ from penstock.storage.catalog.topics import check_subscription_name
 
 
 class Rows(StrEnum):
-    """What a row is: a message, a range of offsets for a job to read, or how many messages there are."""
+    """The rows of a read: messages, ranges of offsets for a job to read, or counts of messages."""
 
     RECORDS = "records"
     SLICES = "slices"
@@ -36,7 +38,7 @@ class Decode(StrEnum):
 
 
 class Framing(StrEnum):
-    """Whether payloads begin with the id of their schema."""
+    """The framing of payloads: whether they begin with the id of their schema."""
 
     NONE = "none"
     CONFLUENT = "confluent"
@@ -112,7 +114,7 @@ def plain(text: str) -> str:
 
 
 def directory(text: str) -> str:
-    """The workers that write there have directories of their own: what is local is said in full."""
+    """Return the directory as an absolute path or URL: the workers that write there have other current directories."""
     return plain(text) if "://" in text else str(Path(plain(text)).expanduser().absolute())
 
 

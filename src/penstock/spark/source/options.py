@@ -1,7 +1,7 @@
 """The options of the source: one table of them, and the values they become.
 
-Names follow the habits of Spark's Kafka connector. Spark hands them over in lower case and as texts; an option that is
-wrong is refused with its name, what was given, and what is allowed. Spark does not come in here.
+Names follow the habits of Spark's Kafka connector. Spark passes them in lower case and as texts; a wrong option is
+refused with its name, the given text, and the allowed values. Spark does not come in here.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from penstock.spark.source.offsets import ReadBound, parse_bound
 from penstock.spark.source.option_values import Decode, Framing, Rows
 
 STORAGE: Final = "storage."
-"""What begins with this goes to the object store's client, or says how to speak to the broker."""
+"""The prefix of options for the object store's client, or for connecting to the broker."""
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """How one option is read: `parse` raises `ValueError` or a `PenstockError` for a text that is not `allowed`."""
+    """The parser of one option: `parse` raises `ValueError` or a `PenstockError` for a text that is not `allowed`."""
 
     name: str
     parse: Callable[[str], Any]
@@ -76,15 +76,15 @@ OPTIONS: Final[tuple[Option, ...]] = (
     Option("decodeFraming", values.lower(Framing), "none, confluent or auto", "none"),
     Option("badRecords", values.directory, "a directory for what does not decode"),
 )
-"""`storage.*` stands beside them."""
+"""Every option but `storage.*`."""
 
 _BY_KEY: Final[Mapping[str, Option]] = {option.name.lower(): option for option in OPTIONS}
 _SPARKS_OWN: Final = frozenset({"checkpointlocation", "queryname", "outputmode", "serialization.format", "provider"})
-"""What Spark may add by itself, or users say for reader and writer at once."""
+"""Options that Spark may add by itself, or that users give to reader and writer at once."""
 
 
 def parse(given: Mapping[str, str]) -> dict[str, Any]:
-    """Every option by its name, given or by default. Raises `InvalidRequest` that names the first wrong one."""
+    """Return every option by its name, given or by default. Raises `InvalidRequest` that names the first wrong one."""
     found: dict[str, Any] = {}
     for key, text in given.items():
         option = _BY_KEY.get(key.lower())
@@ -130,7 +130,7 @@ class DecodeOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOptions:
-    """What a read is asked for, checked as far as that goes without a look at the log."""
+    """The options of a read, checked as far as possible without looking at the log."""
 
     location: Location
     topics: tuple[TopicName, ...]
@@ -141,7 +141,7 @@ class ReadOptions:
     bytes_max: int | None
     slices_min: int
     slice_bytes: int | None
-    """None: as large as pays."""
+    """The size of a slice; None: as large as pays."""
     fail_on_data_loss: bool
     verify: bool
     columns: tuple[str, ...]
@@ -154,9 +154,9 @@ class ReadOptions:
 
     @classmethod
     def of(cls, given: Mapping[str, str], *, streaming: bool | None) -> ReadOptions:
-        """`streaming` is None where that is not known yet.
+        """Parse options; `streaming` is None while it is not known yet.
 
-        Raises `InvalidRequest` that names the option, what was given and what is allowed.
+        Raises `InvalidRequest` that names the option, the given text and the allowed values.
         """
         found = parse(given)
         _check_together(found, streaming=streaming)
@@ -216,7 +216,7 @@ def _decode(found: Mapping[str, Any]) -> DecodeOptions | None:
 
 
 def _check_together(found: Mapping[str, Any], *, streaming: bool | None) -> None:
-    """What is right by itself and still cannot be asked for at once."""
+    """Raise `InvalidRequest` for options that are valid alone and exclude each other."""
     if (found["subscribe"] is None) == (found["subscribePattern"] is None):
         was = "neither is" if found["subscribe"] is None else "both are"
         raise InvalidRequest(f"which topics? Give one of subscribe and subscribePattern: {was} given")

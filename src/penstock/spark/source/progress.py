@@ -1,6 +1,6 @@
-"""How far a Spark job is, told to the broker as the place of a subscription: its lag is seen among all others.
+"""Progress of a Spark job, reported to the broker as a subscription's position: its lag is seen among all others.
 
-The job comes first. Reports go from a thread of their own, the newest only; one that fails is logged once and tried
+The job comes first. Reports go from a thread of their own, the newest only; a failed report is logged once and tried
 again later, and nothing is ever raised after the start.
 """
 
@@ -24,10 +24,10 @@ _LOG: Final = logging.getLogger(__name__)
 TOPIC: Final = "system.subscription.report"
 
 CLOSE_SECONDS: Final = 5.0
-"""How long an end waits for the last report."""
+"""The time that the end of a job waits for the last report."""
 _ASK_SECONDS: Final = 5.0
 _PAUSE_SECONDS: Final = 1.0
-"""After a failure; twice as long after each further one."""
+"""The pause after a failure; doubled with each further one."""
 _PAUSE_SECONDS_MAX: Final = 30.0
 
 Positions = Mapping[tuple[str, int], int]
@@ -35,13 +35,14 @@ Positions = Mapping[tuple[str, int], int]
 
 
 class ProgressReporter:
-    """Reports of one job under one name. Nothing is connected before the first of them."""
+    """Reports of one job under one subscription name. The connection is made with the first report."""
 
     def __init__(self, broker: str, name: str, tls: Mapping[str, str] | None = None, *, archive: bool = False) -> None:
-        """`tls`: the files `tls_ca`, `tls_cert`, `tls_key` and `token_file`, where the broker wants them.
+        """Prepare reports to `broker` as the subscription `name`.
 
-        `archive`: the job keeps what it has read, and so needs its schemas, whatever becomes of the log.
-        Raises `InvalidRequest` for what is no address, or no name of a subscription.
+        `tls`: the files `tls_ca`, `tls_cert`, `tls_key` and `token_file`, where the broker wants them. `archive`: the
+        job keeps the messages it has read, and so needs their schemas, whatever becomes of the log. Raises
+        `InvalidRequest` for a wrong address or subscription name.
         """
         try:
             self._url = str(parse_url(broker))
@@ -57,7 +58,7 @@ class ProgressReporter:
         self._news = threading.Condition()
         self._pending: dict[tuple[str, int], int] = {}
         self._known: dict[tuple[str, int], int] = {}
-        """What was asked to be said, whether it is yet or not."""
+        """Positions that were to be reported, sent or not."""
 
         self._sending = False
         self._closing = False
@@ -66,8 +67,8 @@ class ProgressReporter:
         self._failed = False
 
     def report(self, positions: Positions) -> None:
-        """Say so soon; what was not said yet of the same partitions is not said any more. Returns at once. What is as
-        it was is not said again."""
+        """Report positions soon; returns at once. Unsent positions of the same partitions are replaced, unchanged ones
+        left out."""
         given = {(str(topic), partition): offset for (topic, partition), offset in positions.items()}
         with self._news:
             if self._closing:
@@ -80,20 +81,20 @@ class ProgressReporter:
             self._news.notify_all()
 
     def flush(self, seconds: float = CLOSE_SECONDS) -> bool:
-        """Wait until all is said, or it turns out that it cannot be; whether it is. For a process that may end now."""
+        """Wait until all is sent, or sending has failed; return whether it was sent. For a process that may end now."""
         with self._news:
             self._news.wait_for(lambda: self._failed or not (self._pending or self._sending), seconds)
             return not (self._failed or self._pending or self._sending)
 
     def close(self, seconds: float = CLOSE_SECONDS) -> None:
-        """Say what is left, if that takes no longer; then no more."""
+        """Send pending positions within `seconds`; then report no more."""
         with self._news:
             self._closing = True
             self._news.notify_all()
         if self._thread is not None:
             self._thread.join(seconds)
 
-    # in the thread
+    # in the thread of the reports
 
     def _run(self) -> None:
         pause = _PAUSE_SECONDS
@@ -109,13 +110,13 @@ class ProgressReporter:
         self._disconnect()
 
     def _keep(self, positions: dict[tuple[str, int], int], seconds: float) -> None:
-        """For the next time, unless there is something newer by then; which is in a while, or at the end."""
+        """Put positions back for the next report, unless newer ones came; wait `seconds`, or until the end."""
         with self._news:
             self._pending = positions | self._pending
             self._news.wait_for(lambda: self._closing, seconds)
 
     def _next(self) -> dict[tuple[str, int], int] | None:
-        """What is to be said, once there is something; None at the end."""
+        """Wait for positions and return them; None at the end."""
         with self._news:
             self._news.wait_for(lambda: self._pending or self._closing)
             positions, self._pending = self._pending, {}
@@ -125,14 +126,14 @@ class ProgressReporter:
     def _sent(self, positions: Positions) -> bool:
         try:
             self._send(positions)
-        except Exception as error:  # the job goes on, whatever it is
+        except Exception as error:  # the job goes on, whatever the error
             if not self._failed:
-                _LOG.warning("how far the job is could not be told to the broker at %s: %s", self._url, error)
+                _LOG.warning("progress of the job could not be reported to the broker at %s: %s", self._url, error)
             self._disconnect()
             self._done(failed=True)
             return False
         if self._failed:
-            _LOG.warning("the broker at %s hears again how far the job is", self._url)
+            _LOG.warning("progress of the job is reported to the broker at %s again", self._url)
         self._done(failed=False)
         return True
 

@@ -1,4 +1,4 @@
-"""Which columns a query gets: those that its options ask for, or those of the schema that the user gave."""
+"""The columns of a query: chosen by its options, or by the schema that the user gave."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ if TYPE_CHECKING:
 
 
 class ReadTask(Protocol):
-    """What a task does with a slice: made on the driver, done in the workers."""
+    """The work of a task on a slice: made on the driver, run in the workers."""
 
     @property
     def schema(self) -> pa.Schema:
-        """Of every batch."""
+        """The schema of every batch."""
         ...
 
     def run(self, part: Slice, filters: Filters = NO_FILTERS) -> Iterator[pa.RecordBatch]: ...
 
 
 def read_task_for(options: ReadOptions, schema: StructType | None = None) -> ReadTask:
-    """What the tasks of such a read do. Raises `InvalidRequest` for a column that is not there or of another type."""
+    """Return the task of such a read. Raises `InvalidRequest` for a missing column or one of another type."""
     if options.rows is Rows.SLICES:
         return SliceListTask(_checked(schema, SLICE_COLUMNS))
     if options.rows.counted:
@@ -51,7 +51,7 @@ def read_task_for(options: ReadOptions, schema: StructType | None = None) -> Rea
 
 
 def _topics(options: ReadOptions) -> list[TopicName]:
-    """Which topics it is of; those that are there, where only a pattern is given."""
+    """Return the topics of a read; with a pattern, the matching topics that exist."""
     if options.pattern is None:
         return list(options.topics)
     found = TopicSelection(pattern=options.pattern).find(open_data(options.location))
@@ -59,7 +59,7 @@ def _topics(options: ReadOptions) -> list[TopicName]:
 
 
 def _checked(schema: StructType | None, there: pa.Schema) -> pa.Schema:
-    """A schema that the user gave, or that came from us, in Arrow's types: exactly those that Spark will expect."""
+    """Check a schema from the user or from this source; return it in Arrow types, exactly as Spark will expect."""
     if schema is None:
         return there
     asked = arrow_schema(schema)

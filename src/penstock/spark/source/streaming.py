@@ -1,7 +1,7 @@
 """The stream reader of the data source: Spark's calls, answered by a `TopicFollower`.
 
 Spark asks in a process of its own on the driver, one for the life of a query; `read` runs in the workers on another
-copy. What a task has to know is therefore in the task.
+copy. Everything a task has to know is therefore in its partition.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from penstock.spark.source.progress import ProgressReporter
 from penstock.spark.source.read_schema import ReadTask
 
 _LAST_WORD_SECONDS: Final = 10.0
-"""Longer than a broker is waited for: only one who is slow to be reached is, and once."""
+"""The wait for the last report: longer than a broker is waited for, and so reached only by a slow one, once."""
 
 Json = dict[str, Any]
 """Offsets, as Spark keeps them."""
 
 
 def stream_reader(options: ReadOptions, read_task: ReadTask) -> DataSourceStreamReader:
-    """The one that this Spark knows how to ask. Raises `InvalidRequest` for limits where it cannot be told of any."""
+    """Return the reader that this Spark can call. Raises `InvalidRequest` for limits where it does not support any."""
     if LIMITS.is_available:
         from penstock.spark.source.admission import LimitedReader
 
@@ -39,7 +39,7 @@ def stream_reader(options: ReadOptions, read_task: ReadTask) -> DataSourceStream
 
 
 class StreamReader(DataSourceStreamReader):
-    """What is the same for every Spark: where a query begins, what a batch reads, and who is told how far it is."""
+    """The part that is the same for every Spark: where a query begins, what a batch reads, and the progress reports."""
 
     def __init__(self, options: ReadOptions, read_task: ReadTask) -> None:
         self._options = options
@@ -67,7 +67,7 @@ class StreamReader(DataSourceStreamReader):
             self._progress.close()
 
     def _after(self, start: Json, *, rows_max: int | None = None, bytes_max: int | None = None) -> Json:
-        """How far the batch reads that begins at `start`: all before is done, and told."""
+        """Return the end of the batch that begins at `start`; everything before is done, and reported."""
         self._report(start)
         found = self._follower.latest(Offsets.of_json(start), rows_max=rows_max, bytes_max=bytes_max).as_json()
         if found == start and self._progress is not None:
@@ -75,9 +75,10 @@ class StreamReader(DataSourceStreamReader):
         return found
 
     def _report(self, done: Json) -> None:
-        """Tell the broker how far all is done, where a subscription is asked for.
+        """Report finished offsets to the broker, where a subscription is configured.
 
-        That is where the next batch begins: Spark commits a batch only once there is another, the last one never.
+        These are the offsets where the next batch begins: Spark commits a batch only once there is another, the last
+        one never.
         """
         options = self._options
         if options.subscription is None or options.broker is None:
@@ -91,10 +92,10 @@ class StreamReader(DataSourceStreamReader):
 
 
 class WholeReader(StreamReader):
-    """For a Spark that asks how far to read, and neither says from where nor how much: a batch is all that is there.
+    """A reader for a Spark that asks for the end alone, without a start or a limit: a batch is everything there is.
 
-    Where the query is, it says before in another way: it plans the batch that it is at, also when it begins again
-    behind one that is done. A new query begins where it is told to here.
+    Spark reveals the query's position in another way: it plans the current batch first, also when it restarts behind a
+    finished one. A new query begins at its initial offsets here.
     """
 
     def __init__(self, options: ReadOptions, read_task: ReadTask) -> None:

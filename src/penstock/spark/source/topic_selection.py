@@ -1,4 +1,4 @@
-"""Which partitions a query reads, and where each begins and ends right now. Spark does not come in here."""
+"""Topic selection: which partitions a query reads, and where each begins and ends now. Spark does not come in here."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ from penstock.storage.log import log_view
 from penstock.storage.log.log_view import Segment, view_of
 
 _ONE_RECORD: Final = 1
-"""Bytes: a read gives the whole of the record that begins there."""
+"""Bytes of a read for one record: a read gives the whole of the record that begins there."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicSelection:
-    """Topics by name, or all whose name a pattern matches. A pattern without a leading slash is for bare names."""
+    """Topics by name, or all topics whose name a pattern matches. A pattern without a leading slash matches bare
+    names."""
 
     topics: tuple[TopicName, ...] = ()
     pattern: re.Pattern[str] | None = None
@@ -35,7 +36,8 @@ class TopicSelection:
         return name.namespace == DEFAULT_NAMESPACE and self.pattern.fullmatch(name.topic) is not None
 
     def find(self, data: DataReader, *, missing_ok: bool = False) -> dict[PartitionKey, Path]:
-        """Where the logs are, in order. Raises `TopicNotSupported` for a topic that is named and not there."""
+        """Return the paths of the selected logs, in order. Raises `TopicNotSupported` for a named topic that is
+        missing."""
         found = [topic for topic in data.topics() if self.wants(topic.name)]
         if not missing_ok:
             self._check(data, {topic.name for topic in found})
@@ -51,7 +53,7 @@ class TopicSelection:
 
 
 class PartitionLog:
-    """One partition, looked at from outside: its edges, its ids, its times."""
+    """A partition read from outside: its edges, its ids, its times."""
 
     def __init__(self, data: DataReader, key: PartitionKey, path: Path) -> None:
         self.key = key
@@ -60,12 +62,12 @@ class PartitionLog:
         self._newest: Segment | None = None
 
     def edges(self) -> tuple[int, int]:
-        """The first offset there is and the one that comes next."""
+        """Return the first and the next offset."""
         edges, self._newest = log_view.log_range(self._disk, self.path, known=self._newest)
         return int(edges.start), int(edges.stop)
 
     def id_at(self, offset: int) -> str | None:
-        """The id of a record, in hexadecimal; None if it is not there or damaged."""
+        """Return the id of a record, in hexadecimal; None if it is missing or damaged."""
         if offset < 0:
             return None
         view = view_of(self._disk, self.path, within=OffsetRange.of(offset, offset + 1))
@@ -75,5 +77,5 @@ class PartitionLog:
         return block.id(0).hex() if len(block) and int(block.offsets.start) == offset else None
 
     def at_time(self, time_ms: int) -> int:
-        """The first offset whose message is not older than that."""
+        """Return the first offset whose message is not older than a time."""
         return int(log_view.offset_of(self._disk, view_of(self._disk, self.path), AtTime(time_ms)))

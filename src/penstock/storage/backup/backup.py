@@ -1,13 +1,13 @@
-"""Storage, backup of a data directory, also while its owner writes to it and without its help.
+"""The backup of a data directory, also while its owner writes to it, and without the owner's help.
 
-The order is what makes it consistent; `backup_catalog` says why. The catalog is copied, then every log's watermark is
-taken, then the catalog is copied again; then the segments are copied up to their watermarks. What a log holds before
-its watermark is on disk and acknowledged, and never changes: appends come behind it. Retention may take the oldest
-segments away meanwhile, after it has said so in the log's marker; the marker is read last, and the backup begins where
-it then says. A topic that was deleted meanwhile is left out.
+The order of the steps makes it consistent; `catalog_copy` says why. The catalog is copied, then every log's watermark
+is taken, then the catalog is copied again; then the segments are copied up to their watermarks. Records before a log's
+watermark are on disk and acknowledged, and never change: appends come behind it. Retention may remove the oldest
+segments meanwhile, after it has updated the log's start; the start is read last, and the backup begins there. A topic
+that was deleted meanwhile is left out.
 
 Segments that are in the backup already, and whole, are not copied again. The manifest is written last: until then the
-backup is the one before, and whatever stops the work leaves that as it was.
+previous backup is valid, and an interruption leaves it as it was.
 """
 
 from __future__ import annotations
@@ -61,33 +61,34 @@ from penstock.storage.log.repair import scan_segment_file
 from penstock.storage.log.segment import START_OF_EMPTY_LOG, LogStart, index_path, read_log_start, read_tolerant
 
 _SPARE_BYTES: Final = 16 * MIB
-"""Room on the backup's disk beside the files that are copied: the catalog twice, and the manifest."""
+"""Room on the backup's disk beside the copied files: for the catalog twice, and the manifest."""
 _FINDINGS_MAX: Final = 1_000
-"""Sentences that are kept of what is damaged in the original; the rest is counted."""
+"""Sentences kept about damage in the original; further damage is only counted."""
 
 _CHANGING_SECONDS: Final = 0.02
 _CHANGING_LOOKS: Final = 250
-"""Five seconds in all: what is not there by then is missing, however slow the disk is."""
+"""Checks for a topic that is just being created or deleted: five seconds in all, after which it is missing."""
 
 Stage = Callable[[str, int], Progress]
-"""Told what begins now and how many bytes it is about; what it returns is told of each that is done."""
+"""A callback for the start of a stage, with its name and size in bytes; it returns the progress callback of the
+stage."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backup:
-    """What was done."""
+    """The result of a backup."""
 
     manifest: Manifest
     copied_bytes: int
     kept_bytes: int
-    """Of segments that the backup had already."""
+    """Bytes of segments that the backup already had."""
     findings: tuple[str, ...]
-    """Damage in the original, which is copied as it is, and losses, of which the backup keeps what it had."""
+    """Damage in the original, which is copied as it is, and losses, of which the backup keeps its copies."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """One log that is to be copied: where it lies, and what of it is acknowledged."""
+    """A log to be copied: where it lies, and its acknowledged part."""
 
     topic: Topic
     partition: int
@@ -100,7 +101,7 @@ class _Source:
 
     @property
     def segments(self) -> tuple[Segment, ...]:
-        """Those that hold anything."""
+        """Segments with at least one record."""
         return tuple(segment for segment in self.view.segments if segment.count)
 
     def stored(self, start: LogStart, segments: tuple[StoredSegment, ...]) -> StoredLog:
@@ -128,12 +129,12 @@ def back_up(
 ) -> Backup:
     """Bring the backup in `target` up to the state of the data directory `root`; durable on return.
 
-    A backup that is there already is brought up to date: what is whole in it is kept, and so is what `root` has lost.
-    With `replace` it may be of another data directory, and nothing of it is kept but what is the same here; with
-    `quick` its files are believed by their sizes, and not hashed. `release` is noted in it: who made it.
+    An existing backup is updated: its whole segments are kept, and so are segments that `root` has lost. With `replace`
+    it may be of another data directory, and only segments that are the same here are kept; with `quick` its files are
+    compared by size and not hashed. `release`, the release that makes the backup, is noted in it.
 
-    Raises `InvalidRequest` for directories that cannot be these, or if the backup is of another one, `NotOwner` while
-    another backup is made there, `DiskFull` before or while files are copied; the backup is then the one it was.
+    Raises `InvalidRequest` for impossible directories, or if the backup is of another one, `NotOwner` while another
+    backup is being made there, `DiskFull` before or while files are copied; the backup then stays as it was.
     """
     disk = disk or OsDisk()
     root, target = root.absolute(), target.absolute()
@@ -159,7 +160,7 @@ def _unseen(_what: str, _size: int) -> Progress:
 
 @dataclass(slots=True)
 class _Work:
-    """The state of one backup."""
+    """The state of one backup run."""
 
     root: Path
     node: int
@@ -170,12 +171,12 @@ class _Work:
     copied_bytes: int = 0
     kept_bytes: int = 0
     findings: list[tuple[int, str]] = field(default_factory=list)
-    """Of which topic, by its number, and what."""
+    """Topic uid and sentence of each finding."""
     gone: set[int] = field(default_factory=set)
-    """Topics that were deleted meanwhile: nothing of them is damage."""
+    """Topics that were deleted meanwhile, whose findings are no damage."""
     before: PreviousBackup = field(default_factory=PreviousBackup)
     owned: bool = True
-    """A broker is writing."""
+    """True while a broker writes to the data directory."""
 
     @property
     def disk(self) -> Disk:
@@ -212,8 +213,11 @@ class _Work:
             yield _Source(topic, partition, path, self._committed(path))
 
     def _committed(self, path: Path) -> LogView:
-        """What is acknowledged. The index lists no more than that while the owner runs; where a power cut ended it, the
-        index may list less, and the records themselves tell."""
+        """Return the acknowledged part of a log.
+
+        The index lists no more than that while the owner runs; after a power cut it may list less, and the records are
+        scanned.
+        """
         view = view_of(self.disk, path)
         if not view.segments or view.segments[-1].sealed or self.owned:
             return view
@@ -230,7 +234,7 @@ class _Work:
     # logs
 
     def _copy_logs(self, sources: list[_Source]) -> dict[_Source, StoredLog | None]:
-        """None for one that is not there any more."""
+        """Copy the logs; None stands for a log that no longer exists."""
         wanted = sum(s.size for source in sources for s in source.segments if not self._is_kept(source, s))
         self._check_room(wanted)
         progress = self.stage("copying", wanted)
@@ -250,7 +254,7 @@ class _Work:
             return self._copy_log(source, progress)
         except InvalidRequest:
             if self._gone([source]):
-                return None  # another of its name was made meanwhile, with other messages
+                return None  # deleted meanwhile, and another topic of that name was created
             raise
 
     def _copy_log(self, source: _Source, progress: Progress) -> StoredLog | None:
@@ -259,7 +263,7 @@ class _Work:
         self.disk.sync_directory(self.vault.root / source.folder)
         if not self.disk.exists(source.path):
             return None
-        start = read_log_start(self.disk, source.path)  # last: retention has said by now what it took away
+        start = read_log_start(self.disk, source.path)  # last: retention updates the start before it removes segments
         log = source.stored(start, tuple(each for each in found if each is not None and each.stop > start.offset))
         whole = self.before.whole(log)
         for lost in self.before.lost(log):
@@ -269,8 +273,8 @@ class _Work:
         return whole
 
     def _missing(self, source: _Source) -> StoredLog:
-        """What the backup had of a log that nobody deleted, and that is not there; nothing of one that was being
-        made."""
+        """Return the previous backup of a log that is missing although nobody deleted it; an empty log if there is
+        none."""
         nothing = source.stored(START_OF_EMPTY_LOG, ())
         if self.disk.exists(source.path):
             return nothing
@@ -290,8 +294,11 @@ class _Work:
             self.findings.append((topic_uid, what))
 
     def _await_changes(self, logs: Mapping[_Source, StoredLog | None]) -> set[int]:
-        """Topics that were deleted meanwhile. A broker that makes or deletes a topic needs a moment between the catalog
-        and the files: until then a log that is not there may be either, and is waited for."""
+        """Return the topics that were deleted meanwhile.
+
+        A broker that creates or deletes a topic needs a moment between the catalog and the files: until then a missing
+        log may be either, and is waited for.
+        """
         missing = [source for source, log in logs.items() if log is None]
         for _ in range(_CHANGING_LOOKS if self.owned else 1):
             gone = self._gone(logs)
@@ -301,7 +308,8 @@ class _Work:
         return gone
 
     def _gone(self, sources: Iterable[_Source]) -> set[int]:
-        """Topics that were deleted meanwhile: there may be another of the name by now, and files of either."""
+        """Return the topics that were deleted meanwhile: the files at their paths may be those of a new topic of that
+        name."""
         uids = {source.topic.topic_uid for source in sources}
         # In this order: a topic leaves the trash once the catalog has forgotten it.
         leaving = {uid for uid in uids if self.disk.exists(self.root / TRASH / str(uid))}
@@ -311,7 +319,7 @@ class _Work:
     # segments
 
     def _kept(self, source: _Source, segment: Segment) -> StoredSegment | None:
-        """What the backup has of it already, if that is the same."""
+        """Return the backup's copy of a segment, if it is the same."""
         known = self._known(source, segment)
         if known is None or (known.count, known.size) != (segment.count, segment.size):
             return None
@@ -333,7 +341,7 @@ class _Work:
         return self._id(segment, segment.count - 1) if header is None else header.last_id.hex()
 
     def _id(self, segment: Segment, ordinal: int) -> str:
-        """Empty if it is not known where the record is."""
+        """Return the id of a record in hexadecimal; empty if its position is unknown."""
         position = IndexFile(self.disk, index_path(segment.path), segment.base).start(ordinal)
         if position < 0:
             return ""
@@ -341,7 +349,7 @@ class _Work:
             return read_tolerant(file, position, 16).tobytes().hex()
 
     def _segment(self, source: _Source, segment: Segment, progress: Progress) -> StoredSegment | None:
-        """None for one that retention has taken."""
+        """Copy a segment unless the backup has it; None for one that retention has removed."""
         try:
             known = self._kept(source, segment)
             stored = known or self._copy(source, segment, progress)
@@ -353,7 +361,7 @@ class _Work:
         return stored
 
     def _check_continues(self, source: _Source, segment: Segment, stored: StoredSegment) -> None:
-        """Raise `InvalidRequest` if it does not begin with what the backup has of it."""
+        """Raise `InvalidRequest` if the segment does not begin with the records that the backup has of it."""
         known = self._known(source, segment)
         if known is None or known is stored or not self.before.keeps or known.damaged or stored.damaged:
             return
@@ -394,7 +402,7 @@ class _Work:
         if header is not None and header.hash != digest and not scan.damages:
             self._find(uid, f"{segment.path}: the hash of the whole segment is not the one it was sealed with")
 
-    # the end
+    # finish
 
     def _finish(self, catalog: Path, logs: tuple[StoredLog, ...]) -> Backup:
         part = catalog.with_name(f"catalog{PART}")
@@ -411,7 +419,7 @@ class _Work:
         )
         self.disk.sync_directory(self.vault.root)
         write_manifest(self.disk, self.vault.root, manifest)
-        with suppress(OSError):  # it is whole; what is left over goes with the next one
+        with suppress(OSError):  # the backup is whole; leftovers go with the next one
             clear(self.disk, self.vault.root, frozenset(self.vault.root / file.name for file in manifest.files()))
         return Backup(
             manifest=manifest,
@@ -426,7 +434,7 @@ def _place(log: StoredLog) -> str:
 
 
 def _header(disk: Disk, segment: Segment) -> IndexHeader | None:
-    """Of the index, where it says that the segment is sealed with just what is to be copied."""
+    """Return the header of the index, if the segment is sealed and exactly what is to be copied."""
     header = IndexFile(disk, index_path(segment.path), segment.base).header()
     if header is None or header.state is not SegmentState.SEALED:
         return None
@@ -438,6 +446,6 @@ def _seal(header: IndexHeader | None) -> str:
 
 
 def _ends(disk: Disk, segment: Segment) -> Longs:
-    """Where the index says that records end; nothing where there is none."""
+    """Return the ends of records in the index; none without an index."""
     index = IndexFile(disk, index_path(segment.path), segment.base)
     return index.ends(0, segment.count) if index.header() is not None else NONE_LISTED

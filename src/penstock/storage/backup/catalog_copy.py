@@ -1,14 +1,14 @@
-"""Storage, the catalog of a backup: put together from two copies, so that it fits logs that were read between them.
+"""The catalog of a backup, merged from two copies so that it fits logs that were read between them.
 
-What is in the logs up to their watermarks was all written before the second copy was made, so that one has every schema
-and producer they speak of. A cursor is only believed as of the first: all that it counts as done, and whatever was
-written on account of it, dead letters and the messages of other topics, is in the logs then. So after a restore a
-message may be delivered once more, and none is skipped. Topics and subscriptions younger than the first copy are left
-out; the next backup has them.
+All records up to the watermarks were written before the second copy was made, so that copy has every schema and
+producer they refer to. Cursors are taken from the first copy: all that they count as acked, and all that was written
+because of it (dead letters, messages of other topics), is in the logs. So after a restore a message may be delivered
+once more, and none is skipped. Topics and subscriptions younger than the first copy are left out; the next backup has
+them.
 
-Dead letters, and messages that are made of them, are numbered by offsets. Offsets behind a watermark are given again
-after a restore, so a number may come to be that of another message, which would be taken for stored, and be lost. The
-producers that number so are left out, and begin anew: a letter may be there twice then, and none is missing.
+Dead letters, and messages made of them, are numbered by offsets. Offsets behind a watermark are given again after a
+restore, so a number may become that of another message, which would be taken for a repetition and lost. The producers
+that number so are left out, and begin anew: a dead letter may then be stored twice, and none is missing.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from penstock.storage.catalog.topics import Topic
 
 
 def copy_catalog(source: Path, target: Path) -> None:
-    """As of one moment. Raises `VersionNotSupported` for a catalog that this release would have to bring up to date."""
+    """Copy the catalog as of one moment. Raises `VersionNotSupported` for a catalog of an older release."""
     version = CatalogReader(source).copy_to(target)
     if version != newest_version():
         raise VersionNotSupported(
@@ -57,15 +57,15 @@ def copy_catalog(source: Path, target: Path) -> None:
 
 
 def topics_of(copy: Path) -> dict[int, Topic]:
-    """Of a copy that nobody writes to, by their numbers."""
+    """Return the topics of a copy that nobody writes to, by uid."""
     with translated_errors(copy), _reading(copy) as connection:
         return {topic.topic_uid: topic for topic in map(topic_of, read_rows(connection, select(TOPICS)))}
 
 
 def reconcile(second: Path, first: Path, keep: Iterable[int]) -> None:
-    """Change the second copy so that it fits the logs of these topics; whole, and one file, on return.
+    """Change the second copy so that it fits the logs of the topics to keep; it is whole, and one file, on return.
 
-    Raises `StorageFailed` if it then is not what a catalog must be.
+    Raises `StorageFailed` if the result is not a valid catalog.
     """
     _forget_topics(second, frozenset(keep))
     with translated_errors(first), _reading(first) as before:
@@ -83,13 +83,13 @@ def reconcile(second: Path, first: Path, keep: Iterable[int]) -> None:
         topics = {row["topic_uid"] for row in read_rows(after, select(TOPICS))}
         _put(after, PRODUCER_CHECKPOINTS, [row for row in checkpoints if row["topic_uid"] in topics])
         _forget_numbering(after)
-        # Of a moment after the logs were read: what came meanwhile is not in the backup, and is not to be missed there.
+        # These ends are newer than the logs in the backup, which would seem to lack messages.
         after.execute(delete(LOG_ENDS))
     verify_catalog(second)
 
 
 def _forget_numbering(connection: Connection) -> None:
-    """The broker's own producers, which number messages by the offsets of others."""
+    """Delete the broker's own producers, which number messages by the offsets of other topics."""
     for row in read_rows(connection, select(PRODUCERS)):
         if row["name"].startswith((DEAD_LETTER_PRODUCER_PREFIX, REDRIVE_PRODUCER_PREFIX)):
             for table in (PRODUCER_SESSIONS, PRODUCER_OWNERS, PRODUCERS):
@@ -101,7 +101,7 @@ def _reading(copy: Path) -> sqlite.ReadTransaction:
 
 
 def _put(connection: Connection, table: Table, rows: list[CatalogRow]) -> None:
-    """These, in the place of all that are there."""
+    """Replace all rows of a table."""
     connection.execute(delete(table))
     if rows:
         add_rows(connection, table, rows)

@@ -1,6 +1,6 @@
-"""Storage, files on their way into a backup and out of it: copied, synced, hashed, and every record verified.
+"""Files of a backup: copied, synced and hashed, with every record verified.
 
-A file gets its name once it is whole and on disk, so whatever has a name is whole.
+A file gets its name once it is whole and on disk, so every named file is whole.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from penstock.storage.log.recovery import NONE_LISTED, SegmentExpectation, Segme
 from penstock.storage.log.segment import READ_BYTES, read_tolerant
 
 PART: Final = ".part"
-"""What a file's name ends with while it is being written."""
+"""The suffix of a file that is being written."""
 
 Progress = Callable[[int], None]
 
 
 def pieces(file: File, size: int) -> Iterator[bytes]:
-    """The first `size` bytes, fewer where the file ends. What the disk cannot read counts as zeros."""
+    """Yield the first `size` bytes in pieces, fewer where the file ends. Unreadable sectors count as zeros."""
     for position in range(0, size, READ_BYTES):
         yield read_tolerant(file, position, min(READ_BYTES, size - position)).tobytes()
 
@@ -35,7 +35,7 @@ def pieces(file: File, size: int) -> Iterator[bytes]:
 def copy_file(
     disk: Disk, source: Path, size: int, target: Path, progress: Progress = lambda _: None
 ) -> tuple[int, int]:
-    """The first `size` bytes of a file, in one that is synced on return; how many there were, and their hash."""
+    """Copy the first `size` bytes of a file to one that is synced on return; return their number and their hash."""
     with opened(disk, source) as file:
         return write_file(disk, target, pieces(file, size), progress)
 
@@ -43,7 +43,7 @@ def copy_file(
 def write_file(
     disk: Disk, target: Path, data: Iterator[bytes] | list[bytes], progress: Progress = lambda _: None
 ) -> tuple[int, int]:
-    """A new file of these bytes, synced on return; how many there are, and their hash."""
+    """Write a new file, synced on return; return the number of bytes and their hash."""
     hashing, position = StreamHash(), 0
     with opened(disk, target, write=True, create=True) as file:
         file.truncate(0)
@@ -58,19 +58,19 @@ def write_file(
 
 @dataclass(frozen=True, slots=True)
 class BackupFiles:
-    """Where the files of a backup lie."""
+    """The directory of a backup's files."""
 
     disk: Disk
     root: Path
 
     def name_part(self, part: Path, pattern: str, size: int, digest: int) -> StoredFile:
-        """Give a file that is whole its name. Durable once its directory is synced."""
+        """Give a finished file its name. Durable once its directory is synced."""
         found = StoredFile(name=pattern.format(hash_text(digest)), size=size, hash=hash_text(digest))
         self.disk.rename(part, self.root / found.name)
         return found
 
     def holds(self, file: StoredFile) -> bool:
-        """Whether it is there, as far as a glance tells."""
+        """Return True if the file exists with the right size."""
         try:
             with opened(self.disk, self.root / file.name) as found:
                 return found.size() == file.size
@@ -78,7 +78,7 @@ class BackupFiles:
             return False
 
     def trouble(self, file: StoredFile, progress: Progress) -> str | None:
-        """What is wrong with a file; None if it is as it was written."""
+        """Return what is wrong with a file; None if it is as it was written."""
         try:
             with opened(self.disk, self.root / file.name) as found:
                 if found.size() != file.size:
@@ -97,7 +97,7 @@ class BackupFiles:
 
 
 def split_index(data: bytes, base: int) -> tuple[IndexHeader | None, Longs]:
-    """The header of an index, and where it says that records end."""
+    """Return the header of an index, and the ends of records in it."""
     header = IndexHeader.decode(data[:HEADER_BYTES])
     entries = data[HEADER_BYTES:]
     whole = len(entries) // ENTRY_BYTES * ENTRY_BYTES
@@ -106,7 +106,7 @@ def split_index(data: bytes, base: int) -> tuple[IndexHeader | None, Longs]:
 
 
 def verify_records(disk: Disk, path: Path, base: int, count: int, size: int, ends: Longs) -> SegmentScan:
-    """Every record of a copy that must hold `count` of them in `size` bytes, by its checksum, id, offset and index."""
+    """Scan a copy that must hold `count` records in `size` bytes, checking checksum, id, offset and index of each."""
     header = IndexHeader(state=SegmentState.CLOSED, base=base, count=count, size=size)
     known = ends[:count] if ends.size else np.empty(0, dtype=np.int64)
     with opened(disk, path) as file:
@@ -114,5 +114,5 @@ def verify_records(disk: Disk, path: Path, base: int, count: int, size: int, end
 
 
 def damaged_messages(scan: SegmentScan) -> int:
-    """How many messages cannot be read."""
+    """Return how many messages cannot be read."""
     return sum(len(damage.offsets) for damage in scan.damages)

@@ -1,4 +1,5 @@
-"""The manifest of a backup: every file with its size and hash, written last; and which files are the backup's own."""
+"""The manifest of a backup, which lists every file with its size and hash and is written last; and the rules for its
+file names."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ FORMAT: Final = 1
 MANIFEST: Final = "backup.json"
 SEGMENTS: Final = "segments"
 _BYTES_MAX: Final = 1 * GIB
-"""About two million segments: some hundred TiB."""
+"""The largest manifest: about two million segments, some hundred TiB."""
 CATALOG_NAME: Final = r"catalog-[0-9a-f]{16}\.db"
 FOLDER_NAME: Final = r"[0-9]{1,20}-[0-9]{1,4}"
 SEGMENT_NAME: Final = r"[0-9]{20}-[0-9a-f]{16}\.(seg|idx)"
@@ -30,32 +31,32 @@ _HASH: Final = re.compile(r"[0-9a-f]{16}")
 
 
 class StoredFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One file: its name below the backup's directory, which holds its hash."""
+    """A file of the backup: its name below the backup's directory contains its hash."""
 
     name: str
     size: int
     hash: str
 
     def check(self) -> None:
-        """Raise `StorageFailed` for a name that is none of ours: it may come from anywhere."""
+        """Raise `StorageFailed` for a name that no backup writes: the manifest may come from anywhere."""
         if not _NAME.fullmatch(self.name) or not _HASH.fullmatch(self.hash) or self.size < 0:
             raise StorageFailed(f"{self.name[:128]!r} is not the name of a file of a backup")
 
 
 class StoredSegment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One segment up to the watermark."""
+    """A segment up to the watermark."""
 
     base: int
     count: int
     size: int
     sealed: bool
     seal: str
-    """The hash it was sealed with; empty for one that was being written."""
+    """The hash in the sealed segment's header; empty for a segment that was being written."""
     last_id: str
     data: StoredFile
     index: StoredFile
     damaged: int = 0
-    """Messages that were damaged in the original already."""
+    """Messages that were already damaged in the original."""
 
     @property
     def stop(self) -> int:
@@ -63,14 +64,14 @@ class StoredSegment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class StoredLog(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One partition."""
+    """A partition."""
 
     topic: str
     topic_uid: int
     partition: int
     partitions: int
     start: int
-    """Where it begins: what lies before was truncated."""
+    """The first offset that is not truncated."""
     start_id: str
     segments: tuple[StoredSegment, ...] = ()
 
@@ -88,7 +89,7 @@ class StoredLog(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         return TopicName.parse(self.topic)
 
     def check(self) -> None:
-        """Raise what is wrong with it."""
+        """Raise an error if the log's names, numbers or ids are impossible."""
         self.name.partition(self.partition, self.partitions)
         if not 0 <= self.partition < self.partitions <= PARTITIONS_MAX or not 0 <= self.start <= OFFSET_MAX:
             raise StorageFailed(f"{self.topic} has no partition {self.partition} from offset {self.start} on")
@@ -98,7 +99,7 @@ class StoredLog(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One whole backup."""
+    """A whole backup."""
 
     format: int
     penstock: str
@@ -106,7 +107,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     created_ms: int
     source: str
     node: int
-    """Of the data directory: no other has the same, wherever it lies and whatever is restored from it."""
+    """The id of the data directory, which is unique: a restored directory gets another."""
     catalog: StoredFile
     catalog_version: int
     logs: tuple[StoredLog, ...]
@@ -141,15 +142,18 @@ class _Check(msgspec.Struct):
 
 
 def write_manifest(disk: Disk, root: Path, manifest: Manifest) -> None:
-    """Durable on return; until then the backup is the one before."""
+    """Write the manifest, durable on return; until then the previous backup is valid."""
     body = msgspec.json.encode(manifest)
     check = msgspec.json.encode(_Check(hash_text(hash64(body))))
     replace_file(disk, root / MANIFEST, body + b"\n" + check + b"\n")
 
 
 def read_manifest(disk: Disk, root: Path) -> Manifest:
-    """Raises `InvalidRequest` if there is no whole backup, `StorageFailed` if what it says of itself is damaged,
-    `VersionNotSupported` if a newer Penstock made it."""
+    """Read the manifest.
+
+    Raises `InvalidRequest` if there is no whole backup, `StorageFailed` if the manifest is damaged,
+    `VersionNotSupported` if a newer Penstock made it.
+    """
     path = root / MANIFEST
     try:
         with opened(disk, path) as file:
@@ -191,7 +195,7 @@ def hash_text(value: int) -> str:
 
 
 WORK: Final = "backup.work"
-"""Where the catalog is put together; SQLite has files of its own beside it."""
+"""The directory where the catalog is merged; SQLite makes files of its own beside it."""
 
 _IN_ROOT: Final = re.compile(rf"{CATALOG_NAME}|{re.escape(MANIFEST)}(\.tmp)?")
 _REPLACED: Final = re.compile(CATALOG_NAME)
@@ -215,13 +219,13 @@ def check_target(disk: Disk, root: Path, target: Path) -> None:
 
 
 def clear_work(disk: Disk, root: Path) -> None:
-    """Remove what one that was interrupted left."""
+    """Remove the work files of an interrupted backup."""
     if disk.exists(root / WORK):
         _clear_folder(disk, root / WORK, _IN_WORK, frozenset())
 
 
 def clear(disk: Disk, root: Path, named: frozenset[Path]) -> None:
-    """Remove the files of a backup that are not `named`: they are of the one before, or of one that was interrupted."""
+    """Remove the backup's files that are not `named`: they belong to the previous or to an interrupted backup."""
     clear_work(disk, root)
     _clear_files(disk, root, _REPLACED, named)
     for folder in _folders(disk, root):
@@ -241,19 +245,22 @@ def _clear_files(disk: Disk, folder: Path, ours: re.Pattern[str], named: frozens
 
 
 def _folders(disk: Disk, root: Path) -> list[Path]:
-    """One for each log."""
+    """Return the folders of logs."""
     return [root / SEGMENTS / name for name in disk.folders(root / SEGMENTS) if _FOLDER.fullmatch(name)]
 
 
 def _is_backup(disk: Disk, root: Path) -> bool:
-    """Whether there is one, whole or damaged. Others may have files of that name: a manifest is never alone."""
+    """Return True if the directory has a backup, whole or damaged.
+
+    A file of the manifest's name alone is no backup: other programs may use that name.
+    """
     if not disk.exists(root / MANIFEST):
         return False
     return any(map(_REPLACED.fullmatch, disk.names(root))) or bool(_folders(disk, root))
 
 
 def _is_ours(disk: Disk, root: Path) -> bool:
-    """A backup, beside which there may be other files; or nothing but what an interrupted first one left."""
+    """Return True for a directory with a backup, or with nothing but the files of an interrupted first one."""
     if disk.exists(root / MANIFEST):
         return _is_backup(disk, root)
     known = {SEGMENTS, WORK}

@@ -1,7 +1,7 @@
-"""Storage, the backup that is brought up to date: what of it is whole, and what of it the original has lost.
+"""The previous backup, which is brought up to date: its whole segments, and those that the original has lost.
 
-A backup is a mirror of what its data directory means to keep. What retention or somebody has deleted goes; what is
-missing although nobody deleted it stays, for it may be the only copy there is.
+A backup mirrors what its data directory means to keep. Deleted and expired messages go; messages that are missing
+although nobody deleted them stay, since theirs may be the only copy.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from penstock.storage.backup.manifest import Manifest, StoredLog, StoredSegment,
 
 @dataclass(frozen=True, slots=True)
 class PreviousBackup:
-    """What there was."""
+    """The content of the backup before this run."""
 
     logs: Mapping[tuple[int, int], StoredLog] = field(default_factory=dict)
-    """By topic and partition; of their segments only those that are whole."""
+    """Logs by topic uid and partition, with their whole segments only."""
     keeps: bool = True
-    """What the original has lost stays."""
+    """True if segments that the original has lost are kept."""
     _segments: dict[tuple[int, int, int], StoredSegment] = field(default_factory=dict)
 
     @classmethod
@@ -36,7 +36,7 @@ class PreviousBackup:
         return self._segments.get((topic_uid, partition, base))
 
     def lost(self, log: StoredLog) -> list[StoredSegment]:
-        """Segments that a log ought to have and has not: none at all, a shorter one, or one that is damaged since."""
+        """Return the segments that a log should have and lacks, or has shorter or more damaged."""
         before = self.logs.get((log.topic_uid, log.partition))
         if before is None or not self.keeps:
             return []
@@ -44,7 +44,8 @@ class PreviousBackup:
         return [each for each in before.segments if each.stop > log.start and _is_lost(each, found.get(each.base))]
 
     def whole(self, log: StoredLog) -> StoredLog:
-        """A log with what it has lost. Raises `InvalidRequest` if it holds other messages at the same offsets."""
+        """Return a log with its lost segments. Raises `InvalidRequest` if it holds other messages at the same
+        offsets."""
         lost = {each.base: each for each in self.lost(log)}
         if not lost:
             return log
@@ -73,9 +74,9 @@ def _is_lost(before: StoredSegment, found: StoredSegment | None) -> bool:
 
 
 def previous_manifest(vault: BackupFiles, node: int, *, replace: bool) -> Manifest | None:
-    """None where there is no backup yet, and where it does not say any more what it is: that costs time, no data.
+    """Return the manifest before this run; None without one, or if it is damaged, which costs time but no data.
 
-    Raises `InvalidRequest` if it is of another data directory and not to be replaced.
+    Raises `InvalidRequest` if it is of another data directory and must not be replaced.
     """
     try:
         manifest = read_manifest(vault.disk, vault.root)
@@ -93,7 +94,7 @@ def previous_manifest(vault: BackupFiles, node: int, *, replace: bool) -> Manife
 def usable_backup(
     vault: BackupFiles, manifest: Manifest, progress: Progress, *, replace: bool, quick: bool
 ) -> PreviousBackup:
-    """What is whole of it: every file hashed or, if it is to be quick, of the right size."""
+    """Return the whole segments of a backup: every file is hashed, or with `quick` compared by size."""
 
     def is_whole(segment: StoredSegment) -> bool:
         files = (segment.data, segment.index)

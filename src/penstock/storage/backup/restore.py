@@ -1,7 +1,7 @@
-"""Storage, from a backup to a data directory: checked, and restored into an empty place.
+"""The check of a backup, and its restore into an empty directory.
 
-Every file is hashed and every record verified, on what was written. The file that makes a directory a data directory
-comes last: what an interrupted restore leaves is never taken for one.
+Every file is hashed and every record verified, on the restored copy. The file that identifies a data directory is
+written last, so that an interrupted restore is never taken for one.
 """
 
 from __future__ import annotations
@@ -34,32 +34,32 @@ from penstock.storage.catalog.database import verify_catalog
 from penstock.storage.log.segment import LogStart, index_path, segment_name, write_log_start
 
 _SPARE_BYTES: Final = 64 * MIB
-"""Free behind what is restored: the reserve that a broker wants to find."""
+"""Bytes that must stay free: the reserve that a broker wants to find."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackupProblem:
-    """What is wrong with one file of a backup."""
+    """A fault in one file of a backup."""
 
     file: str
     where: str
-    """The topic and partition it belongs to; the catalog for that."""
+    """The topic and partition of the file, or the catalog."""
     what: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackupCheck:
-    """A backup, looked at byte by byte."""
+    """The result of checking a backup byte by byte."""
 
     manifest: Manifest
     problems: tuple[BackupProblem, ...]
 
 
 def check_backup(source: Path, *, disk: Disk | None = None, stage: Stage | None = None) -> BackupCheck:
-    """Hash every file, verify every record. Nothing is changed.
+    """Hash every file and verify every record, changing nothing.
 
-    Raises `InvalidRequest` if there is no backup, `StorageFailed` if its manifest is damaged, `NotOwner` while a
-    backup is made there.
+    Raises `InvalidRequest` if there is no backup, `StorageFailed` if its manifest is damaged, `NotOwner` while a backup
+    is being made there.
     """
     vault = BackupFiles(disk or OsDisk(), source.absolute())
     with _reading(vault.root):
@@ -69,11 +69,11 @@ def check_backup(source: Path, *, disk: Disk | None = None, stage: Stage | None 
 
 
 def restore(source: Path, target: Path, *, disk: Disk | None = None, stage: Stage | None = None) -> Manifest:
-    """Make the data directory `target` from a backup: whole and durable on return.
+    """Create the data directory `target` from a backup; it is whole and durable on return.
 
-    Messages have the ids, offsets and bytes that they had; what is published from then on has ids that the original,
-    which may still be running, never gives. Raises `InvalidRequest` if `target` is not empty, `StorageFailed` if
-    anything does not verify; nothing is left then.
+    Messages keep their ids, offsets and bytes; messages published later get ids that the original, which may still be
+    running, never gives. Raises `InvalidRequest` if `target` is not empty, `StorageFailed` if anything does not verify;
+    nothing is left then.
     """
     vault, target = BackupFiles(disk or OsDisk(), source.absolute()), target.absolute()
     with _reading(vault.root):
@@ -96,7 +96,7 @@ def _unseen(_what: str, _size: int) -> Progress:
 def _reading(root: Path) -> Iterator[None]:
     if not root.is_dir():
         raise InvalidRequest(f"{root} is not a directory with a backup")
-    if (root / IDENTITY).exists():  # its owner has it locked
+    if (root / IDENTITY).exists():  # a data directory, which its owner has locked
         raise InvalidRequest(f"there is no whole backup in {root}: it is a data directory")
     try:
         with directory_locked(root, alone=False):
@@ -226,7 +226,7 @@ class _Restoring:
             )
 
     def undo(self) -> None:
-        """Leave the place as it was: empty."""
+        """Remove all restored files."""
         for entry in os.scandir(self.target) if self.target.is_dir() else ():
             if entry.is_dir(follow_symlinks=False):
                 self.disk.remove_tree(Path(entry.path))

@@ -1,1 +1,1 @@
-"""The lowest layer of storage: the disk, what lies where in a data directory, and what the disk costs."""
+"""The lowest layer of storage: the disk, the layout of a data directory, and metrics of the disk."""

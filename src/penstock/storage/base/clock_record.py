@@ -1,7 +1,7 @@
-"""Timepiece: what time it was when a data directory was last looked after, and on which clock that nobody sets.
+"""The clock record: a small file with the last reading of the wall clock and of the boot clock, which cannot be set.
 
-A small file, so that a clock that jumps ahead while the broker is down is not believed at the start, as long as the
-machine has not been started anew: then nobody can tell a jump from time that has passed.
+With it a clock that jumps ahead while the broker is down is noticed at the next start, as long as the machine was not
+rebooted: after that a jump looks like time that has passed.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ _TEXT_BYTES_MAX: Final = 256
 
 
 class ClockReading(NamedTuple):
-    """A time of day, and when that was on the clock that nobody sets; both in nanoseconds."""
+    """A time of day, and the boot clock at that moment; both in nanoseconds."""
 
-    told_ns: int
-    passed_ns: int
+    wall_ns: int
+    boot_ns: int
 
 
 def this_boot() -> str:
-    """Another text each time the machine is started; nothing where the system does not say."""
+    """Return a text that differs at each boot of the machine; empty where the system has none."""
     try:
         return _BOOT.read_text().strip()
     except OSError:
@@ -34,23 +34,23 @@ def this_boot() -> str:
 
 
 def save_reading(disk: Disk, root: Path, moment: ClockReading, *, boot: str) -> None:
-    """Not synced: after a power cut the machine is started anew. Where it cannot be written, nothing is known."""
-    said = f"{boot} {moment.told_ns} {moment.passed_ns}"
+    """Save a reading, without a sync: after a power cut the machine is rebooted anyway. Errors are ignored."""
+    said = f"{boot} {moment.wall_ns} {moment.boot_ns}"
     with suppress(OSError), opened(disk, root / FILE, write=True, create=True) as file:
         file.truncate(0)
         write_all(file, f"{said} {_check(said)}\n".encode(), 0)
 
 
 def saved_reading(disk: Disk, root: Path, *, boot: str) -> ClockReading | None:
-    """None where nothing was noted since the machine was started, or what was does not verify."""
+    """Return the reading saved last since this boot; None if there is none or it does not verify."""
     noted_boot, moment = _noted(disk, root)
     return moment if boot and noted_boot == boot else None
 
 
 def last_wall_ns(disk: Disk, root: Path) -> int:
-    """The time of day that was noted last, before the machine was started too; 0 if none was."""
+    """Return the time of day saved last, also before this boot; 0 if there is none."""
     _, moment = _noted(disk, root)
-    return 0 if moment is None else moment.told_ns
+    return 0 if moment is None else moment.wall_ns
 
 
 def _noted(disk: Disk, root: Path) -> tuple[str, ClockReading | None]:
@@ -61,8 +61,8 @@ def _noted(disk: Disk, root: Path) -> tuple[str, ClockReading | None]:
         return "", None
     if check != _check(said):
         return "", None
-    boot, told, passed = said.split(" ")
-    return boot, ClockReading(int(told), int(passed))
+    boot, wall, boot_time = said.split(" ")
+    return boot, ClockReading(int(wall), int(boot_time))
 
 
 def _check(said: str) -> str:

@@ -1,4 +1,4 @@
-"""The only file access of the project, and an argument of everything above it.
+"""The disk: the only file access of the project, and an argument of everything above it.
 
 `Disk` and `File` are what storage needs of an operating system, no more. `OsDisk` is the real one; `FaultDisk` in
 `penstock.testing` fails and crashes on demand. Nothing here retries or hides an error.
@@ -22,22 +22,23 @@ _DIRECTORY_MODE = 0o700
 _FILE_MODE = 0o600
 FULL_ERRORS = (errno.ENOSPC, errno.EDQUOT)
 _NO_LOCKS = (errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOTSUP)
-"""What file systems say that have no locks for directories: those over a network, most of all."""
+"""Errors of file systems that cannot lock directories, network file systems most of all."""
 
 
 class File(Protocol):
-    """An open file. Positions are absolute; there is no cursor to lose."""
+    """An open file. Positions are absolute; there is no file cursor."""
 
     def read_into(self, buffer: Any, position: int) -> int:
-        """Fill `buffer` from `position` on; how many bytes there were."""
+        """Fill `buffer` from `position` on, and return the number of bytes read."""
         ...
 
     def write(self, data: Any, position: int) -> int:
-        """Write at `position`; how many bytes were taken, which may be fewer. Not durable before `sync`."""
+        """Write at `position`, and return the number of bytes written, which may be fewer. Not durable before
+        `sync`."""
         ...
 
     def sync(self) -> None:
-        """On return all that was written is durable. After an error nothing is known: do not go on."""
+        """Make all writes durable. After an error their state is unknown: do not go on."""
         ...
 
     def preallocate(self, size: int) -> None:
@@ -52,38 +53,42 @@ class File(Protocol):
 
 
 class Disk(Protocol):
+    """The file operations that storage needs."""
+
     def open(self, path: Path, *, write: bool = False, create: bool = False) -> File: ...
 
     def names(self, path: Path) -> list[str]:
-        """The names in a directory, sorted; none if it is not there."""
+        """Return the sorted names in a directory; none if it does not exist."""
         ...
 
     def folders(self, path: Path) -> list[str]:
-        """The names of the directories in a directory, sorted; none if it is not there, or is a file."""
+        """Return the sorted names of the directories in a directory; none if it does not exist, or is a file."""
         ...
 
     def exists(self, path: Path) -> bool: ...
 
     def make_directory(self, path: Path) -> None:
-        """With its parents, readable by its owner alone; durable on return."""
+        """Create a directory with its parents, readable by its owner alone; durable on return."""
         ...
 
     def rename(self, source: Path, target: Path) -> None: ...
 
     def remove(self, path: Path) -> None:
-        """A file; nothing happens if it is not there."""
+        """Remove a file, if it exists."""
         ...
 
     def remove_tree(self, path: Path) -> None: ...
 
     def sync_directory(self, path: Path) -> None:
-        """On return the names created, renamed and removed in it are durable."""
+        """Make the creations, renames and removals in a directory durable."""
         ...
 
     def free_bytes(self, path: Path) -> int: ...
 
 
 class OsFile:
+    """An open file of the operating system."""
+
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
 
@@ -119,7 +124,7 @@ class OsFile:
         return os.fstat(self._descriptor).st_size
 
     def take(self) -> int:
-        """The descriptor, which is the caller's from now on."""
+        """Return the descriptor, which the caller closes from now on."""
         taken, self._descriptor = self._descriptor, -1
         return taken
 
@@ -199,14 +204,14 @@ def write_all(file: File, data: Any, position: int) -> None:
 
 
 def read_all(file: File, position: int, size: int) -> bytearray:
-    """Up to `size` bytes: fewer only where the file ends."""
+    """Read up to `size` bytes, fewer only where the file ends."""
     buffer = bytearray(size)
     count = file.read_into(buffer, position)
     return buffer if count == size else buffer[:count]
 
 
 def replace_file(disk: Disk, path: Path, data: bytes) -> None:
-    """Put a small file in place, whole and durable, or not at all."""
+    """Replace a small file, whole and durable, or not at all."""
     temporary = path.with_name(path.name + ".tmp")
     with opened(disk, temporary, write=True, create=True) as file:
         file.truncate(0)
@@ -217,7 +222,7 @@ def replace_file(disk: Disk, path: Path, data: bytes) -> None:
 
 
 def storage_error(error: OSError, what: str) -> StorageFailed | DiskFull:
-    """What went wrong with the disk, in our words."""
+    """Return the project's error for an error of the disk, `what` being the start of its sentence."""
     reason = error.strerror or str(error)
     if error.errno in FULL_ERRORS:
         return DiskFull(f"{what}: the disk is full ({reason}); make room and try again", errno=error.errno)
@@ -225,9 +230,9 @@ def storage_error(error: OSError, what: str) -> StorageFailed | DiskFull:
 
 
 class OwnerLock:
-    """Held by the one process that writes to a data directory; let go when it ends, however it ends.
+    """The lock of the one process that writes to a data directory; released when the process ends, however it ends.
 
-    It is on the file `path`, which says whose it is and can be looked at by others, and on the directory itself: that
+    It locks the file `path`, which holds the owner's pid and can be examined by others, and the directory itself, which
     cannot be removed without all that is in it.
     """
 
@@ -261,9 +266,9 @@ class OwnerLock:
         )
 
     def reclaim(self) -> bool:
-        """Put the lock file back if somebody has removed or replaced it; whether that was so.
+        """Put the lock file back if it was removed or replaced, and return True if it was.
 
-        Raises `NotOwner` if another process has locked the one that is there: it writes to this directory, too.
+        Raises `NotOwner` if another process has locked the new file: that process writes to this directory, too.
         """
         if self._is_there():
             return False
@@ -289,7 +294,10 @@ class OwnerLock:
 
 
 def _locked(descriptor: int, *, may_lack: bool = False) -> bool:
-    """Whether nobody else has it. `may_lack`: a file system that has no locks for directories does without."""
+    """Lock a descriptor, and return False if another process holds the lock.
+
+    `may_lack`: file systems that cannot lock directories count as locked.
+    """
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -301,7 +309,7 @@ def _locked(descriptor: int, *, may_lack: bool = False) -> bool:
 
 
 def is_owned(path: Path) -> bool:
-    """Whether a process holds the lock of a data directory now. Nothing is written, and nobody is kept out."""
+    """Return True if a process holds the lock of a data directory now. Writes nothing, and blocks no other process."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -317,9 +325,9 @@ def is_owned(path: Path) -> bool:
 
 @contextlib.contextmanager
 def directory_locked(folder: Path, *, alone: bool) -> Iterator[None]:
-    """A directory to oneself, or together with others who only read it; let go when the process ends, however it ends.
+    """Lock a directory, exclusively (`alone`) or shared with other readers, until the block or the process ends.
 
-    Raises `NotOwner` if another process has it.
+    Raises `NotOwner` if another process holds it.
     """
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:

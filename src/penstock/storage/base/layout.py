@@ -1,11 +1,11 @@
-"""What lies where in a data directory, and how it says what it is. No catalog comes in here: readers need none.
+"""The layout of a data directory, and the file that identifies it. It needs no catalog, since readers have none.
 
 DIR/store.json            format version and the id generator's number
 DIR/lock                  held by the process that writes
-DIR/clock                 what time it was when it was last looked after
+DIR/clock                 the time of the last maintenance round
 DIR/catalog.db            topics, settings, producers, subscriptions and their cursors
 DIR/topics/NAMESPACE/TOPIC[-part-N]/   one log each
-DIR/trash/                topics on their way out
+DIR/trash/                topics being deleted
 DIR/reserve               room that is given up to the catalog where the disk is full
 """
 
@@ -33,7 +33,7 @@ _IDENTITY_BYTES_MAX: Final = 4096
 
 
 class StoreIdentity(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a data directory says of itself."""
+    """The content of a data directory's `store.json`."""
 
     format: int
     node: int
@@ -60,8 +60,11 @@ def check_root(root: Path, *, create: bool = False) -> None:
 
 
 def check_readable(disk: Disk, root: Path, name: str) -> None:
-    """Raise `InvalidRequest` if there are no logs to read below `root`, `VersionNotSupported` if a newer Penstock wrote
-    them. A tree of topics that was copied without its identity can be read, and one whose identity is damaged."""
+    """Check that a directory has logs to read.
+
+    Raises `InvalidRequest` if there are none below `root`, `VersionNotSupported` if a newer Penstock wrote them. A
+    copied tree of topics is readable without its identity, or with a damaged one.
+    """
     if not disk.exists(root / IDENTITY):
         if not disk.folders(root / TOPICS):
             raise InvalidRequest(f"{name} is not a Penstock data directory: create one with `penstock log create`")
@@ -71,7 +74,8 @@ def check_readable(disk: Disk, root: Path, name: str) -> None:
 
 
 def read_identity(disk: Disk, root: Path) -> StoreIdentity:
-    """Raises `StorageFailed` if it is damaged, `VersionNotSupported` if a newer Penstock wrote it."""
+    """Read the identity. Raises `StorageFailed` if it is damaged, `VersionNotSupported` if a newer Penstock wrote
+    it."""
     path = root / IDENTITY
     with opened(disk, path) as file:
         data = bytes(read_all(file, 0, _IDENTITY_BYTES_MAX))

@@ -1,6 +1,6 @@
-"""What the disk and the writer are measured by: how long syncs take, how much goes into one group.
+"""Metrics of the disk and the writer: how long syncs take, and how large groups are.
 
-Counted by the threads that write, once a sync and once a group; read by any thread. No files but by way of `disk`.
+The writing threads count, once a sync and once a group; any thread reads. Files are touched only through `disk`.
 """
 
 from __future__ import annotations
@@ -16,29 +16,31 @@ from typing import Final
 from penstock.storage.base.disk import OsDisk, OsFile
 
 SYNC_SECONDS: Final = (0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
-"""From a disk with a battery behind its cache to one that is about to fail."""
+"""Bounds from a disk with a battery behind its cache to one that is about to fail."""
 
 GROUP_MESSAGES: Final = (1, 4, 16, 64, 256, 1_024, 4_096, 16_384, 65_536)
-"""From one caller that waits for each message to a group as large as a group may be."""
+"""Bounds from one caller that waits for each message to the largest possible group."""
 
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """How often values up to each bound were seen, all told in `counts[-1]`."""
+    """Counts of the values up to each bound; `counts[-1]` is the number of all values."""
 
     bounds: tuple[float, ...]
     counts: tuple[int, ...]
-    """Cumulative: of values up to `bounds[i]`, and at the end of all."""
+    """Cumulative counts: of values up to `bounds[i]`, and of all values at the end."""
     total: float
-    """Of all values together."""
+    """The sum of all values."""
 
     @property
     def count(self) -> int:
         return self.counts[-1]
 
     def quantile(self, share: float) -> float | None:
-        """The bound below which this share of the values lies; None if there are none. The last bound where it is
-        beyond all of them."""
+        """Return the bound below which this share of the values lies; None if there are no values.
+
+        Returns the last bound if the quantile is beyond all bounds.
+        """
         if not self.count:
             return None
         place = bisect_left(self.counts, share * self.count)
@@ -46,7 +48,7 @@ class Distribution:
 
 
 class Histogram:
-    """Values by size. Several threads may add to it."""
+    """Counts of values by size. Several threads may add to it."""
 
     def __init__(self, bounds: tuple[float, ...]) -> None:
         self._bounds = bounds
@@ -61,13 +63,13 @@ class Histogram:
             self._total += value
 
     def snapshot(self) -> Distribution:
-        """As of one moment."""
+        """Return the counts of one moment."""
         with self._turn:
             return Distribution(self._bounds, tuple(accumulate(self._counts)), self._total)
 
 
 class StorageMeter:
-    """Of one data directory."""
+    """The metrics of one data directory."""
 
     def __init__(self) -> None:
         self.syncs = Histogram(SYNC_SECONDS)
@@ -76,7 +78,7 @@ class StorageMeter:
         self.group_bytes = 0
 
     def totals(self) -> dict[str, float]:
-        """Numbers for people, by name: totals since the directory was opened."""
+        """Return totals since the directory was opened, by name, for people."""
         syncs, groups = self.syncs.snapshot(), self.groups.snapshot()
         return {
             "storage.sync.count": syncs.count,

@@ -1,7 +1,7 @@
-"""Room on the disk that nobody else has: held as a file, and given up to the catalog where the disk is full.
+"""The disk reserve: room held as a file, and given up to the catalog where the disk is full.
 
-Another process may fill the disk to its last byte. Logs refuse appends long before; acknowledgements have to go on, and
-they are written to the catalog.
+Another process may fill the disk to its last byte. Logs refuse appends long before that; acks must go on, and they are
+written to the catalog.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from penstock.storage.base.disk import FULL_ERRORS, Disk, opened
 
 _LOG: Final = logging.getLogger(__name__)
 RESERVE_BYTES_MAX: Final = 8 * MIB
-"""Twice what the catalog's write-ahead log grows to before it is begun anew."""
+"""The largest reserve: twice the size at which the catalog's write-ahead log starts over."""
 _SHARE: Final = 4
-"""Of what an operator keeps free, the part that is held like this."""
+"""The part of the operator's `disk_reserve_bytes` that is held as a file, as a divisor."""
 _LOW_SHARE: Final = 8
-"""Of what is held, the part that must be free beside it: with less the next write may find no room."""
+"""The part of the reserve that must be free beside it, as a divisor: with less the next write may fail."""
 
 
 class DiskReserve:
-    """A file of zeros. For whoever writes alone; see `CatalogFile.writing`."""
+    """A file of zeros. Its caller is the only writer; see `CatalogFile.writing`."""
 
     def __init__(self, disk: Disk, path: Path, limits: Limits) -> None:
         self._disk = disk
         self._path = path
         self._size = min(RESERVE_BYTES_MAX, limits.disk_reserve_bytes // _SHARE)
-        """0: none is held."""
+        """Size of the file; 0 if none is held."""
         self._keep_free = limits.disk_reserve_bytes
         self._held = disk.exists(path)
 
@@ -38,7 +38,8 @@ class DiskReserve:
         return self._held
 
     def adjust(self) -> None:
-        """Before a write: let go of the room where there is hardly any other; take it again where there is enough."""
+        """Remove the file if the disk is almost full, or create it again if there is enough room. Call it before a
+        write."""
         try:
             free = self._disk.free_bytes(self._path.parent)
             if self._held and free < self._size // _LOW_SHARE:
@@ -47,7 +48,7 @@ class DiskReserve:
                 self._take()
         except OSError as error:
             if error.errno not in FULL_ERRORS:
-                self._size = 0  # it would fail with every write from now on
+                self._size = 0  # else it would fail again before every write
                 _LOG.warning("%s: no room is held for acknowledgements: %s", self._path, error)
 
     def _let_go(self, free: int) -> None:

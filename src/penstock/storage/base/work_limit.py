@@ -1,7 +1,7 @@
-"""The work that a look at one segment may take: bytes read and hashed, for each byte that there is.
+"""The work limit of a scan: bytes read and hashed for each byte of the segment.
 
-Whoever writes a payload decides what a search through it meets: thousands of heads of records that claim to be large,
-and are none.
+The author of a payload decides what a search through it meets, such as thousands of forged record heads that claim to
+be large.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from penstock.core.limits import MIB
 from penstock.storage.base.disk import File
 
 BUDGET_PER_BYTE: Final = 32
-"""Bytes read and hashed for each byte of a segment: some 12 are needed with every tenth sector damaged and the index
+"""Bytes read and hashed for each byte of a segment: about 12 are needed with every tenth sector damaged and the index
 lost."""
 BUDGET_BYTES_MIN: Final = 64 * MIB
-"""For small segments too: one record of the largest size may be tried."""
+"""The least budget, for small segments: enough to try one record of the largest size."""
 
 
 class ScanBudget:
-    """Counts what was spent; `limit` is where a search gives up."""
+    """A count of the bytes spent; at `limit` a search gives up."""
 
     def __init__(self, size: int) -> None:
         self.limit = BUDGET_PER_BYTE * size + BUDGET_BYTES_MIN
@@ -35,17 +35,17 @@ class ScanBudget:
 
     @property
     def is_ample(self) -> bool:
-        """Whether what is hardly ever of use may be tried too."""
+        """True while attempts that rarely help may be tried too."""
         return self.spent < self.limit // 8
 
     @property
     def free(self) -> int:
-        """What may be spent on whatever is possible; from then on only on what is likely."""
+        """Bytes to spend on anything possible; after them, only on what is likely."""
         return max(0, self.limit // 2 - self.spent)
 
 
 class CountedFile:
-    """A file that tells how many bytes have been read of it."""
+    """A file that reports how many bytes have been read of it."""
 
     def __init__(self, file: File, count: Callable[[int], None]) -> None:
         self._file = file

@@ -1,6 +1,6 @@
-"""Storage, access: keys and bindings as rows of the catalog. See `Catalog.access`.
+"""The access catalog: keys and role bindings as rows. See `Catalog.access`.
 
-What a role or a scope means is not known here: they are texts. A secret never comes in, only its digest.
+Roles and scopes are plain texts here. Secrets never reach this module, only their digests.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from penstock.storage.catalog.tables import (
 )
 
 KEYS_MAX: Final = 10_000
-"""Of one broker, those that open nothing any more too: all are in memory, and are read anew with every change."""
+"""Keys of a broker, revoked and expired ones included: all are in memory, and are read again after every change."""
 
 BINDINGS_MAX: Final = 20_000
-"""Of all principals together, for the same reason."""
+"""Bindings of all principals together, for the same reason."""
 
 _REVISION: Final = "access_revision"
 _KEY: Final = "key"
-"""The kind of those principals that come with a key."""
+"""The kind of principals that authenticate with a key."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,11 +47,11 @@ class StoredKey:
 
     @property
     def principal(self) -> str:
-        """Whom it speaks for: all good keys of a name speak for the same one."""
+        """The principal that the key authenticates: all good keys of a name share one."""
         return f"{_KEY}:{self.name}"
 
     def is_good(self, at_ms: int) -> bool:
-        """Neither revoked nor expired."""
+        """Return True if the key is neither revoked nor expired."""
         return self.revoked_ms is None and (self.expires_ms is None or self.expires_ms > at_ms)
 
 
@@ -65,7 +65,7 @@ class StoredBinding:
 
 @dataclass(frozen=True, slots=True)
 class AccessRows:
-    """Everything, as of one revision."""
+    """The keys and bindings of one revision."""
 
     revision: int = 0
     keys: tuple[StoredKey, ...] = ()
@@ -75,8 +75,8 @@ class AccessRows:
 class AccessCatalog:
     """Keys and bindings of one catalog. Every change is one transaction, durable on return, and a new revision.
 
-    What a key may ends with the last good key of its name: a later one of that name may be somebody else's. Calls raise
-    what those of `Catalog` raise.
+    The bindings of a key's name end with its last good key, since a later key of that name may have another owner.
+    Methods raise what those of `Catalog` raise.
     """
 
     def __init__(self, file: CatalogFile, clock: Clock) -> None:
@@ -84,7 +84,7 @@ class AccessCatalog:
         self._clock = clock
 
     def revision(self) -> int:
-        """Another one, if anybody has changed anything."""
+        """Return the revision, which every change increases."""
         with self._file.reading() as connection:
             return _revision(connection)
 
@@ -93,10 +93,10 @@ class AccessCatalog:
             return _all(connection)
 
     def add_key(self, key: StoredKey, bindings: Sequence[StoredBinding] = ()) -> AccessRows:
-        """A new key, beside those of its name that are good, and with what they may; or the first, with these alone.
+        """Add a key. It shares the bindings of good keys of its name; without such keys it has only `bindings`.
 
-        Its time is the catalog's. Past `KEYS_MAX` the oldest one that is good no more is forgotten; raises
-        `QuotaExceeded` where all are good.
+        The catalog sets its time. Past `KEYS_MAX` the oldest key that is not good is deleted; raises `QuotaExceeded`
+        where all are good.
         """
         at_ms = now_ms(self._clock)
         with self._changing() as connection:
@@ -107,7 +107,7 @@ class AccessCatalog:
         return self.load()
 
     def revoke_keys(self, key_ids: Collection[str]) -> AccessRows:
-        """From now on they open nothing; the rows stay, so that nobody need wonder what became of them."""
+        """Revoke keys from now on; their rows stay, so that it remains visible what became of them."""
         at_ms = now_ms(self._clock)
         with self._changing() as connection:
             meant = [each for each in _keys(connection) if each.key_id in key_ids]
@@ -118,9 +118,9 @@ class AccessCatalog:
         return self.load()
 
     def grant(self, bindings: Sequence[StoredBinding]) -> AccessRows:
-        """What is bound already stays as it is.
+        """Add bindings; existing ones stay as they are.
 
-        Raises `QuotaExceeded` past `BINDINGS_MAX`, and `InvalidRequest` for a key of a name that has no good one.
+        Raises `QuotaExceeded` past `BINDINGS_MAX`, and `InvalidRequest` for a key name without a good key.
         """
         with self._changing() as connection:
             _check_held(connection, bindings, now_ms(self._clock))
@@ -128,7 +128,7 @@ class AccessCatalog:
         return self.load()
 
     def withdraw(self, bindings: Sequence[StoredBinding]) -> AccessRows:
-        """Raises `InvalidRequest` where there is no such binding."""
+        """Delete bindings. Raises `InvalidRequest` for one that does not exist."""
         with self._changing() as connection:
             for each in bindings:
                 if connection.execute(delete(ACCESS_BINDINGS).where(*_same(each))).rowcount == 0:
@@ -172,7 +172,7 @@ def _keys(connection: Connection) -> tuple[StoredKey, ...]:
 
 
 def _make_room(connection: Connection, at_ms: int) -> None:
-    """For one more."""
+    """Delete the oldest key that is not good, if there is no room for another key."""
     known = _keys(connection)
     if len(known) < KEYS_MAX:
         return
@@ -184,7 +184,7 @@ def _make_room(connection: Connection, at_ms: int) -> None:
 
 
 def _check_held(connection: Connection, bindings: Sequence[StoredBinding], at_ms: int) -> None:
-    """What is granted to a name that nobody has yet would be whoever's who has it next."""
+    """Refuse bindings for a key name without a good key: they would belong to the next owner of that name."""
     good = {each.principal for each in _keys(connection) if each.is_good(at_ms)}
     for principal in {each.principal for each in bindings} - good:
         kind, _, name = principal.partition(":")
@@ -193,7 +193,7 @@ def _check_held(connection: Connection, bindings: Sequence[StoredBinding], at_ms
 
 
 def _unbind(connection: Connection, principals: set[str], at_ms: int) -> None:
-    """Those of them that have no good key may nothing any more."""
+    """Delete the bindings of principals that have no good key."""
     gone = principals - {each.principal for each in _keys(connection) if each.is_good(at_ms)}
     connection.execute(delete(ACCESS_BINDINGS).where(ACCESS_BINDINGS.c.principal.in_(gone)))
 

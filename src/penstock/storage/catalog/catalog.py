@@ -1,7 +1,7 @@
-"""Storage, the catalog: which topics there are, who writes and who reads, and how far. In SQL, never in files.
+"""The catalog: topics, producers, subscriptions and their cursors, in SQL.
 
-Every call that changes something is one transaction, durable on return. Calls may come from any thread and from
-several processes at once. No sockets, no event loop and no records come in here.
+Every change is one transaction, durable on return. Calls may come from any thread and from several processes at once.
+It knows no sockets, no event loop and no records.
 """
 
 from __future__ import annotations
@@ -85,14 +85,14 @@ from penstock.storage.catalog.topics import (
 )
 
 CATALOG_FILE: Final = "catalog.db"
-"""Its name in a data directory."""
+"""The catalog's file name in a data directory."""
 
 
 class Catalog:
-    """The metadata of one data directory. See `open`.
+    """The metadata of one data directory, opened with `open`.
 
-    Any call may raise `StorageFailed` (the file cannot be trusted or written; nothing is written any more until it
-    is opened again), `DiskFull` (nothing was changed) or `ServiceUnavailable` (closed, or busy for too long).
+    Any call may raise `StorageFailed` (the file cannot be trusted or written; nothing more is written until it is
+    opened again), `DiskFull` (nothing was changed) or `ServiceUnavailable` (closed, or busy for too long).
     """
 
     def __init__(self, file: CatalogFile, clock: Clock) -> None:
@@ -101,26 +101,26 @@ class Catalog:
         self.schemas = SchemaCatalog(file, clock)
         self.access = AccessCatalog(file, clock)
         self.suggests = True
-        """Whether who names a topic that is not there hears of a similar name: not where not all may know it."""
+        """True if the error for an unknown topic may suggest a similar name: not where some clients may not know the
+        names."""
 
     @classmethod
     def open(cls, path: Path, *, clock: Clock, create: bool = True, reserve: DiskReserve | None = None) -> Self:
-        """Open the catalog at `path`, or make an empty one, readable by its owner alone, if there is no such file.
+        """Open the catalog at `path`, or create an empty one, readable by its owner alone.
 
-        Where segments lie beside it, a missing catalog is a lost one: `create=False` refuses it. `reserve` gives way
-        where the disk is full.
-        Raises `StorageFailed` for a damaged or empty file and leaves it as it is; `VersionNotSupported` for one
-        that a newer release has written.
+        Where segments lie beside it, a missing catalog is a lost one: `create=False` refuses it. `reserve` gives up its
+        room where the disk is full. Raises `StorageFailed` for a damaged or empty file and leaves it as it is;
+        `VersionNotSupported` for one that a newer release has written.
         """
         return cls(CatalogFile.open(path, create=create, reserve=reserve), clock)
 
     @property
     def failure(self) -> StorageFailed | None:
-        """Why it takes no more changes; None while it does."""
+        """The reason why the catalog takes no more changes; None while it does."""
         return self._file.failure
 
     def close(self) -> None:
-        """Let go of the file; nobody may be reading. Closing twice does nothing."""
+        """Close the file, which nobody may be reading. Idempotent."""
         self._file.close()
 
     def __enter__(self) -> Self:
@@ -132,28 +132,28 @@ class Catalog:
         self.close()
 
     def sync_commit_counter(self) -> None:
-        """Have transactions that are lost later be missed after a power cut, too."""
+        """Make the commit counter durable, so that lost transactions are noticed after a power cut, too."""
         self._file.sync_commit_counter()
 
     def backup_to(self, path: Path) -> None:
-        """A consistent copy as of now, durable on return. Raises `InvalidRequest` if there is such a file."""
+        """Write a consistent copy, durable on return. Raises `InvalidRequest` if the file exists."""
         self._file.backup_to(path)
 
     def namespaces(self) -> tuple[str, ...]:
-        """All that ever had a topic or settings, in order."""
+        """Return all namespaces that ever had a topic or settings, in order."""
         with self._file.reading() as connection:
             return tuple(sorted(row["namespace"] for row in read_rows(connection, select(NAMESPACES))))
 
     def namespace_settings(self, namespace: str) -> TopicSettings:
-        """What topics created in it take where they say nothing else; nothing, unless somebody has set it."""
+        """Return the defaults of topics created in a namespace; empty settings unless they were set."""
         with self._file.reading() as connection:
             row = namespace_row(connection, parsed_namespace(namespace))
             return TopicSettings() if row is None else parse_settings(row["settings"])
 
     def set_namespace_settings(self, namespace: str, settings: TopicSettings) -> None:
-        """Put these in the place of all it had; a new namespace is made. Topics that are there keep theirs.
+        """Replace all settings of a namespace, creating it if it is new. Existing topics keep theirs.
 
-        Raises `TopicNotSupported` for a name that no namespace has.
+        Raises `TopicNotSupported` for an invalid name.
         """
         with self._file.writing() as connection:
             row = self._ensure_namespace(connection, parsed_namespace(namespace))
@@ -192,7 +192,8 @@ class Catalog:
         return topic
 
     def get_topic(self, name: TopicName) -> Topic:
-        """Raises `TopicNotSupported`, with the closest name there is if it `suggests`, if there is no such topic."""
+        """Return a topic. Raises `TopicNotSupported` if it does not exist, with the closest name if the catalog
+        `suggests`."""
         with self._file.reading() as connection:
             return self._topic(connection, name)
 
@@ -200,24 +201,24 @@ class Catalog:
         return existing_topic(connection, name, suggests=self.suggests)
 
     def list_topics(self, namespace: str | None = None) -> tuple[Topic, ...]:
-        """In the order of their names; those of one namespace if one is given."""
+        """Return the topics of all namespaces, or of one, in the order of their names."""
         query = select(TOPICS) if namespace is None else select(TOPICS).where(TOPICS.c.namespace == namespace)
         with self._file.reading() as connection:
             topics = [topic_of(row) for row in read_rows(connection, query)]
         return tuple(sorted(topics, key=lambda topic: topic.name))
 
     def alter_topic(self, name: TopicName, settings: TopicSettings) -> Topic:
-        """Put these settings in the place of all it had. Raises `TopicNotSupported` if there is no such topic."""
+        """Replace all settings of a topic. Raises `TopicNotSupported` if it does not exist."""
         with self._file.writing() as connection:
             row = {**row_of_topic(self._topic(connection, name)), "settings": settings_text(settings)}
             write_row(connection, TOPICS, row)
             return topic_of(row)
 
     def delete_topic(self, name: TopicName) -> Topic:
-        """Forget the topic, its producers, their checkpoints, and its subscriptions; their ids are never given again.
+        """Delete a topic with its producers, their checkpoints and its subscriptions; their numbers are never reused.
 
-        Nor are schemas in use there any more. Returns what was deleted. Raises `TopicNotSupported` if there is no such
-        topic.
+        Schemas are no longer in use there either. Returns the deleted topic. Raises `TopicNotSupported` if it does not
+        exist.
         """
         with self._file.writing() as connection:
             topic = self._topic(connection, name)
@@ -232,11 +233,10 @@ class Catalog:
         return topic
 
     def producer_id(self, topic: Topic, name: str, *, principal: str = "") -> int:
-        """The number of this producer on this topic, the same for ever; a new one, never given before, at first.
+        """Return the number of a producer on a topic, always the same; a new name gets a number never used before.
 
-        `principal`: who asks, where that is known; the name belongs to the first who does, and others are told
-        `NotOwner`. Raises `TopicNotSupported` if the topic has been deleted since, even if there is another of its
-        name.
+        `principal`, where known, is the caller: a name belongs to the first principal that uses it, others get
+        `NotOwner`. Raises `TopicNotSupported` if the topic has been deleted, even if another has its name.
         """
         check_producer_name(name)
         with self._file.reading() as connection:
@@ -248,9 +248,9 @@ class Catalog:
         return self._new_producer(topic, name, principal)
 
     def claim_producer(self, topic: Topic, name: str, session: str, *, resumes: bool, principal: str = "") -> int:
-        """Its number, as `producer_id` gives it; from now on it is this session's.
+        """Give a producer to a session and return its number, as `producer_id` does.
 
-        Raises `NotOwner`, and changes nothing, if it comes back and another session has come since.
+        Raises `NotOwner`, and changes nothing, if it resumes (`resumes`) and another session has claimed it meanwhile.
         """
         producer_id = self.producer_id(topic, name, principal=principal)
         query = select(PRODUCER_SESSIONS).where(PRODUCER_SESSIONS.c.producer_id == producer_id)
@@ -267,12 +267,13 @@ class Catalog:
         return producer_id
 
     def take_producer_id(self) -> int:
-        """A number that no producer was ever given, for one without a name: nobody will ask for it again."""
+        """Return a number never used before, for a producer without a name."""
         with self._file.writing() as connection:
             return self._take(connection, "producer_id")
 
     def producers(self, topic: Topic) -> tuple[Producer, ...]:
-        """In the order in which they came. Raises `TopicNotSupported` if the topic has been deleted since."""
+        """Return a topic's producers in the order of creation. Raises `TopicNotSupported` if the topic has been
+        deleted."""
         with self._file.reading() as connection:
             require_topic(connection, topic)
             rows = read_rows(connection, select(PRODUCERS).where(PRODUCERS.c.topic_uid == topic.topic_uid))
@@ -280,7 +281,7 @@ class Catalog:
         return tuple(sorted(producers, key=lambda producer: producer.producer_id))
 
     def save_checkpoint(self, topic: Topic, partition: int, checkpoint: ProducerCheckpoint) -> None:
-        """Put it in the place of the one before. Raises `InvalidRequest` if that one knows more of the log."""
+        """Replace a partition's checkpoint. Raises `InvalidRequest` if the stored one covers more of the log."""
         key = checkpoint_key(topic, partition)
         with self._file.writing() as connection:
             require_topic(connection, topic)
@@ -296,7 +297,7 @@ class Catalog:
             write_row(connection, PRODUCER_CHECKPOINTS, {**key, **content})
 
     def load_checkpoint(self, topic: Topic, partition: int) -> ProducerCheckpoint | None:
-        """The last one saved. Raises `TopicNotSupported` if the topic has been deleted since."""
+        """Return the checkpoint saved last. Raises `TopicNotSupported` if the topic has been deleted."""
         checkpoint_key(topic, partition)
         with self._file.reading() as connection:
             require_topic(connection, topic)
@@ -304,7 +305,7 @@ class Catalog:
             return None if row is None else parse_checkpoint(row["next_offset"], row["marks"])
 
     def save_log_ends(self, ends: Mapping[tuple[int, int], LogEnd]) -> None:
-        """Note how far these logs went, by topic and partition; those of topics deleted since are passed over."""
+        """Save the ends of logs, by topic uid and partition; those of deleted topics are skipped."""
         with self._file.writing() as connection:
             there = set(connection.execute(select(TOPICS.c.topic_uid)).scalars())
             known = log_ends(connection)
@@ -317,17 +318,17 @@ class Catalog:
                 add_rows(connection, LOG_ENDS, new)
 
     def log_ends(self) -> dict[tuple[int, int], LogEnd]:
-        """How far each log went when that was last noted, by topic and partition."""
+        """Return the ends of logs saved last, by topic uid and partition."""
         with self._file.reading() as connection:
             return log_ends(connection)
 
     def create_subscription(
         self, topic: Topic, name: str, options: SubscriptionOptions, starts: Mapping[int, Offset]
     ) -> Subscription:
-        """A new subscription, with a cursor at `starts[partition]` in every partition; all of it, or nothing.
+        """Create a subscription with a cursor at `starts[partition]` in every partition; all or nothing.
 
-        Raises `InvalidRequest` if there is such a subscription, if the name is none, or if `starts` does not name each
-        partition; `TopicNotSupported` if the topic has been deleted since.
+        Raises `InvalidRequest` if it exists, if the name is invalid, or if `starts` does not name each partition;
+        `TopicNotSupported` if the topic has been deleted.
         """
         check_subscription_name(name)
         cursors = first_cursors(topic, starts)
@@ -350,9 +351,9 @@ class Catalog:
     def alter_subscription(
         self, subscription_uid: int, *, options: SubscriptionOptions | None = None, paused: bool | None = None
     ) -> Subscription:
-        """Put these in the place of what it had; `None` leaves it as it is. Its cursors are not touched.
+        """Replace a subscription's options or pause it; `None` leaves them as they are. Cursors do not change.
 
-        Raises `InvalidRequest` if there is no such subscription.
+        Raises `InvalidRequest` if it does not exist.
         """
         with self._file.writing() as connection:
             found = existing_subscription(connection, subscription_uid)
@@ -365,9 +366,9 @@ class Catalog:
         return subscription
 
     def delete_subscription(self, subscription_uid: int) -> Subscription:
-        """Forget it and its cursors; its number is never given again.
+        """Delete a subscription and its cursors; its number is never reused.
 
-        Returns what was deleted. Raises `InvalidRequest` if there is no such subscription.
+        Returns the deleted subscription. Raises `InvalidRequest` if it does not exist.
         """
         with self._file.writing() as connection:
             subscription = existing_subscription(connection, subscription_uid)
@@ -376,9 +377,9 @@ class Catalog:
         return subscription
 
     def list_subscriptions(self, topic: Topic | None = None) -> tuple[Subscription, ...]:
-        """In the order of their names, topic by topic; those of one topic if one is given.
+        """Return the subscriptions of all topics, or of one, by topic and name.
 
-        Raises `TopicNotSupported` if that has been deleted since.
+        Raises `TopicNotSupported` if that topic has been deleted.
         """
         query = select(SUBSCRIPTIONS)
         with self._file.reading() as connection:
@@ -389,9 +390,9 @@ class Catalog:
         return tuple(sorted(found, key=lambda subscription: (subscription.topic_uid, subscription.name)))
 
     def save_cursors(self, cursors: Mapping[tuple[int, int], Cursor]) -> None:
-        """Put these, by subscription and partition, in the place of those before: all of them, or none.
+        """Replace the cursors of these subscriptions and partitions; all or none.
 
-        Cursors of a subscription that has been deleted since are passed over.
+        Cursors of deleted subscriptions are skipped.
         """
         if not cursors:
             return
@@ -400,13 +401,13 @@ class Catalog:
             replace_rows(connection, CURSORS, rows)
 
     def load_cursors(self, subscription_uid: int) -> dict[int, Cursor]:
-        """The cursors last saved, by partition; none if there is no such subscription."""
+        """Return a subscription's cursors by partition; none if it does not exist."""
         with self._file.reading() as connection:
             rows = read_rows(connection, select(CURSORS).where(CURSORS.c.subscription_uid == subscription_uid))
             return {row["partition_index"]: parse_cursor(row["floor"], row["state"]) for row in rows}
 
     def load_all_cursors(self) -> dict[tuple[int, int], Cursor]:
-        """The cursors last saved, by subscription and partition, of all there are."""
+        """Return all cursors, by subscription and partition."""
         with self._file.reading() as connection:
             return {
                 (row["subscription_uid"], row["partition_index"]): parse_cursor(row["floor"], row["state"])
@@ -414,10 +415,10 @@ class Catalog:
             }
 
     def _new_producer(self, topic: Topic, name: str, principal: str) -> int:
-        """One that is new, or has no owner yet."""
+        """Create a producer, or give an existing one its owner."""
         with self._file.writing() as connection:
             require_topic(connection, topic)
-            known = producer_row(connection, topic, name)  # another caller may have been faster
+            known = producer_row(connection, topic, name)  # another caller may have created it meanwhile
             producer_id = int(known["producer_id"]) if known is not None else self._take(connection, "producer_id")
             if known is None:
                 row = {"producer_id": producer_id, "topic_uid": topic.topic_uid, "name": name}
@@ -427,11 +428,11 @@ class Catalog:
         return producer_id
 
     def _take(self, connection: Connection, counter: str) -> int:
-        """A number never given before under that name: the time in microseconds, or one more than the last.
+        """Return a number never given before under that name: the time in microseconds, or one more than the last.
 
-        Time, because a catalog restored from a backup has forgotten what was given since, and the segments have not:
-        a producer with the number of another would have its messages taken for repetitions of the other's.
-        Microseconds, because a browser counts exactly to 2**53, which is the year 2255.
+        The time, because a catalog restored from a backup has forgotten later numbers, and the segments have not: a
+        producer with the number of another would have its messages taken for repetitions of the other's. Microseconds,
+        because a browser counts exactly to 2**53, which is the year 2255.
         """
         row = read_row(connection, select(COUNTERS).where(COUNTERS.c.name == counter))
         last = 0 if row is None else int(row["last"])

@@ -1,4 +1,4 @@
-"""The catalog's file: created, examined, migrated, opened for transactions. Its commits are counted a second time."""
+"""The catalog's file: created, verified, migrated and opened for transactions. A second file counts its commits too."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from penstock.storage.catalog import tables as schema
 from penstock.storage.catalog.sqlite import commits_beyond_damage, translated_errors
 
 _ROUND: Final = 2**31
-"""The counter has 31 bits and begins anew; no catalog is half of that behind."""
+"""The range of the counter, which has 31 bits and wraps; no catalog is half of that behind."""
 _TEXT_BYTES_MAX: Final = 64
 
 
 def commit_counter_path(path: Path) -> Path:
-    """The file beside a catalog that holds the number."""
+    """Return the path of the file beside a catalog that holds the commit counter."""
     return path.with_name(f"{path.name}-commits")
 
 
 def saved_commit_counter(path: Path) -> int | None:
-    """The number that was last written beside the catalog at `path`; None where there is none that verifies."""
+    """Return the counter saved beside the catalog at `path`; None if there is none that verifies."""
     try:
         words = commit_counter_path(path).read_bytes()[:_TEXT_BYTES_MAX].split()
     except FileNotFoundError:
@@ -42,17 +42,18 @@ def saved_commit_counter(path: Path) -> int | None:
 
 
 def next_commit_number(number: int) -> int:
+    """Return the number of the next commit; the counter wraps."""
     return (number + 1) % _ROUND
 
 
 def missing_commits(found: int, noted: int | None) -> int:
-    """How many transactions a catalog lacks that was at `noted` once."""
+    """Return how many transactions a catalog lacks whose counter was once at `noted`."""
     behind = 0 if noted is None else (noted - found) % _ROUND
     return behind if behind < _ROUND // 2 else 0
 
 
 class CommitCounterFile:
-    """Writes the number of each transaction that is durable. What fails here fails nobody: the number stays too low."""
+    """A file with the number of the last durable transaction. Errors are ignored: the number then stays too low."""
 
     def __init__(self, path: Path) -> None:
         self._path = commit_counter_path(path)
@@ -68,7 +69,7 @@ class CommitCounterFile:
             self._synced = False
 
     def sync(self) -> None:
-        """Have what was written last outlive a power cut."""
+        """Make the last written number survive a power cut."""
         with suppress(OSError):
             if self._descriptor >= 0 and not self._synced:
                 os.fsync(self._descriptor)
@@ -89,13 +90,13 @@ _LOG: Final = logging.getLogger(__name__)
 
 
 class CatalogFile:
-    """One open catalog: transactions over it, from any thread, and in competition with other processes."""
+    """An open catalog: transactions from any thread, in competition with other processes."""
 
     def __init__(self, path: Path, engine: Engine, reserve: DiskReserve | None = None) -> None:
         self.path = path
         self._engine = engine
         self._reserve = reserve
-        # SQLite lets writers poll; within one process they can stand in a queue.
+        # SQLite lets writers poll; within one process a lock queues them.
         self._turn = threading.Lock()
         self._failure: StorageFailed | None = None
         self._mark = CommitCounterFile(path)
@@ -103,12 +104,11 @@ class CatalogFile:
 
     @classmethod
     def open(cls, path: Path, *, create: bool, reserve: DiskReserve | None = None) -> Self:
-        """Make the file if it is not there, examine it before anything may write to it, bring it up to this version.
+        """Create the file if it is missing, verify it before anything may write to it, and migrate it to this version.
 
-        `reserve` gives way to its writes where the disk is full.
-
-        Raises `StorageFailed` for a file that cannot be trusted, which is left as it is, or that is missing where
-        none may be made; `VersionNotSupported` for one that a newer release has written.
+        `reserve` gives up its room to writes where the disk is full. Raises `StorageFailed` for a file that cannot be
+        trusted, which is left as it is, or that is missing where none may be created; `VersionNotSupported` for one
+        that a newer release has written.
         """
         with translated_errors(path):
             _check_there(path, create=create)
@@ -116,7 +116,7 @@ class CatalogFile:
             engine = sqlite.engine_for(path, "use", pool=QueuePool, pool_timeout=sqlite.BUSY_MS / 1000)
             try:
                 _migrate(engine, since=version)
-                engine.connect().close()  # a directory that cannot be written to is found out now
+                engine.connect().close()  # fail now if the directory cannot be written to
             except BaseException:
                 engine.dispose()
                 raise
@@ -124,33 +124,32 @@ class CatalogFile:
 
     @property
     def failure(self) -> StorageFailed | None:
-        """Why nothing is written any more; None while it is."""
+        """The reason why nothing is written any more; None while writes go on."""
         return self._failure
 
     def close(self) -> None:
-        """Let go of the file, once the writers in line are done. Later calls raise `ServiceUnavailable`."""
+        """Close the file once the queued writers are done. Later calls raise `ServiceUnavailable`."""
         with self._turn:
             self._closed = True
             self._engine.dispose()
             self._mark.close()
 
     def sync_commit_counter(self) -> None:
-        """Have the number of the last transaction outlive a power cut, too. Off the way of those who write."""
+        """Make the number of the last transaction survive a power cut. Does not delay writers."""
         if not self._closed:
             self._mark.sync()
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
-        """One moment of the catalog: what others commit meanwhile is not seen."""
+        """Begin a transaction that reads the catalog as of one moment."""
         with self._transaction(writes=False) as connection:
             yield connection
 
     @contextmanager
     def writing(self) -> Iterator[Connection]:
-        """Alone with the catalog. Durable on return; undone as a whole if anything is raised.
+        """Begin the only writing transaction. Durable on return; rolled back if anything is raised.
 
-        After the first `StorageFailed` nothing is written any more until the file has been opened, and thereby
-        examined, again.
+        After the first `StorageFailed` nothing is written until the file has been opened, and thereby verified, again.
         """
         with self._in_turn():
             if self._failure is not None:
@@ -165,9 +164,9 @@ class CatalogFile:
             self._mark.write(number)
 
     def backup_to(self, path: Path) -> None:
-        """A whole, compact copy as of now, under its name only once it is on disk; writers need not stop.
+        """Write a whole, compact copy, which gets its name once it is on disk; writers need not stop.
 
-        Raises `InvalidRequest` if there is such a file: a backup is never overwritten.
+        Raises `InvalidRequest` if the file exists: a backup is never overwritten.
         """
         self._check_open()
         with translated_errors(self.path):
@@ -220,8 +219,8 @@ class CatalogFile:
 
 
 def _check_there(path: Path, *, create: bool) -> None:
-    """Make a catalog where there was none. Raises `StorageFailed` where there must have been one."""
-    log_bytes = sqlite.size_of(sqlite.wal_path(path))  # asked first: it is never there before the file is
+    """Create a catalog where there was none. Raises `StorageFailed` where there must have been one."""
+    log_bytes = sqlite.size_of(sqlite.wal_path(path))  # read first: the log never exists before the file does
     size = sqlite.size_of(path)
     if size == 0:
         raise StorageFailed("the file is empty")
@@ -234,14 +233,15 @@ def _check_there(path: Path, *, create: bool) -> None:
 
 
 def _create(path: Path) -> None:
-    """Made aside and named when whole: a file under the catalog's name that is empty or half made is never ours."""
+    """Create the file under a temporary name and rename it when whole, so that no empty or half-made catalog
+    appears."""
     with suppress(FileExistsError), sqlite.publishing(path) as draft:
         _migrate(sqlite.engine_for(draft, "make", pool=NullPool), since=0)
 
 
 def verify_catalog(path: Path) -> int:
-    """The version of a catalog in which everything is as it was written. Nothing can be written while looking."""
-    noted = saved_commit_counter(path)  # asked first: others may be writing
+    """Return the version of a catalog in which everything is as it was written. Writes nothing."""
+    noted = saved_commit_counter(path)  # read first: others may be writing
     with sqlite.transaction(sqlite.engine_for(path, "examine", pool=NullPool), writes=False) as connection:
         found = sqlite.integrity_problem(connection)
         if found is not None:
@@ -276,7 +276,7 @@ def _check_commits(path: Path, connection: Connection, noted: int | None) -> Non
 
 
 def check_version(path: Path, version: int) -> None:
-    """Raise `StorageFailed` where there is no catalog, `VersionNotSupported` for one of a newer release."""
+    """Raise `StorageFailed` if there is no catalog, `VersionNotSupported` for one of a newer release."""
     if version == 0:
         raise StorageFailed("it holds no catalog")
     if version > schema.newest_version():
@@ -293,7 +293,8 @@ def _definitions_checksum(connection: Connection) -> str:
 
 
 def _migrate(engine: Engine, *, since: int) -> None:
-    """One committed step after the other: after a failure the catalog stands at the last version that succeeded."""
+    """Apply the migrations, one transaction each: after a failure the catalog stays at the last version that
+    succeeded."""
     for migration in schema.MIGRATIONS:
         if migration.version > since:
             _step(engine, migration)

@@ -1,7 +1,7 @@
-"""Storage, the catalog for those who do not own it: schemas and topics' subjects, read and never written.
+"""The catalog reader, for processes that do not own the catalog: schemas, topics and their subjects, read only.
 
-A broker may be writing meanwhile: every call is one moment of the catalog. Rows are believed only with their seals.
-Nothing is left beside the file: whoever reads may be somebody whose files the broker cannot open.
+A broker may be writing meanwhile: every call reads one moment of the catalog. Only rows with a right checksum are
+believed. Nothing is left beside the file, because the reader may be a user whose files the broker cannot open.
 """
 
 from __future__ import annotations
@@ -28,28 +28,31 @@ from penstock.storage.catalog.tables import SCHEMA_VERSIONS, SCHEMAS, TOPICS, re
 from penstock.storage.catalog.topics import LogEnd, Topic
 
 _WITH_SCHEMAS: Final = 3
-"""Catalogs before this version have no schemas."""
+"""The first catalog version with schemas."""
 _WITH_ENDS: Final = 5
-"""Catalogs before this version do not know how far logs went."""
+"""The first catalog version with ends of logs."""
 _TRIES: Final = 10
-"""An owner opens or closes its catalog once in a while, not ten times while a few rows are read."""
+"""Attempts to read while an owner opens or closes the catalog, which it does rarely."""
 
 _Found = TypeVar("_Found")
 
 
 class CatalogReader:
-    """Of the file at `path`. Any call raises `StorageFailed` if that cannot be trusted or read, `VersionNotSupported`
-    if a newer release has written it."""
+    """A reader of the catalog at `path`.
+
+    Any call raises `StorageFailed` if the file cannot be trusted or read, `VersionNotSupported` if a newer release has
+    written it.
+    """
 
     def __init__(self, path: Path) -> None:
-        """Raises `InvalidRequest` if there is no such file."""
+        """Raise `InvalidRequest` if the file does not exist."""
         if not path.exists():
             raise InvalidRequest(f"there is no catalog {path}", path=str(path))
         self._path = path
         self.name = str(path.parent)
 
     def schema(self, schema_id: int) -> Schema | None:
-        """None if there is no such id."""
+        """Return a schema; None if the id is unknown."""
 
         def found(connection: Connection, version: int) -> Schema | None:
             if version < _WITH_SCHEMAS:
@@ -60,7 +63,7 @@ class CatalogReader:
         return self._read(found)
 
     def version(self, subject: str, version: int) -> int | None:
-        """The id of the schema that a version is, deleted or not; None if there is none of that number."""
+        """Return the schema id of a subject's version, deleted or not; None if the version is unknown."""
 
         def found(connection: Connection, of_catalog: int) -> int | None:
             row = version_row(connection, subject, version) if of_catalog >= _WITH_SCHEMAS else None
@@ -69,7 +72,8 @@ class CatalogReader:
         return self._read(found)
 
     def versions(self, subject: str, *, deleted: bool = False) -> list[tuple[int, int]]:
-        """Version and schema id, the oldest first: of those that are not deleted, or of all that there were."""
+        """Return version and schema id of a subject's versions, oldest first: not deleted ones, or all with
+        `deleted`."""
         table = SCHEMA_VERSIONS
         query = select(table).where(table.c.subject == subject)
         query = query if deleted else query.where(table.c.deleted == 0)
@@ -81,7 +85,7 @@ class CatalogReader:
         return self._read(found)
 
     def subjects_of(self, topic: TopicName) -> tuple[str, ...] | None:
-        """Those that its settings name; None if they name none, or there is no such topic."""
+        """Return the subjects in a topic's settings; None if it has none set, or does not exist."""
 
         def found(connection: Connection, _version: int) -> tuple[str, ...] | None:
             row = topic_row(connection, topic)
@@ -90,7 +94,7 @@ class CatalogReader:
         return self._read(found)
 
     def topics(self) -> tuple[Topic, ...]:
-        """All there are."""
+        """Return all topics."""
 
         def found(connection: Connection, _version: int) -> tuple[Topic, ...]:
             return tuple(map(topic_of, read_rows(connection, select(TOPICS))))
@@ -98,7 +102,7 @@ class CatalogReader:
         return self._read(found)
 
     def log_ends(self) -> dict[tuple[int, int], LogEnd]:
-        """How far each log went when that was last noted, by topic and partition."""
+        """Return the ends of logs saved last, by topic uid and partition."""
 
         def found(connection: Connection, version: int) -> dict[tuple[int, int], LogEnd]:
             return log_ends(connection) if version >= _WITH_ENDS else {}
@@ -106,7 +110,7 @@ class CatalogReader:
         return self._read(found)
 
     def copy_to(self, target: Path) -> int:
-        """The whole catalog as of one moment, in a file of its own; its version. An earlier copy there is replaced."""
+        """Copy the whole catalog as of one moment, replacing an earlier copy, and return its version."""
 
         def copied(connection: Connection, version: int) -> int:
             sqlite.copy_open(connection, target)
@@ -115,8 +119,11 @@ class CatalogReader:
         return self._read(copied)
 
     def _read(self, ask: Callable[[Connection, int], _Found]) -> _Found:
-        """What is found at one moment. Whether somebody has the catalog open is looked at anew each time, and once more
-        afterwards where nobody had: an owner that came meanwhile may have changed what was being read."""
+        """Return what `ask` finds at one moment.
+
+        Each call checks anew if a process has the catalog open, and checks again afterwards if none had: an owner that
+        came meanwhile may have changed the rows.
+        """
         for _ in range(_TRIES):
             before = _CatalogFileState.of(self._path)
             if before.is_open:
@@ -132,7 +139,7 @@ class CatalogReader:
         raise ServiceUnavailable(f"{self._path} changed whenever it was read; try again", path=str(self._path))
 
     def _alone(self, ask: Callable[[Connection, int], _Found]) -> _Found:
-        """Of a copy: to read a log that its owner left behind SQLite makes files beside it."""
+        """Ask a copy, because SQLite would make files beside a write-ahead log that its owner left behind."""
         with translated_errors(self._path), TemporaryDirectory(prefix="penstock-catalog-") as directory:
             copy = Path(directory) / self._path.name
             for original, name in ((self._path, copy), (sqlite.wal_path(self._path), sqlite.wal_path(copy))):
@@ -149,7 +156,7 @@ class CatalogReader:
 
 @dataclass(frozen=True, slots=True)
 class _CatalogFileState:
-    """What tells whether a catalog is in use, and whether it has changed."""
+    """The signs that a catalog is in use or has changed."""
 
     file: tuple[int, ...]
     log_bytes: int | None
@@ -164,7 +171,7 @@ class _CatalogFileState:
 
     @property
     def is_open(self) -> bool:
-        """By an owner, or by one that was killed and left both files: then SQLite makes none."""
+        """True if an owner has it open, or was killed and left both files: then SQLite creates none."""
         return self.log_bytes is not None and self.has_index
 
     @property

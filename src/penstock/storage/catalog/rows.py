@@ -1,6 +1,6 @@
-"""Storage, the catalog's rows: how they are found, and the values they stand for.
+"""Rows of the catalog: the queries that find them, and the values they stand for.
 
-Whoever calls has begun the transaction. Nothing is written in here.
+The caller has begun the transaction. Nothing is written here.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SUGGESTIONS_MAX: Final = 1_000
 
 
 def parsed_namespace(namespace: str) -> str:
-    """As it is kept. A namespace is checked as part of a name."""
+    """Return a namespace as it is stored. It is checked as part of a topic name."""
     return TopicName(namespace, "any").namespace
 
 
@@ -48,7 +48,7 @@ def topic_row(connection: Connection, name: TopicName) -> CatalogRow | None:
 
 
 def existing_topic(connection: Connection, name: TopicName, *, suggests: bool = True) -> Topic:
-    """`suggests`: whether whoever asks for one that is not there hears of one with a similar name."""
+    """Return a topic, or raise `TopicNotSupported`; with `suggests`, the error has the closest name."""
     row = topic_row(connection, name)
     if row is None:
         raise (
@@ -58,7 +58,7 @@ def existing_topic(connection: Connection, name: TopicName, *, suggests: bool = 
 
 
 def _missing(connection: Connection, name: TopicName) -> TopicNotSupported:
-    # Neighbours in the same namespace come first: that is where a name is most often misspelt.
+    # Topics of the same namespace come first, since they are misspelt most often.
     names = select(TOPICS.c.namespace, TOPICS.c.topic).order_by(
         TOPICS.c.namespace != name.namespace, TOPICS.c.namespace, TOPICS.c.topic
     )
@@ -81,7 +81,7 @@ def producer_row(connection: Connection, topic: Topic, name: str) -> CatalogRow 
 
 
 def check_owner(connection: Connection, topic: Topic, name: str, producer_id: int, principal: str) -> bool:
-    """Whether a producer's name is this principal's; False if it is nobody's. Raises `NotOwner` if it is another's."""
+    """Return True if a producer's name belongs to this principal, False if to none. Raises `NotOwner` if to another."""
     query = select(PRODUCER_OWNERS).where(PRODUCER_OWNERS.c.producer_id == producer_id)
     owner = read_row(connection, query)
     if owner is not None and owner["principal"] != principal:
@@ -105,7 +105,7 @@ def checkpoint_row(connection: Connection, topic: Topic, partition: int) -> Cata
 
 
 def log_ends(connection: Connection) -> dict[tuple[int, int], LogEnd]:
-    """How far each log went when that was last noted, by topic and partition."""
+    """Return the ends of logs saved last, by topic uid and partition."""
     return {
         (row["topic_uid"], row["partition_index"]): LogEnd(
             row["first_offset"], row["next_offset"], bytes.fromhex(row["last_id"])

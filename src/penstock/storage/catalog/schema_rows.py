@@ -1,6 +1,6 @@
-"""Storage, the registry's rows: the values they stand for, and how they are found.
+"""Rows of the schema registry: the queries that find them, and the values they stand for.
 
-Whoever calls has begun the transaction. Nothing is written in here.
+The caller has begun the transaction. Nothing is written here.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from penstock.storage.catalog.tables import (
 )
 
 GLOBAL_SUBJECT: Final = ""
-"""The subject whose settings hold where a subject has none of its own."""
+"""The subject of the settings for subjects that have none of their own."""
 
 REVISION: Final = "schema_revision"
 """The counter of changes. Every transaction that changes a subject takes the next number, and leaves it there."""
@@ -34,23 +34,23 @@ REVISION: Final = "schema_revision"
 SCHEMA_ID: Final = "schema_id"
 
 SCHEMA_ID_MAX: Final = 2**31 - 1
-"""The framing of other registries' clients has four bytes for it, and they take it for a number with a sign."""
+"""The largest schema id: other registries' clients frame it in four bytes, and read them as a signed number."""
 
 
 class SubjectChanged(ServiceUnavailable):
-    """Somebody else was faster, and what was decided rests on what is no longer so. Nothing was changed.
+    """A concurrent change invalidated the decision behind a transaction. Nothing was changed.
 
-    `details["revision"]`: as of when it is no longer so, at the latest.
+    `details["revision"]`: the revision at which, at the latest, it was invalid.
     """
 
 
 class SchemaInUse(InvalidRequest):
-    """Messages are kept under the id. `details["places"]` says where; nothing was changed."""
+    """Messages with the schema id are stored. `details["places"]` says where; nothing was changed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubjectSettings:
-    """`None`: as it is everywhere, and there: as it is by default."""
+    """Settings of a subject. `None` means the global setting, and for the global subject the default."""
 
     compatibility: Compatibility | None = None
     lenient: bool | None = None
@@ -59,19 +59,19 @@ class SubjectSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """One subject but for its versions; also one that has none any more, or not yet."""
+    """A subject without its versions; it may have none yet, or none any more."""
 
     name: str
     revision: int = 0
-    """Of the last change to it, its settings or its versions; 0 before the first."""
+    """Revision of the last change to it, its settings or its versions; 0 before the first."""
     last_version: int = 0
-    """The highest number that a version of it was ever given."""
+    """The highest number that a version of it ever had."""
     settings: SubjectSettings = SubjectSettings()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VersionMetadata:
-    """What people say about a version."""
+    """Description, tags and author of a version, as people wrote them."""
 
     description: str = ""
     tags: tuple[str, ...] = ()
@@ -80,7 +80,7 @@ class VersionMetadata:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredSchema:
-    """A schema and its id, the same wherever it is registered."""
+    """A schema and its id, the same in every subject that registers it."""
 
     schema_id: int
     schema: Schema
@@ -91,7 +91,7 @@ class StoredSchema:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubjectVersion:
-    """One version of one subject."""
+    """A version of a subject."""
 
     subject: str
     version: int
@@ -99,15 +99,15 @@ class SubjectVersion:
     metadata: VersionMetadata
     created_ms: int
     deleted: bool = False
-    """Softly: it can still be read, and brought back."""
+    """True after a soft deletion: it can still be read, and restored."""
     deprecated: str | None = None
-    """Why nobody should use it any more, and what instead."""
+    """The reason for its deprecation, and the alternative; None if it is not deprecated."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewVersion:
-    """What is to be registered. `None` is for the catalog to choose: the id of that schema or the next, the next
-    version, the time."""
+    """A version to be registered. With `None` the catalog chooses: the schema's id or the next, the next version, the
+    time."""
 
     subject: str
     schema: Schema
@@ -122,29 +122,29 @@ class NewVersion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegistryUpdate:
-    """What a transaction has left of the subjects that it changed, or what all transactions since a revision have."""
+    """The subjects that a transaction changed, or that all transactions since a revision changed, as they are now."""
 
     revision: int
     subjects: tuple[Subject, ...]
     versions: tuple[SubjectVersion, ...] = ()
     schemas: tuple[StoredSchema, ...] = ()
-    """Of those versions, where they can be new."""
+    """Schemas of those versions, where they can be new."""
     whole: bool = False
-    """Those subjects have these versions and no others; if not, these beside the others."""
+    """True if the subjects have these versions and no others; False if these come on top of others."""
 
 
 ExpectedRevisions = Mapping[str, int]
-"""The revisions of the subjects that a decision rests on."""
+"""Revisions of the subjects that a decision is based on."""
 
 
 def existing_subject(connection: Connection, name: str) -> Subject:
-    """As new as can be if nobody has spoken of it yet."""
+    """Return a subject; revision 0 and no versions if it is unknown."""
     row = read_row(connection, select(SCHEMA_SUBJECTS).where(SCHEMA_SUBJECTS.c.subject == name))
     return Subject(name=name) if row is None else subject_of(row)
 
 
 def check_expected(connection: Connection, expected: ExpectedRevisions) -> None:
-    """Raises `SubjectChanged` unless each of these subjects is still of that revision."""
+    """Raise `SubjectChanged` unless each of these subjects is still at that revision."""
     for name, revision in expected.items():
         if existing_subject(connection, name).revision != revision:
             raise subject_changed(connection, f"subject '{name}' was changed by somebody else meanwhile; try again")
@@ -155,6 +155,7 @@ def subject_changed(connection: Connection, message: str) -> SubjectChanged:
 
 
 def counter_value(connection: Connection, counter: str) -> int:
+    """Return the last number given out by a counter; 0 if it is new."""
     row = read_row(connection, select(COUNTERS).where(COUNTERS.c.name == counter))
     return 0 if row is None else int(row["last"])
 
@@ -173,7 +174,7 @@ def version_row(connection: Connection, subject: str, version: int) -> CatalogRo
 
 
 def registered_ids(connection: Connection, ids: Collection[int]) -> set[int]:
-    """Those of them that are a version of something, deleted or not."""
+    """Return the schema ids that are a version of some subject, deleted or not."""
     holders = select(SCHEMA_VERSIONS.c.schema_id).where(SCHEMA_VERSIONS.c.schema_id.in_(ids)).distinct()
     return {int(row.schema_id) for row in connection.execute(holders)}
 
@@ -185,7 +186,7 @@ def deleted_versions(connection: Connection, subject: str) -> set[int]:
 
 
 def referred_versions(connection: Connection, subject: str, *, living: bool) -> set[int]:
-    """Which of its versions schemas refer to; `living`: such as are themselves a version that is not deleted."""
+    """Return a subject's versions that schemas refer to; `living`: schemas with a version that is not deleted."""
     referrers = select(SCHEMA_REFERENCES).where(SCHEMA_REFERENCES.c.subject == subject)
     if living:
         alive = select(SCHEMA_VERSIONS.c.schema_id).where(SCHEMA_VERSIONS.c.deleted == 0)
@@ -194,7 +195,7 @@ def referred_versions(connection: Connection, subject: str, *, living: bool) -> 
 
 
 def living_references(connection: Connection, subject: str) -> set[tuple[str, int]]:
-    """What those of its versions refer to that are not deleted."""
+    """Return the references of a subject's versions that are not deleted."""
     table = SCHEMA_VERSIONS
     alive = select(table.c.schema_id).where(table.c.subject == subject, table.c.deleted == 0)
     rows = read_rows(connection, select(SCHEMA_REFERENCES).where(SCHEMA_REFERENCES.c.schema_id.in_(alive)))
@@ -202,7 +203,7 @@ def living_references(connection: Connection, subject: str) -> set[tuple[str, in
 
 
 def load_changes(connection: Connection, since: int) -> RegistryUpdate:
-    """Every subject that was changed after that revision, whole."""
+    """Return every subject changed after a revision, with all its versions."""
     subjects = select(SCHEMA_SUBJECTS).where(SCHEMA_SUBJECTS.c.revision > since)
     return RegistryUpdate(
         revision=counter_value(connection, REVISION),
@@ -213,12 +214,13 @@ def load_changes(connection: Connection, since: int) -> RegistryUpdate:
 
 
 def load_subject(connection: Connection, subject: Subject) -> RegistryUpdate:
+    """Return a subject with all its versions."""
     content = _content(connection, SCHEMA_SUBJECTS.c.subject == subject.name)
     return RegistryUpdate(revision=subject.revision, subjects=(subject,), whole=True, **content)
 
 
 def _content(connection: Connection, condition: ColumnElement[bool]) -> dict[str, Any]:
-    """The versions of those subjects, and their schemas."""
+    """Return the versions of the subjects that match, and their schemas."""
     names = select(SCHEMA_SUBJECTS.c.subject).where(condition)
     versions = select(SCHEMA_VERSIONS).where(SCHEMA_VERSIONS.c.subject.in_(names))
     ids = select(SCHEMA_VERSIONS.c.schema_id).where(SCHEMA_VERSIONS.c.subject.in_(names))

@@ -1,8 +1,8 @@
-"""Storage, schemas: subjects, their versions, and where messages of each schema are kept. See `Catalog.schemas`.
+"""The schema catalog: subjects, their versions, and where messages of each schema are stored. See `Catalog.schemas`.
 
-Decisions are made elsewhere, before the transaction, and say which revisions of which subjects they rest on; a
-transaction that finds others raises `Changed` and leaves everything as it is. What no decision may break is looked at
-here as well: ids and versions are unique, whatever is referred to is there, and messages keep their schema.
+Decisions are made elsewhere, before the transaction, and name the revisions of the subjects they are based on; a
+transaction that finds other revisions raises `SubjectChanged` and changes nothing. The invariants are checked
+here as well: ids and versions are unique, referenced versions exist, and messages keep their schema.
 """
 
 from __future__ import annotations
@@ -63,9 +63,10 @@ from penstock.storage.catalog.tables import (
 
 
 class SchemaCatalog:
-    """The registry's part of one catalog. Every call that changes something is one transaction, durable on return.
+    """The registry's part of one catalog. Every change is one transaction, durable on return.
 
-    Calls raise what those of `Catalog` raise. Those that take `expected` raise `Changed` if another has been faster.
+    Methods raise what those of `Catalog` raise. Methods with `expected` raise `SubjectChanged` after a concurrent
+    change.
     """
 
     def __init__(self, file: CatalogFile, clock: Clock) -> None:
@@ -73,14 +74,14 @@ class SchemaCatalog:
         self._clock = clock
 
     def load(self, since: int = 0) -> RegistryUpdate:
-        """Every subject that was changed after this revision, whole; all there are, if none is given."""
+        """Return every subject changed after a revision, with all its versions; all subjects by default."""
         with self._file.reading() as connection:
             return load_changes(connection, since)
 
     def add_version(self, new: NewVersion, *, expected: ExpectedRevisions) -> RegistryUpdate:
-        """A new version; its schema is the one with that fingerprint, or new as well, with an id never given before.
+        """Add a version; its schema is the one with that fingerprint, or a new one with an id never used before.
 
-        The update has exactly one version. Raises `InvalidRequest` when the last number has been given.
+        The update has exactly one version. Raises `InvalidRequest` when the numbers are used up.
         """
         with self._changing(new.subject, expected) as (connection, subject):
             references = {(reference.subject, reference.version) for reference in new.schema.references}
@@ -104,9 +105,9 @@ class SchemaCatalog:
         return RegistryUpdate(revision=subject.revision, subjects=(subject,), versions=(made,), schemas=(stored,))
 
     def replace_versions(self, versions: Sequence[SubjectVersion], *, expected: ExpectedRevisions) -> RegistryUpdate:
-        """Put these, of one subject and at least one, in the place of those with their numbers.
+        """Replace versions of one subject, at least one, by these with the same numbers.
 
-        Schemas that are not deleted refer to none that is.
+        A schema that is not deleted may only refer to versions that are not deleted.
         """
         with self._changing(versions[0].subject, expected) as (connection, subject):
             write_row(connection, SCHEMA_SUBJECTS, row_of_subject(subject))
@@ -119,7 +120,7 @@ class SchemaCatalog:
     def remove_versions(
         self, name: str, versions: Collection[int], *, expected: ExpectedRevisions, archived: bool = False
     ) -> RegistryUpdate:
-        """Forget these versions of a subject, and schemas that nobody has any more; their numbers are not given again.
+        """Delete versions of a subject, and schemas without any version left; their numbers are not reused.
 
         A subject without versions loses its settings too. Raises `SchemaInUse` if messages with the id of a schema that
         would go are stored; with `archived`, messages in archives do not count.
@@ -141,14 +142,15 @@ class SchemaCatalog:
         return replace(update, subjects=(subject,))
 
     def put_settings(self, name: str, settings: SubjectSettings, *, expected: ExpectedRevisions) -> RegistryUpdate:
-        """Put these in the place of all that the subject had; `EVERYWHERE` is one too."""
+        """Replace all settings of a subject, which may be `GLOBAL_SUBJECT`."""
         with self._changing(name, expected) as (connection, subject):
             subject = replace(subject, settings=settings)
             write_row(connection, SCHEMA_SUBJECTS, row_of_subject(subject))
         return RegistryUpdate(revision=subject.revision, subjects=(subject,))
 
     def note_use(self, schema_id: int, place: str) -> bool:
-        """Remember that messages with this id are kept there, such as in `topic 17`. False: there is no such schema."""
+        """Record that messages with a schema id are stored at a place such as `topic 17`. Returns False for an unknown
+        id."""
         with self._file.writing() as connection:
             if schema_with(connection, SCHEMAS.c.schema_id == schema_id) is None:
                 return False
@@ -158,7 +160,7 @@ class SchemaCatalog:
         return True
 
     def copy_uses(self, source: str, place: str) -> None:
-        """Remember that whatever messages are kept at one place, others with the same ids are at another."""
+        """Record that `place` stores messages with all schema ids of the messages at `source`."""
         with self._file.reading() as connection:
             if not _ids_at(connection, source) - _ids_at(connection, place):
                 return
@@ -170,19 +172,19 @@ class SchemaCatalog:
                 add_rows(connection, SCHEMA_USES, rows)
 
     def uses(self, schema_id: int) -> tuple[str, ...]:
-        """Where messages with this id are kept, in order."""
+        """Return the places where messages with a schema id are stored, in order."""
         with self._file.reading() as connection:
             return _places(connection, schema_id)
 
     def forget_use(self, schema_id: int, place: str) -> None:
-        """Nothing with this id is kept there any more."""
+        """Record that a place stores no messages with a schema id any more."""
         with self._file.writing() as connection:
             gone = SCHEMA_USES.c.schema_id == schema_id, SCHEMA_USES.c.place == place
             connection.execute(delete(SCHEMA_USES).where(*gone))
 
     @contextmanager
     def _changing(self, name: str, expected: ExpectedRevisions) -> Iterator[tuple[Connection, Subject]]:
-        """A transaction, and the subject as it is now but of the next revision, to be written by whoever asked."""
+        """Begin a transaction; yields the subject with the next revision, which the caller writes."""
         with self._file.writing() as connection:
             check_expected(connection, expected)
             revision = counter_value(connection, REVISION) + 1
@@ -218,7 +220,7 @@ class SchemaCatalog:
 
 
 def forget_place(connection: Connection, place: str) -> None:
-    """Within a transaction that does away with the place itself."""
+    """Delete the uses at a place, within the transaction that deletes the place itself."""
     connection.execute(delete(SCHEMA_USES).where(SCHEMA_USES.c.place == place))
 
 
@@ -227,12 +229,12 @@ ARCHIVE_PLACE: Final = "archive "
 
 
 def topic_place(topic_uid: int) -> str:
-    """How a topic is called among those who keep messages."""
+    """Return the name of a topic as a place that stores messages."""
     return f"{TOPIC_PLACE}{topic_uid}"
 
 
 def archive_place(name: str, topic: TopicName) -> str:
-    """How that is called which an archive has of a topic, also when the topic is gone."""
+    """Return the name of an archive's table of a topic as a place, valid also after the topic is deleted."""
     return f"{ARCHIVE_PLACE}{name} of {topic}"
 
 
@@ -252,7 +254,7 @@ def _forget_archives(connection: Connection, ids: Collection[int]) -> None:
 
 
 def _forget_schemas(connection: Connection, ids: Collection[int]) -> None:
-    """Raises `SchemaInUse` if there are messages with any of these ids."""
+    """Delete schemas. Raises `SchemaInUse` if messages with any of these ids are stored."""
     uses = read_rows(connection, select(SCHEMA_USES).where(SCHEMA_USES.c.schema_id.in_(ids)))
     if uses:
         schema_id = min(int(row["schema_id"]) for row in uses)
@@ -263,7 +265,7 @@ def _forget_schemas(connection: Connection, ids: Collection[int]) -> None:
 
 
 def _check_references(connection: Connection, references: Collection[tuple[str, int]], *, deleted: bool) -> None:
-    """They are there; and not deleted, unless who refers to them is deleted too."""
+    """Check that referenced versions exist, and are not deleted unless the referring version (`deleted`) is."""
     for subject, version in references:
         row = version_row(connection, subject, version)
         if row is None or (row["deleted"] and not deleted):

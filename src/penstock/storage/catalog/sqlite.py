@@ -1,4 +1,4 @@
-"""The SQLite database of the catalog: how it is opened, asked and examined; and its errors as errors of ours."""
+"""The SQLite database of the catalog: how it is opened, queried and verified, and the translation of its errors."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _BUSY: Final = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 _OUTSIDE: Final = frozenset(
     {sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_PERM, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_NOMEM}
 )
-"""The disk, the permissions or the machine are at fault, not the bytes of the file."""
+"""Errors caused by the disk, the permissions or the machine, not by the bytes of the file."""
 
 
 @contextmanager
 def translated_errors(path: Path) -> Iterator[None]:
-    """Every failure of the file leaves under one of our names, and gets it here."""
+    """Raise every failure of the file as an error of this project."""
     try:
         yield
     except StorageFailed as found:
@@ -73,15 +73,18 @@ def _failed(path: Path, what: str, advice: str) -> StorageFailed:
 
 
 BUSY_MS: Final = 5_000
-"""How long a call waits for other writers: many commits long, and shorter than a client's patience."""
+"""The longest wait for other writers: many commits long, and shorter than a client's patience."""
 
 STABLE_READS_MAX: Final = 10
-"""How often a file that others write to is read in the hope of a moment's pause."""
+"""Reads of a file that others write to, in the hope of a pause."""
 
 Purpose = Literal["examine", "frozen", "make", "use"]
-"""Examining writes nothing into the file, not even its write-ahead log; but where that log and its index are not there,
-SQLite makes them. To what is frozen nobody writes: it needs neither, and no lock. A file in the making has no such log:
-it is whole as soon as it is committed, also if there is no room left to carry a log over."""
+"""The way a database is opened.
+
+"examine" writes nothing into the file, not even its write-ahead log; but where that log and its index are missing,
+SQLite creates them. "frozen" is for a file that nobody writes to: it needs neither, and no lock. "make" is for a new
+file without a write-ahead log: it is whole as soon as it is committed, even if there is no room to fold a log in.
+"""
 
 _PRAGMAS: Final[dict[Purpose, tuple[str, ...]]] = {
     "examine": (),
@@ -110,7 +113,7 @@ def engine_for(path: Path, purpose: Purpose, *, pool: type[Pool], **options: Any
 
 @contextmanager
 def transaction(engine: Engine, *, writes: bool) -> Iterator[Connection]:
-    """A transaction: of one moment if it reads, alone with the database if it writes."""
+    """Begin a transaction: a reading one sees one moment, a writing one excludes other writers."""
     with engine.connect() as connection:
         connection.execution_options(**{_WRITES: writes})
         with connection.begin():
@@ -118,13 +121,13 @@ def transaction(engine: Engine, *, writes: bool) -> Iterator[Connection]:
 
 
 def _begin(connection: Connection) -> None:
-    # A writer that reads first and asks for the lock later is refused, not queued: ask at once.
+    # SQLite refuses a writer that reads first and locks later, and queues one that locks at once.
     writes = connection.get_execution_options().get(_WRITES)
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
 
 def _connect(path: Path, purpose: Purpose) -> sqlite3.Connection:
-    """For no purpose does SQLite make a file: one that has vanished is an error.
+    """Connect without ever creating a file, so that a vanished database is an error.
 
     `isolation_level=None`: `_begin` decides when a transaction begins, so that DDL is in it too.
     """
@@ -142,25 +145,25 @@ def _connect(path: Path, purpose: Purpose) -> sqlite3.Connection:
 
 
 def copy(path: Path, target: Path) -> None:
-    """A compact copy as of now in an empty file; others go on writing."""
+    """Write a compact copy into an empty file; writers need not stop."""
     with closing(_connect(path, "examine")) as source:
         source.execute("VACUUM INTO ?", (str(target.absolute()),))
 
 
 def copy_open(connection: Connection, target: Path) -> None:
-    """All that a transaction sees, in a file of its own, which needs no other beside it; others go on writing.
+    """Copy all that a transaction sees to a single file; writers need not stop.
 
-    Durable with the file once that is synced. A file that is there already is replaced.
+    Durable once that file is synced. An existing file is replaced.
     """
     target.unlink(missing_ok=True)
     source = connection.connection.driver_connection
     with closing(sqlite3.connect(target, isolation_level=None)) as made:
-        source.backup(made)  # type: ignore[union-attr]  # it is there while the transaction is
+        source.backup(made)  # type: ignore[union-attr]  # connected during the transaction
         _make_single_file(made)
 
 
 def make_single_file(path: Path) -> None:
-    """Have a database be one file: whoever reads it later finds no log beside it, and makes none."""
+    """Fold the write-ahead log in and turn it off, so that later readers find no log and create none."""
     with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True, isolation_level=None)) as connection:
         _make_single_file(connection)
 
@@ -170,28 +173,28 @@ def _make_single_file(connection: sqlite3.Connection) -> None:
 
 
 def integrity_problem(connection: Connection) -> str | None:
-    """The first thing SQLite finds wrong with its own pages.
+    """Return the first fault that SQLite finds in its own pages; None if there is none.
 
-    `integrity_check`, not `quick_check`: the latter does not see that an index has lost a row, and a topic not found
-    in the index would be made a second time.
+    `integrity_check`, not `quick_check`: the latter does not see that an index has lost a row, and a topic missing from
+    the index would be created a second time.
     """
     found = str(connection.exec_driver_sql("PRAGMA integrity_check(1)").scalar())
     return None if found == "ok" else found
 
 
 def definitions(connection: Connection) -> list[tuple[object, ...]]:
-    """The tables as SQLite has them written down: that text decides how every row is read."""
+    """Return the definitions of the tables as SQLite stores them: that text decides how every row is read."""
     query = "SELECT type, name, tbl_name, sql FROM sqlite_master WHERE name NOT LIKE 'sqlite_%' ORDER BY name"
     return [tuple(row) for row in connection.exec_driver_sql(query)]
 
 
 def commit_counter(connection: Connection) -> int:
-    """How many transactions have counted themselves, in the header of the database."""
+    """Return the number of transactions counted in the header of the database."""
     return int(connection.exec_driver_sql("PRAGMA user_version").scalar_one())
 
 
 def set_commit_counter(connection: Connection, number: int) -> None:
-    """Part of the transaction, as any row is."""
+    """Set the counter, as a part of the transaction."""
     connection.exec_driver_sql(f"PRAGMA user_version = {number:d}")
 
 
@@ -200,18 +203,18 @@ def page_bytes(connection: Connection) -> int:
 
 
 def wal_path(path: Path) -> Path:
-    """The write-ahead log beside a database."""
+    """Return the path of the write-ahead log beside a database."""
     return path.with_name(f"{path.name}-wal")
 
 
 def shm_path(path: Path) -> Path:
-    """The index of the write-ahead log, by which those who have the database open at one time see one another."""
+    """Return the path of the write-ahead log's index, which the processes that have the database open share."""
     return path.with_name(f"{path.name}-shm")
 
 
 @contextmanager
 def publishing(path: Path) -> Iterator[Path]:
-    """An empty file for its owner alone; it is synced and gets its name if the body succeeds.
+    """Yield an empty file for its owner alone; it is synced and gets its name if the body succeeds.
 
     Raises `FileExistsError`, and leaves the other file alone, if the name is taken by then.
     """
@@ -244,7 +247,7 @@ def size_of(path: Path) -> int | None:
 
 
 def stable_bytes(path: Path) -> bytes | None:
-    """The file as it was at one moment: the same when read twice. `None` if others write to it without a pause."""
+    """Return a file's bytes as of one moment, the same in two reads; None if others write to it without a pause."""
     before = _bytes_of(path)
     for _ in range(STABLE_READS_MAX):
         after = _bytes_of(path)
@@ -276,22 +279,22 @@ class _Frame(NamedTuple):
 
 
 def commits_beyond_damage(log: bytes, *, page_bytes: int) -> int:
-    """How many transactions were finished at or after the first frame that does not verify.
+    """Return how many transactions ended at or after the first frame that does not verify.
 
-    One is a torn write: every commit is synced before the next begins, so a kill leaves no more than one behind.
+    A single one is a torn write: every commit is synced before the next begins, so a kill leaves at most one.
     """
     if len(log) < _HEADER.size + _FRAME.size + page_bytes:
         return 0
     frames = list(_frames(log, page_bytes))
     header = _HEADER.unpack_from(log)
-    # Frames with other salts are what the log held before it was begun anew: they are in the file by now.
+    # Frames with other salts are older than the log's last restart: they are in the file by now.
     salts = (header[4], header[5]) if _verifies(log) else frames[0].salts
     beyond = dropwhile(lambda frame: frame.verifies, frames)
     return sum(frame.commits for frame in beyond if frame.salts == salts)
 
 
 def _frames(log: bytes, page_bytes: int) -> Iterator[_Frame]:
-    """Each frame verifies only if all before it do."""
+    """Yield the frames of a write-ahead log; each verifies only if all before it do."""
     order = ">" if log[3:4] == b"\x83" else "<"
     sums = _sums(log[:24], order)
     intact = _verifies(log)
@@ -306,7 +309,7 @@ def _frames(log: bytes, page_bytes: int) -> Iterator[_Frame]:
 
 
 def _verifies(log: bytes) -> bool:
-    """The header is one that SQLite would accept."""
+    """Return True if SQLite would accept the header."""
     magic, *_, sum_1, sum_2 = _HEADER.unpack_from(log)
     return magic & ~1 == _MAGIC and _sums(log[:24], ">" if magic & 1 else "<") == (sum_1, sum_2)
 

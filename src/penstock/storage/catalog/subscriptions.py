@@ -1,6 +1,6 @@
-"""Storage, durable subscriptions as values: what one was made with, and how far it is in each partition.
+"""Durable subscriptions as values: their options, and their cursors.
 
-Each is checked when it is made, so whoever holds one holds a valid one. No SQL and no files come in here.
+Each value is checked when it is made, so every instance is valid. No SQL and no files here.
 """
 
 from __future__ import annotations
@@ -22,42 +22,42 @@ from penstock.storage.catalog.topics import REDELIVERIES_MAX, Exhausted, check_c
 from penstock.storage.catalog.topics import check_subscription_name as check_subscription_name
 
 WAIT_MS_MAX: Final = 86_400_000
-"""A day: whoever needs longer does not want to be asked again."""
+"""A day: the longest wait before a redelivery."""
 
 FILTERS_MAX: Final = 16
-"""Every one of them is tried on every message."""
+"""Filters of a subscription: each is tried on every message."""
 
 FILTER_CHARS_MAX: Final = 255
-"""As long as a message type."""
+"""The longest filter: as long as a message type."""
 
 SEEKS_MAX: Final = 2**22 - 1
-"""Four million times elsewhere: with an offset below 2**40 it makes a number of 62 bits."""
+"""Seeks of a cursor: with an offset below 2**40 the count makes a number of 62 bits."""
 
 
 class SubscriptionKind(StrEnum):
-    """Who of several consumers gets a message."""
+    """The rule that decides which of several consumers gets a message."""
 
     EXCLUSIVE = "exclusive"
-    """There is only one consumer."""
+    """A single consumer may join."""
     FAILOVER = "failover"
-    """The first; when it goes, the next in line."""
+    """The first consumer gets all messages; when it leaves, the next one does."""
     SHARED = "shared"
-    """Whoever has room."""
+    """Any consumer with credit gets a message."""
     KEY_SHARED = "key_shared"
-    """The same for the same key."""
+    """Messages with the same key go to the same consumer."""
 
 
 class SubscriptionOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """What a subscription was asked to do.
+    """Options of a subscription.
 
-    A value that cannot be is refused with `InvalidRequest`; its `field` detail names the field.
+    An impossible value is refused with `InvalidRequest`; its `field` detail names the field.
     """
 
     kind: SubscriptionKind
     ack_timeout_ms: int = 30_000
-    """A message that was not acknowledged by then is delivered again."""
+    """The time after which an unacknowledged message is delivered again."""
     backoff_ms: int = 1_000
-    """Between a failed delivery and the next one; twice as long each time, up to `backoff_ms_max`."""
+    """The pause between a failed delivery and the next; it doubles each time, up to `backoff_ms_max`."""
     backoff_ms_max: int = 60_000
     redeliveries: int = 5
     exhausted: Exhausted = Exhausted.DEAD_LETTER
@@ -86,16 +86,16 @@ def _check_filters(field: str, globs: object) -> None:
 
 
 def _is_text(value: object) -> bool:
-    """Whether it can be stored: half a surrogate pair is a string in Python and nowhere else."""
+    """Return True if a value can be stored as text: half a surrogate pair is a string in Python and nowhere else."""
     return isinstance(value, str) and value == value.encode(errors="replace").decode()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subscription:
-    """One durable subscription, as the catalog had it when asked."""
+    """A durable subscription, as the catalog had it when it was read."""
 
     subscription_uid: int
-    """Unique in the catalog and never given twice."""
+    """The number of the subscription: unique in the catalog and never reused."""
     topic_uid: int
     name: str
     options: SubscriptionOptions
@@ -105,20 +105,19 @@ class Subscription:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cursor:
-    """How far a subscription is in one partition. Raises `InvalidRequest` if the parts do not go together."""
+    """The progress of a subscription in one partition. Raises `InvalidRequest` if the parts contradict each other."""
 
     floor: Offset
-    """Every offset below is done."""
+    """The first offset that is not acked: every offset below is."""
     acked: tuple[OffsetRange, ...] = ()
-    """Done above the floor: in order, none of them empty, and between any two, and before the first, something is not
-    done."""
+    """Acked ranges above the floor: in order, not empty, and with an unacked offset before each of them."""
     failures: Mapping[int, int] = field(default_factory=dict)
-    """How often the delivery of an offset that is not done has failed, where it has."""
+    """The number of failed deliveries of each unacked offset that has any."""
     seeks: int = field(default=0, compare=False)
-    """How often it was set elsewhere. No part of where it is, but what failed before a seek and fails again after it
-    has failed twice."""
+    """The number of seeks. Not compared: after a seek, an offset that failed before and fails again has failed
+    twice."""
     reported_ms: int = field(default=0, compare=False)
-    """When somebody who reads the files last said how far that is; 0 if nobody did."""
+    """The time of the last position report by an external reader of the files; 0 without one."""
 
     def __post_init__(self) -> None:
         check_integer("floor", self.floor)
@@ -149,9 +148,9 @@ def options_text(options: SubscriptionOptions) -> str:
 
 @lru_cache(maxsize=256)
 def parse_options(text: str) -> SubscriptionOptions:
-    """What `options_text` wrote: one value for all subscriptions with the same.
+    """Parse the text of `options_text`: one value for all subscriptions with equal options.
 
-    Raises `StorageFailed` for anything else, keys of another release included.
+    Raises `StorageFailed` for any other text, also one with keys of another release.
     """
     try:
         return _OPTIONS.decode(text)
@@ -160,7 +159,7 @@ def parse_options(text: str) -> SubscriptionOptions:
 
 
 class _CursorState(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """A cursor but for its floor, as it is stored: `[start, stop]` pairs and `[offset, count]` pairs."""
+    """The stored form of a cursor without its floor: `[start, stop]` pairs and `[offset, count]` pairs."""
 
     acked: tuple[tuple[int, int], ...] = ()
     failures: tuple[tuple[int, int], ...] = ()
@@ -169,14 +168,14 @@ class _CursorState(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unkno
 
 
 def cursor_text(cursor: Cursor) -> str:
-    """All of a cursor but its floor, in the order of offsets: the same cursor is the same text."""
+    """Encode a cursor without its floor, in the order of offsets, so that equal cursors have equal texts."""
     acked = tuple((int(done.start), int(done.stop)) for done in cursor.acked)
     failures = tuple(sorted(cursor.failures.items()))
     return msgspec.json.encode(_CursorState(acked, failures, cursor.seeks, cursor.reported_ms)).decode()
 
 
 def parse_cursor(floor: int, text: str) -> Cursor:
-    """What `cursor_text` wrote. Raises `StorageFailed` for anything else."""
+    """Parse the text of `cursor_text`. Raises `StorageFailed` for any other text."""
     try:
         state = _STATE.decode(text)
         acked = tuple(OffsetRange.of(start, stop) for start, stop in state.acked)

@@ -1,8 +1,8 @@
-"""Storage, the catalog's tables: what is in them, how they came to be, and the seal on every row.
+"""The catalog's tables: their columns, their migrations, and the checksum on every row.
 
-SQLite has no checksums: a flipped bit in a name or in a number is a perfectly good row. So every row carries a seal
-over all that is in it, rows are written whole, and a row whose seal is broken is never believed.
-Only SQL that PostgreSQL understands as well comes in here.
+SQLite has no checksums: a flipped bit in a name or in a number is a perfectly good row. So every row has a checksum
+over all its columns (in the column `seal`), rows are written whole, and a row with a wrong checksum is never believed.
+Only SQL that PostgreSQL understands too is used here.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ DEFINITIONS_CHECKSUM: Final = "schema_seal"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Migration:
-    """One step to `version` from the version before it. `apply` runs in a transaction of its own, all or nothing.
+    """A step to `version` from the version before it. `apply` runs in a transaction of its own, all or nothing.
 
-    Every table has a text column `seal`, and `apply` writes rows with `write_row` alone. A step that adds a column
-    to a table with rows in it writes each of them again, so that the seal speaks of the new column too.
+    Every table has a text column `seal`, and `apply` writes rows with `write_row` alone. A step that adds a column to a
+    table with rows writes each row again, so that its checksum covers the new column.
     """
 
     version: int
@@ -56,7 +56,7 @@ class Migration:
 
 
 def statements(*ddl: str) -> Callable[[Connection], None]:
-    """A step that is nothing but DDL."""
+    """Return a step of nothing but DDL statements."""
 
     def apply(connection: Connection) -> None:
         for statement in ddl:
@@ -66,7 +66,8 @@ def statements(*ddl: str) -> Callable[[Connection], None]:
 
 
 def _to_streams(connection: Connection) -> None:
-    """Subscriptions and their cursors; settings of namespaces; checkpoints remember runs of requests."""
+    """Add subscriptions with cursors, producer sessions and settings of namespaces; checkpoints become runs of
+    requests."""
     namespaces = list(_all_rows(connection, "namespaces"))
     checkpoints = list(_all_rows(connection, "producer_checkpoints"))
     statements(
@@ -87,7 +88,7 @@ def _to_streams(connection: Connection) -> None:
 
 
 def _runs_of_marks(text: str) -> str:
-    """A producer's last request and its offset, as a run of one; requests without a number are nobody's."""
+    """Return a producer's last request as a run of one; requests without a number are dropped."""
     try:
         marks = msgspec.json.decode(text, type=list[tuple[int, int, int]])
     except msgspec.MsgspecError as error:
@@ -174,10 +175,10 @@ def _table(name: str, *columns: Column[Any] | UniqueConstraint) -> Table:
 
 
 META: Final = _table("meta", Column("name", Text, primary_key=True), Column("value", Text, nullable=False))
-"""Facts about the catalog itself. This table keeps its form in every version: it is how the version is known."""
+"""Facts about the catalog itself. This table has the same form in every version, so that the version can be read."""
 
 COUNTERS: Final = _table("counters", Column("name", Text, primary_key=True), Column("last", BigInteger, nullable=False))
-"""The last number given out under each name. Rows never go, so no number is ever given twice."""
+"""The last number given out under each name. Rows are never deleted, so no number is reused."""
 
 NAMESPACES: Final = _table(
     "namespaces",
@@ -223,7 +224,7 @@ LOG_ENDS: Final = _table(
     Column("next_offset", BigInteger, nullable=False),
     Column("last_id", Text, nullable=False),
 )
-"""How far each log went when that was last noted: files that are gone since are missed."""
+"""The end of each log when it was last saved, so that files lost since are missed."""
 
 SUBSCRIPTIONS: Final = _table(
     "subscriptions",
@@ -241,14 +242,14 @@ PRODUCER_SESSIONS: Final = _table(
     Column("producer_id", BigInteger, ForeignKey("producers.producer_id"), primary_key=True, autoincrement=False),
     Column("session", Text, nullable=False),
 )
-"""Who came last under the name of each producer, and alone may write under it."""
+"""The last session of each named producer, which alone may write under the name."""
 
 PRODUCER_OWNERS: Final = _table(
     "producer_owners",
     Column("producer_id", BigInteger, ForeignKey("producers.producer_id"), primary_key=True, autoincrement=False),
     Column("principal", Text, nullable=False),
 )
-"""Who used the name of each producer first, and alone may use it: those who had said who they are."""
+"""The first authenticated principal of each producer name, which alone may use it."""
 
 CURSORS: Final = _table(
     "cursors",
@@ -263,7 +264,7 @@ CURSORS: Final = _table(
     Column("floor", BigInteger, nullable=False),
     Column("state", Text, nullable=False),
 )
-"""One row for every partition of the topic, from the moment the subscription is there."""
+"""A row for every partition of the topic, from the creation of the subscription on."""
 
 SCHEMAS: Final = _table(
     "schemas",
@@ -275,7 +276,7 @@ SCHEMAS: Final = _table(
     Column("created_ms", BigInteger, nullable=False),
     UniqueConstraint("fingerprint"),
 )
-"""What was registered, to the letter; once, however many subjects have it."""
+"""Registered schemas, verbatim; each once, however many subjects have it."""
 
 SCHEMA_REFERENCES: Final = _table(
     "schema_references",
@@ -285,7 +286,7 @@ SCHEMA_REFERENCES: Final = _table(
     Column("subject", Text, nullable=False),
     Column("version", Integer, nullable=False),
 )
-"""What a schema refers to, in its order: rows, so that it can be asked who refers to a version that is to go."""
+"""References of a schema, in order: as rows, so that references to a version can be found before it is deleted."""
 
 SCHEMA_SUBJECTS: Final = _table(
     "schema_subjects",
@@ -296,8 +297,10 @@ SCHEMA_SUBJECTS: Final = _table(
     Column("lenient", Integer),
     Column("mode", Text),
 )
-"""Settings, the number last given to a version, and when it was last changed. The subject without a name stands for
-all of them. Rows never go, so no version is ever given twice."""
+"""Settings, last version number and revision of subjects. The subject with an empty name holds the global settings.
+
+Rows are never deleted, so no version number is reused.
+"""
 
 SCHEMA_VERSIONS: Final = _table(
     "schema_versions",
@@ -318,7 +321,7 @@ SCHEMA_USES: Final = _table(
     Column("place", Text, primary_key=True),
     Column("created_ms", BigInteger, nullable=False),
 )
-"""Where messages with the id are kept."""
+"""Places where messages with the schema id are stored."""
 
 ACCESS_KEYS: Final = _table(
     "access_keys",
@@ -329,7 +332,7 @@ ACCESS_KEYS: Final = _table(
     Column("expires_ms", BigInteger),
     Column("revoked_ms", BigInteger),
 )
-"""Keys of clients: never the secret, only what tells whether a secret is the right one."""
+"""Keys of clients: never the secret, only its digest."""
 
 ACCESS_BINDINGS: Final = _table(
     "access_bindings",
@@ -338,17 +341,17 @@ ACCESS_BINDINGS: Final = _table(
     Column("scope", Text, primary_key=True),
     Column("created_ms", BigInteger, nullable=False),
 )
-"""Who has which role, and where."""
+"""Roles of principals, and their scopes."""
 
 
 def newest_version() -> int:
-    """The version this release writes, and the last one it reads."""
+    """Return the version that this release writes, and the last one that it reads."""
     return MIGRATIONS[-1].version
 
 
 def row_checksum(table: str, row: CatalogRow) -> str:
-    """64 bits over the table's name and every column of the row, in the order of the columns' names."""
-    # SQLAlchemy has a string type of its own for names.
+    """Return 64 bits over the table's name and every column of the row, in the order of the columns' names."""
+    # SQLAlchemy's names are of a string type of its own.
     content = sorted((str(column), value) for column, value in row.items() if column != ROW_CHECKSUM)
     return digest([str(table), content])
 
@@ -359,7 +362,7 @@ def digest(content: object) -> str:
 
 
 def write_row(connection: Connection, table: Table, row: CatalogRow) -> None:
-    """Put this row in the place of the one with its primary key, or beside the others if there is none."""
+    """Replace the row with the same primary key, or add it if there is none."""
     sealed = _with_checksum(table, row)
     same = and_(*(column == row[column.name] for column in table.primary_key))
     if connection.execute(update(table).where(same).values(sealed)).rowcount == 0:
@@ -367,14 +370,14 @@ def write_row(connection: Connection, table: Table, row: CatalogRow) -> None:
 
 
 def add_rows(connection: Connection, table: Table, rows: Iterable[CatalogRow]) -> None:
-    """Put these rows, of which there is at least one, beside the others: none has the primary key of another."""
+    """Add rows, at least one, with new primary keys."""
     connection.execute(insert(table), [_with_checksum(table, row) for row in rows])
 
 
 def replace_rows(connection: Connection, table: Table, rows: Iterable[CatalogRow]) -> None:
-    """Put each of these whole rows, of which there is at least one, in the place of the one with its primary key.
+    """Replace the rows with the same primary keys by these whole rows, at least one.
 
-    Where there is none with its key, nothing happens. Nothing is read: this is for many rows at once.
+    Rows without a match are skipped. Nothing is read: this is for many rows at once.
     """
     keys = {column.name: f"key_{column.name}" for column in table.primary_key}
     same = and_(*(column == bindparam(keys[column.name]) for column in table.primary_key))
@@ -389,7 +392,7 @@ def _with_checksum(table: Table, row: CatalogRow) -> dict[str, Any]:
 
 
 def read_rows(connection: Connection, query: Select[Any]) -> list[CatalogRow]:
-    """The rows of a query over one whole table. Raises `StorageFailed` for a broken seal."""
+    """Return the rows of a query over one whole table. Raises `StorageFailed` for a wrong checksum."""
     (source,) = query.get_final_froms()
     assert isinstance(source, Table)  # noqa: S101  a query over a join has no seal to check: a mistake of ours
     return list(_verified_rows(connection, source.name, query))
@@ -401,14 +404,14 @@ def read_row(connection: Connection, query: Select[Any]) -> CatalogRow | None:
 
 
 def check_row_checksums(connection: Connection) -> None:
-    """Read every row of every table, also of versions before this one. Raises `StorageFailed` for a broken seal."""
+    """Read every row of every table, also of older versions. Raises `StorageFailed` for a wrong checksum."""
     for name in inspect(connection).get_table_names():
         for _ in _all_rows(connection, name):
             pass
 
 
 def _all_rows(connection: Connection, table: str) -> Iterator[CatalogRow]:
-    """Every row of a table, with the columns it has now, whatever this release knows of it."""
+    """Return every row of a table with the columns it has now, also columns unknown to this release."""
     return _verified_rows(connection, table, select(text("*")).select_from(named_table(table)))
 
 
@@ -426,7 +429,7 @@ def meta_value(connection: Connection, name: str) -> str | None:
 
 
 def schema_version(connection: Connection) -> int:
-    """0 where there is no catalog yet. Raises `StorageFailed` if the version cannot be believed."""
+    """Return the version of the catalog; 0 without one. Raises `StorageFailed` if it is not a number."""
     if not inspect(connection).has_table(META.name):
         return 0
     value = meta_value(connection, SCHEMA_VERSION)

@@ -1,6 +1,6 @@
-"""Storage, what the catalog holds, as values: topics, their settings, producers and what they wrote last.
+"""Topics, their settings, producers and producers' last requests, as values.
 
-Each is checked when it is made, so whoever holds one holds a valid one. No SQL and no files come in here.
+Each value is checked when it is made, so every instance is valid. No SQL and no files here.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from penstock.core.offsets import OFFSET_MAX, Offset
 from penstock.core.schemas import LATEST, SCHEMA_VERSION_MAX, SUBJECT_CHARS_MAX, is_subject
 
 INT64_MAX: Final = 2**63 - 1
-"""What a signed 64-bit column holds, in SQL, in Arrow and in Spark."""
+"""The largest number of a signed 64-bit column, in SQL, in Arrow and in Spark."""
 
 
 def _is_int(value: object) -> bool:
@@ -36,7 +36,7 @@ def _is_int(value: object) -> bool:
 
 
 def check_optional_integer(field: str, value: int | None, *, at_least: int = 1, at_most: int = INT64_MAX) -> None:
-    """As `check_integer`; `None` sets no bound and is always right."""
+    """Check an integer as `check_integer` does; `None` sets no bound and is always right."""
     if value is not None:
         check_integer(field, value, at_least=at_least, at_most=at_most)
 
@@ -54,41 +54,41 @@ def check_choice(field: str, value: object, kind: type[StrEnum]) -> None:
 
 
 class Dispatch(StrEnum):
-    """What a topic promises to those who are not there."""
+    """The promise of a topic to consumers that are not connected."""
 
     RELIABLE = "reliable"
-    """Every message is kept, acknowledged and, where need be, delivered again."""
+    """Every message is stored, and redelivered until it is acknowledged."""
     LIVE = "live"
-    """A message goes to whoever listens at that moment."""
+    """A message goes to the subscribers of that moment."""
 
 
 class SchemaPolicy(StrEnum):
-    """What happens to a message that the topic's schema does not allow."""
+    """The treatment of a message that violates the topic's schema."""
 
     NONE = "none"
-    """Nobody looks."""
+    """Messages are not checked."""
     WARN = "warn"
-    """It is taken, and said."""
+    """The message is accepted and logged."""
     ENFORCE = "enforce"
-    """It is refused."""
+    """The message is refused."""
 
 
 class Exhausted(StrEnum):
-    """What becomes of a message after its last redelivery has failed."""
+    """The treatment of a message after its last redelivery has failed."""
 
     DEAD_LETTER = "dead_letter"
-    """It goes to the topic of dead letters, and counts as done."""
+    """The message goes to the dead letter topic, and counts as acked."""
     BLOCK = "block"
-    """Nothing behind it in its partition is delivered until somebody skips it, or has it tried again."""
+    """Delivery of the partition stops at the message until an operator skips or retries it."""
     DROP = "drop"
-    """It counts as done."""
+    """The message counts as acked."""
 
 
 TOPIC_SUBJECTS_MAX: Final = 16
-"""Of one topic: every kind of message in it may have one."""
+"""Subjects of one topic: every kind of message in it may have one."""
 
 REDELIVERIES_MAX: Final = 1_000
-"""With a minute between two of them, most of a day: whoever needs more wants `Exhausted.BLOCK`."""
+"""Redeliveries of a message: with a minute between two, most of a day; `Exhausted.BLOCK` serves longer waits."""
 
 
 SUBSCRIPTION_NAME_CHARS_MAX: Final = 128
@@ -101,7 +101,7 @@ KEEP_FOR_MAX: Final = 16
 
 
 def check_subscription_name(name: str, field: str = "subscription") -> None:
-    """Raise `InvalidRequest` for a name that no subscription has."""
+    """Raise `InvalidRequest` for an invalid subscription name."""
     if len(name) > SUBSCRIPTION_NAME_CHARS_MAX or not _SUBSCRIPTION_NAME.fullmatch(name):
         raise InvalidRequest(
             f"a subscription's name has 1 to {SUBSCRIPTION_NAME_CHARS_MAX} letters, digits, '.', '_' and '-', a letter"
@@ -111,14 +111,16 @@ def check_subscription_name(name: str, field: str = "subscription") -> None:
 
 
 class Retention(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """How much of a partition is kept: what is over any one of these may go. `None` sets no bound."""
+    """Bounds of a partition's messages: those over any one bound may go. `None` sets no bound."""
 
     age_ms: int | None = None
     bytes: int | None = None
     count: int | None = None
     keep_for: tuple[str, ...] = ()
-    """Subscriptions whose messages stay until they are acknowledged, whatever the bounds say. Until there is a
-    subscription of that name, everything stays."""
+    """Subscriptions whose messages stay until they are acknowledged, whatever the bounds say.
+
+    Until a subscription of that name exists, all messages stay.
+    """
 
     def __post_init__(self) -> None:
         _check_kept_for(self.keep_for)
@@ -138,9 +140,9 @@ def _check_kept_for(names: object) -> None:
 
 
 class TopicSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """What may be changed on a living topic. `None` means: as the broker's own `Limits` say.
+    """Settings that can be changed on an existing topic. `None` means: as the broker's own `Limits` say.
 
-    A value that cannot be is refused with `InvalidRequest`; its `field` detail names the field.
+    An impossible value is refused with `InvalidRequest`; its `field` detail names the field.
     """
 
     retention: Retention = Retention()
@@ -151,15 +153,15 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     """Messages a second that may be published."""
     schema_policy: SchemaPolicy | None = None
     schema_subjects: tuple[str, ...] | None = None
-    """Of whose versions every message is to name one; by default `default_subject` of the topic."""
+    """Subjects of which every message must name a version; by default `default_subject` of the topic."""
     schema_payloads: bool | None = None
-    """Whether payloads are held against the version they name."""
+    """True if payloads are validated against the version they name."""
     schema_default: int | str | None = None
-    """The version of the first subject that is meant where a message names none: a number, or `latest`."""
+    """The version of the first subject for messages that name none: a number, or `latest`."""
     schema_deprecated: bool | None = None
-    """Whether a version that is deprecated may still be named; it may, unless somebody says no."""
+    """False if deprecated versions may not be named; they may by default."""
     redeliveries: int | None = None
-    """How often a delivery is repeated, and then `exhausted`: for subscriptions that say nothing else."""
+    """The number of redeliveries before `exhausted` applies, for subscriptions that set none."""
     exhausted: Exhausted | None = None
 
     def __post_init__(self) -> None:
@@ -209,10 +211,10 @@ _NOTHING_SET: Final = TopicSettings()
 
 
 def merged_settings(settings: TopicSettings, defaults: TopicSettings, dispatch: Dispatch) -> TopicSettings:
-    """`settings`, with what `defaults` have for every field that was not given; retention is given as a whole.
+    """Return `settings` with each unset field taken from `defaults`; retention counts as one field.
 
-    A live topic takes nothing about schemas: it could not keep to it. Raises `InvalidRequest` if the two do not go
-    together.
+    A live topic inherits nothing about schemas, which it could not enforce. Raises `InvalidRequest` if the two
+    contradict each other.
     """
     fields: dict[str, Any] = {}
     for name in TopicSettings.__struct_fields__:
@@ -229,10 +231,10 @@ def _inherits(field: str, dispatch: Dispatch) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topic:
-    """One topic, as the catalog had it when asked."""
+    """A topic, as the catalog had it when it was read."""
 
     topic_uid: int
-    """Unique in the catalog and never given twice: a topic that was deleted and made again has another."""
+    """The number of the topic: unique and never reused, so a topic deleted and created again has another."""
     name: TopicName
     partitions: int
     dispatch: Dispatch
@@ -242,7 +244,7 @@ class Topic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Producer:
-    """One producer of one topic."""
+    """A producer of one topic."""
 
     producer_id: int
     name: str
@@ -250,7 +252,7 @@ class Producer:
 
 
 class LogEnd(NamedTuple):
-    """How far the log of one partition went: it holds `[first_offset, next_offset)`, and gave no id after `last_id`."""
+    """The end of a partition's log: it holds `[first_offset, next_offset)`, and gave no id after `last_id`."""
 
     first_offset: int
     next_offset: int
@@ -258,20 +260,20 @@ class LogEnd(NamedTuple):
 
 
 class RequestRun(NamedTuple):
-    """`count` consecutive requests of one producer at as many consecutive offsets."""
+    """A run of `count` consecutive requests of one producer at as many consecutive offsets."""
 
     request_id: int
     offset: int
-    count: int  # type: ignore[assignment]  # how many there are, not how often something is in it
+    count: int  # type: ignore[assignment]  # the field hides `tuple.count`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerCheckpoint:
-    """Who had written what lately, in the part of a log before `next_offset`. The rest is read from the log itself."""
+    """The producers' last requests in a log before `next_offset`. Later ones are read from the log itself."""
 
     next_offset: Offset
     runs: Mapping[int, tuple[RequestRun, ...]]
-    """Of every producer, by its number, in the order of their offsets."""
+    """Runs by producer number, in the order of their offsets."""
 
     def __post_init__(self) -> None:
         check_integer("next_offset", self.next_offset)
@@ -294,7 +296,7 @@ def _check_runs(runs: tuple[RequestRun, ...], next_offset: int) -> None:
 
 
 def check_partitions(name: TopicName, partitions: int) -> None:
-    """Raise `InvalidRequest` for a number no topic has, `TopicNotSupported` for a name too long to be partitioned."""
+    """Raise `InvalidRequest` for an impossible number of partitions, `TopicNotSupported` for a name too long for it."""
     if not _is_int(partitions) or not 1 <= partitions <= PARTITIONS_MAX:
         raise InvalidRequest(
             f"partitions must be a whole number from 1 to {PARTITIONS_MAX}, not {partitions!r}", field="partitions"
@@ -321,9 +323,9 @@ def settings_text(settings: TopicSettings) -> str:
 
 @lru_cache(maxsize=256)
 def parse_settings(text: str) -> TopicSettings:
-    """What `settings_text` wrote: one value for all topics with the same.
+    """Parse the text of `settings_text`: one value for all topics with equal settings.
 
-    Raises `StorageFailed` for anything else, keys of another release included.
+    Raises `StorageFailed` for any other text, also one with keys of another release.
     """
     try:
         return _SETTINGS.decode(text)
@@ -332,12 +334,12 @@ def parse_settings(text: str) -> TopicSettings:
 
 
 def runs_text(runs: Mapping[int, tuple[RequestRun, ...]]) -> str:
-    """In the order of the ids: the same runs are the same text."""
+    """Encode runs in the order of producer numbers, so that equal runs have equal texts."""
     return msgspec.json.encode([(producer_id, runs[producer_id]) for producer_id in sorted(runs)]).decode()
 
 
 def parse_checkpoint(next_offset: int, text: str) -> ProducerCheckpoint:
-    """What `runs_text` wrote. Raises `StorageFailed` for anything else."""
+    """Parse the text of `runs_text`. Raises `StorageFailed` for any other text."""
     try:
         return ProducerCheckpoint(next_offset=Offset(next_offset), runs=dict(_RUNS.decode(text)))
     except (msgspec.MsgspecError, InvalidRequest) as error:

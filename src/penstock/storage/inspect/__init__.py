@@ -1,1 +1,1 @@
-"""Reading data directories and segments that another process may own: nothing is changed."""
+"""Read-only inspection of data directories and segments that another process may own."""

@@ -1,7 +1,6 @@
-"""Reading a data directory that another process may own: topics, partitions, places, following a growing log.
+"""The reader of a data directory that another process may own: topics, partitions, positions, and growing logs.
 
-Nothing is locked and nothing is written. The directories alone say which topics there are, so this works without the
-catalog too.
+It locks nothing and writes nothing. The directories alone tell which topics exist, so it works without the catalog too.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ _PARTITION: Final = re.compile(r"(.+)-part-([0-9]+)", re.ASCII)
 
 
 class LogReader:
-    """One partition, as far as it can be read now; `refresh` looks again."""
+    """A partition as far as it can be read now; `refresh` reads its end again."""
 
     def __init__(self, disk: Disk, path: Path) -> None:
         self._disk = disk
@@ -50,23 +49,23 @@ class LogReader:
         return self._view
 
     def read(self, offset: int, *, bytes_max: int = READ_BYTES, verify: bool = True) -> ReadChunk:
-        """As `Log.read`. Damage is named, not quarantined: nothing here writes."""
+        """Read as `Log.read` does. Damage is named but not quarantined, since nothing here writes."""
         try:
             return log_view.read(self._disk, self._view, offset, bytes_max=bytes_max, verify=verify)
         except FileNotFoundError:
-            self.refresh()  # retention was quicker
+            self.refresh()  # retention has dropped the segment meanwhile
             return log_view.read(self._disk, self._view, offset, bytes_max=bytes_max, verify=verify)
 
     def offset_of(self, position: Position) -> Offset:
-        """Where a place in the log is now. Raises `OffsetOutOfRange` for an offset outside of it."""
+        """Return the offset of a position now. Raises `OffsetOutOfRange` for an offset outside the log."""
         return log_view.offset_of(self._disk, self._view, position)
 
     def follow(
         self, start: Position, stop: Position | None = None, *, wait: Callable[[], None] | None = None
     ) -> Iterator[tuple[Record | None, tuple[Damage, ...]]]:
-        """Every record from `start` up to `stop`, with the damage stepped over before it.
+        """Yield every record from `start` up to `stop`, with the damage stepped over before it.
 
-        With `wait`, the end of the log is no end: `wait` is called, and the log looked at again.
+        With `wait`, the iteration goes on past the end of the log: `wait` is called, and the log is read again.
         """
         offset = int(self.offset_of(start))
         end = self._end(stop)
@@ -87,7 +86,7 @@ class LogReader:
             offset = int(chunk.next_offset)
 
     def _end(self, stop: Position | None) -> int | None:
-        """The offset a stop stands for; None where only the records can tell: a time or an id may be yet to come."""
+        """Return the offset of `stop`; None for a time or an id, which may be yet to come."""
         match stop:
             case None | AtTime() | AtId():
                 return None
@@ -97,7 +96,7 @@ class LogReader:
                 return int(self.offset_of(stop))
 
     def _next(self, offset: int) -> ReadChunk:
-        """What follows. Where retention was quicker than the reader, what it dropped is named as damage is."""
+        """Read what follows. Offsets that retention dropped before they were read are named as damage."""
         try:
             return self.read(offset)
         except OffsetOutOfRange:
@@ -108,7 +107,7 @@ class LogReader:
             )
 
     def facts(self) -> dict[str, int | None]:
-        """Numbers for people and scripts."""
+        """Return the log's numbers for people and scripts."""
         view = self._view
         return {
             "messages": view.messages,
@@ -128,7 +127,7 @@ class LogReader:
 
 
 def lies_before(record: Record, position: Position, *, end: int | None = None) -> bool:
-    """Whether a record lies before a place. `end` is where `Latest` is."""
+    """Return True if a record lies before a position. `end` is the offset of `Latest`."""
     match position:
         case AtOffset(offset):
             return record.offset < offset
@@ -144,9 +143,11 @@ def lies_before(record: Record, position: Position, *, end: int | None = None) -
 
 @dataclass(frozen=True, slots=True)
 class TopicReader:
+    """A topic of a data directory: its name, and where the partitions lie."""
+
     name: TopicName
     logs: dict[int, Path]
-    """The partitions that are there, by number."""
+    """Directories of the existing partitions, by number."""
     disk: Disk
 
     @property
@@ -158,7 +159,8 @@ class TopicReader:
         return max(self.logs) + 1
 
     def partition(self, number: int) -> LogReader:
-        """Raises `InvalidRequest` for a number the topic does not have, or whose directory is gone."""
+        """Return a reader of a partition. Raises `InvalidRequest` for an unknown number, or if the directory is
+        gone."""
         if not 0 <= number < self.partitions:
             raise InvalidRequest(f"{self.name} has partitions 0 to {self.partitions - 1}, not {number}")
         if number not in self.logs:
@@ -167,8 +169,10 @@ class TopicReader:
 
 
 class DataReader:
-    """A data directory, read only, on any disk. Raises `InvalidRequest` if it is not one, `VersionNotSupported` if a
-    newer Penstock made it. `name` is what people call it, where its path on the disk is not."""
+    """A data directory on any disk, read only; `name` is what people call it, if that is not its path.
+
+    Raises `InvalidRequest` if it is not a data directory, `VersionNotSupported` if a newer Penstock made it.
+    """
 
     def __init__(self, root: Path, *, disk: Disk | None = None, name: str | None = None) -> None:
         self._root = root
@@ -195,7 +199,7 @@ class DataReader:
         return [TopicReader(name, dict(sorted(logs.items())), self._disk) for name, logs in sorted(found.items())]
 
     def log(self, name: TopicName, partition: int) -> Path:
-        """Where one log lies, without a look at any other. Raises `TopicNotSupported` if it is not there."""
+        """Return the directory of one log, without listing others. Raises `TopicNotSupported` if it does not exist."""
         folder = self._root / TOPICS / name.namespace
         there = set(self._disk.folders(folder))
         names = [f"{name.topic}-part-{partition}"] + ([name.topic] if partition == 0 else [])
@@ -216,7 +220,7 @@ class DataReader:
 
 
 def parse_log(namespace: str, entry: str) -> tuple[TopicName | None, int]:
-    """The topic and partition of a directory; None for one that is neither."""
+    """Return the topic and partition of a directory; None for a directory that is no log."""
     split = _PARTITION.fullmatch(entry)
     try:
         name = TopicName(namespace, split[1] if split else entry)
@@ -226,7 +230,8 @@ def parse_log(namespace: str, entry: str) -> tuple[TopicName | None, int]:
 
 
 def segment_facts(disk: Disk, path: Path) -> dict[str, str | int | None]:
-    """What a segment's name, size and index say of it; where there is no index, what the segment itself says."""
+    """Return the facts of a segment from its name, size and index; without a usable index, from a scan of the
+    segment."""
     base = base_of(path.name)
     header = IndexFile(disk, index_path(path), base).header() if base is not None else None
     state = header.state.name.lower() if header is not None else "no index"
@@ -253,8 +258,10 @@ def segment_facts(disk: Disk, path: Path) -> dict[str, str | int | None]:
 
 
 def file_records(disk: Disk, path: Path, *, raw: bool, key: bytes | None = None) -> Iterator[Record | str]:
-    """The good records of any file in the record format, and in between a sentence for what is not one. `key`: of the
-    checksums of a raw file, if it is not ours."""
+    """Yield the good records of any file in the record format, and a sentence for each bad one.
+
+    `key` is the checksum key of a raw file that was made elsewhere.
+    """
     with opened(disk, path) as file:
         if raw:
             for item in raw_records(file, file.size(), key=key):
@@ -296,7 +303,7 @@ def _surveyed_records(file: File, scan: SegmentScan) -> Iterator[Record | str]:
 
 
 def _shown(record: RawRecord) -> Record:
-    """A record whose message is any bytes: its time is the time of its id, its offset its number in the file."""
+    """Return a raw record as a `Record`: its time is that of its id, its offset its number in the file."""
     message = Message(payload=record.message, type=record.type.decode(errors="replace"))
     time_ms = unix_ms_of_ticks(ticks_of_id(record.id))
     return Record(id=record.id, offset=Offset(record.number), publish_time_ms=time_ms, message=message)

@@ -1,4 +1,4 @@
-"""Shortfall: what a data directory lacks of the logs that its catalog has noted. Reads only, beside an owner too."""
+"""Missing logs: offsets that the catalog has on record and the files lack. Reads only, also beside an owner."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from penstock.storage.log.segment import read_log_start
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedLog:
-    """A log, and how far the catalog knows it to have gone."""
+    """A log, and its end on record in the catalog."""
 
     root: Path
     path: Path
@@ -25,8 +25,11 @@ class RecordedLog:
 
 
 def recorded_logs(disk: Disk, root: Path) -> list[RecordedLog]:
-    """All that the catalog of a data directory has a note of; none elsewhere. To be asked before segments are read:
-    the logs go on meanwhile. Raises `StorageFailed` if the catalog cannot be read."""
+    """Return all logs that the catalog of a data directory has on record; none if there is no catalog.
+
+    Call it before segments are read, because the logs go on growing. Raises `StorageFailed` if the catalog cannot be
+    read.
+    """
     if not is_data_directory(disk, root) or not disk.exists(root / CATALOG):
         return []
     reader = CatalogReader(root / CATALOG)
@@ -44,7 +47,7 @@ def recorded_logs(disk: Disk, root: Path) -> list[RecordedLog]:
 
 
 def missing_offsets(disk: Disk, noted: Sequence[RecordedLog], reports: Iterable[SegmentReport]) -> list[SegmentProblem]:
-    """Logs that end before they were known to; those of topics that were deleted meanwhile aside."""
+    """Return a problem for each log that ends before its end on record, except logs of topics deleted meanwhile."""
     stops: dict[Path, int] = {}
     for report in reports:
         folder = report.path.absolute().parent

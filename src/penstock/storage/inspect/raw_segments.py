@@ -1,5 +1,5 @@
-"""Raw segments: any file in the bare record format, whoever wrote it. Their messages are any bytes, and the key of
-their checksums may be another than ours."""
+"""Raw segments: any file in the bare record format. Its messages are arbitrary bytes, and its checksums may have
+another key."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from penstock.storage.base.disk import File, read_all
 from penstock.storage.log.segment import READ_BYTES, read_block, record_bytes
 
 GOOD_STOPS: Final = (at.AT_END, at.UNUSED, at.MORE)
-"""Nothing is wrong where reading stops for one of these."""
+"""Reasons to stop reading that mean no fault."""
 _REACH_BYTES: Final = 4096
-"""Read first behind a bad record, and then twice as much each time: others may follow it."""
+"""The size of the first read behind a bad record; each further read is twice as large, since others may be bad."""
 
 
 @dataclass(frozen=True, slots=True)
 class RawRecord:
-    """One record, as it lies there."""
+    """A record as it lies in the file."""
 
     number: int
-    """In the file, damaged ones counted."""
+    """The number in the file, with damaged records counted."""
     id: bytes
     type: bytes
     message: bytes
 
 
 def raw_records(file: File, size: int, *, key: bytes | None = None) -> Iterator[RawRecord | str]:
-    """The good records of a file, and in between a sentence for what is not one."""
+    """Yield the good records of a file, and a sentence for each bad one."""
     number = 0
     for block, stop in raw_blocks(file, size, key=key):
         yield from (_record(block, row, number + row) for row in range(len(block)))
@@ -50,8 +50,11 @@ def _record(block: Block, row: int, number: int) -> RawRecord:
 def raw_blocks(
     file: File, size: int, *, envelopes: bool = False, key: bytes | None = None
 ) -> Iterator[tuple[Block, ScanStop]]:
-    """Blocks of any file in the record format, and what stopped each. A bad record is stepped over if its length
-    leads to a good one or to the end; otherwise reading ends there. `key`: of the checksums, if it is not ours."""
+    """Yield blocks of any file in the record format, and why each stopped.
+
+    A bad record is stepped over if its length leads to a good one or to the end; otherwise reading ends there. `key` is
+    the checksum key, if it is not Penstock's own.
+    """
     position, after, reach = 0, START_OF_LOG, READ_BYTES
     while position < size:
         block, stop = _read(file, position, size, after=after, envelopes=envelopes, key=key, bytes_max=reach)
@@ -89,7 +92,7 @@ def _read(
 
 
 def _checked(block: Block, stop: ScanStop, position: int, key: bytes) -> tuple[Block, ScanStop]:
-    """What holds under another key: our kernels know but one."""
+    """Cut the block at the first wrong checksum under another key, which the kernels do not know."""
     for row in range(len(block)):
         start, end = int(block.columns[row, at.START]), int(block.columns[row, at.END])
         body = end - at.CHECKSUM_BYTES
@@ -99,7 +102,7 @@ def _checked(block: Block, stop: ScanStop, position: int, key: bytes) -> tuple[B
 
 
 def _past(file: File, position: int, size: int, key: bytes | None) -> int:
-    """Where the record behind a bad one begins, if its length can be believed; else the end of the file."""
+    """Return where the record behind a bad one begins, if its length is plausible; else the end of the file."""
     end = position + record_bytes(read_all(file, position, at.HEAD_BYTES + 255))
     if end >= size:
         return size

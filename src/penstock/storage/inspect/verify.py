@@ -1,4 +1,4 @@
-"""Checking segments against themselves, their index and their neighbours. Reads only, whatever it finds."""
+"""Verification of segments against themselves, their index and their neighbours. It only reads, whatever it finds."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ from penstock.storage.log.segment import (
 
 NOT_ENVELOPES: Final = "its messages are not Penstock envelopes: read it raw (--raw)"
 _LOOKS_MAX: Final = 3
-"""How often a segment is looked at while its owner goes on writing to it."""
+"""Reads of a segment to which its owner goes on writing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentProblem:
-    """One thing that is not as it should be. `offset` and `position` are None where it has none."""
+    """A single fault of a segment. `offset` and `position` are None where it has none."""
 
     path: Path
     offset: int | None
@@ -47,11 +47,11 @@ class SegmentProblem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentReport:
-    """What one segment turned out to be."""
+    """The result of verifying one segment."""
 
     path: Path
     base: int | None
-    """Its first offset; None for a raw file, and for one that is not named as a segment: it has no neighbours."""
+    """The first offset; None for a raw file, or one without a segment's name, which has no neighbours."""
     next_offset: int
     records: int
     size: int
@@ -59,7 +59,7 @@ class SegmentReport:
     last_id: bytes
     state: str
     torn_bytes: int = 0
-    """Unfinished bytes behind the last record: cut when the log is next opened. No problem by itself."""
+    """Unfinished bytes behind the last record, cut when the log is next opened. No problem by themselves."""
     problems: tuple[SegmentProblem, ...] = field(default=())
 
 
@@ -71,14 +71,16 @@ def verify_segment(
     key: bytes | None = None,
     progress: Callable[[int], None] = lambda _: None,
 ) -> SegmentReport:
-    """Check every record of a file, and its index where it has one. `raw`: messages are any bytes; `key`: that of the
-    checksums of raw files, if it is not ours."""
+    """Check every record of a file, and its index if it has one.
+
+    `raw`: messages are arbitrary bytes; `key`: the checksum key of raw files, if it is not Penstock's own.
+    """
     if raw:
         return _verify_raw(disk, path, progress, key)
     for _ in range(_LOOKS_MAX):
         report, header = _verify(disk, path, progress)
         if not report.problems or header == _header(disk, path):
-            break  # else the owner has closed, sealed or opened it meanwhile
+            break  # otherwise the owner has closed, sealed or opened it meanwhile
     return report
 
 
@@ -90,7 +92,7 @@ def verify_if_there(
     key: bytes | None = None,
     progress: Callable[[int], None] = lambda _: None,
 ) -> SegmentReport | None:
-    """As `verify_segment`; None if the file has gone meanwhile: retention works on while a large directory is read."""
+    """Verify a segment; return None if the file is gone, since retention goes on while a large directory is read."""
     try:
         return verify_segment(disk, path, raw=raw, key=key, progress=progress)
     except FileNotFoundError:
@@ -137,7 +139,8 @@ def _damage_problem(path: Path, damage: Damage) -> SegmentProblem:
 
 
 def expectation_for(disk: Disk, path: Path, file: File) -> SegmentExpectation:
-    """What the name and the index say; a file of another name begins with whatever offset its first record has."""
+    """Return the expectation from the name and the index; for a file of another name, its base is the first record's
+    offset."""
     if base_of(path.name) is not None:
         return expectation_of(disk, path)
     block, _ = read_block(file, 0, file.size(), rows_max=1)
@@ -146,7 +149,7 @@ def expectation_for(disk: Disk, path: Path, file: File) -> SegmentExpectation:
 
 
 def leftover(file: File, expected: SegmentExpectation, scan: SegmentScan) -> str | None:
-    """What is wrong with the bytes behind the last record; None if nothing: they are unused, or an unfinished write."""
+    """Return what is wrong with the bytes behind the last record; None if they are unused or an unfinished write."""
     count = scan.torn_stop - scan.torn_start
     if not count or expected.was_being_written:
         return None
@@ -159,7 +162,7 @@ def leftover(file: File, expected: SegmentExpectation, scan: SegmentScan) -> str
 def _index_problems(
     disk: Disk, path: Path, header: IndexHeader | None, expected: SegmentExpectation, scan: SegmentScan
 ) -> list[SegmentProblem]:
-    """`header` is what the index has, believed by the expected or not."""
+    """Return the problems of an index. `header` is the stored header, trusted by the expectation or not."""
     if header is None:
         return [
             SegmentProblem(path=path, offset=None, position=None, what="the index is missing or damaged (rebuildable)")
@@ -175,7 +178,7 @@ def _index_problems(
 
 def _entry_problems(path: Path, expected: SegmentExpectation, scan: SegmentScan) -> Iterator[SegmentProblem]:
     known = expected.ends[: scan.count]
-    if expected.count is not None:  # closed in order: then every record is listed
+    if expected.count is not None:  # closed in order, so every record must be listed
         known = np.concatenate((known, np.full(scan.count - known.size, -1, dtype=np.int64)))
     wrong = np.flatnonzero(known != scan.ends[: known.size])
     if wrong.size:
@@ -196,7 +199,7 @@ def _header_problems(path: Path, header: IndexHeader, scan: SegmentScan) -> Iter
 
 
 def verify_sequence(disk: Disk, reports: Iterable[SegmentReport]) -> list[SegmentProblem]:
-    """Problems between the segments of a log: offsets that are missing, ids that do not rise."""
+    """Return the problems between the segments of a log: missing offsets, and ids that do not rise."""
     problems: list[SegmentProblem] = []
     ordered = sorted((r for r in reports if r.base is not None), key=lambda r: (r.path.parent, r.base))
     for folder, group in groupby(ordered, key=lambda report: report.path.parent):
@@ -208,7 +211,10 @@ def verify_sequence(disk: Disk, reports: Iterable[SegmentReport]) -> list[Segmen
 
 
 def _before_first(disk: Disk, folder: Path, first: SegmentReport) -> Iterator[SegmentProblem]:
-    """In a data directory a log begins where it was truncated, or with 0; elsewhere lie copies of any part of one."""
+    """Yield a problem if a log of a data directory does not begin with 0 or its truncation point.
+
+    Other directories may hold copies of any part of a log.
+    """
     start = read_log_start(disk, folder).offset
     root = folder.absolute().parent.parent.parent
     if first.base is None or first.base <= start or not is_data_directory(disk, root):
@@ -252,9 +258,9 @@ def _verify_raw(disk: Disk, path: Path, progress: Callable[[int], None], key: by
 
 
 def segment_paths(root: Path) -> Sequence[Path]:
-    """Every segment below a directory, in order of log and offset; a data directory's trash is left out.
+    """Return every segment below a directory, in order of log and offset, without a data directory's trash.
 
-    Raises `OSError` for a directory that cannot be read: what was not looked at is not clean.
+    Raises `OSError` for a directory that cannot be read, because unread files are not clean.
     """
     found: list[Path] = []
     for folder, folders, files in os.walk(root, onerror=_raise, followlinks=True):

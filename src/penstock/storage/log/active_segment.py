@@ -1,4 +1,5 @@
-"""The segment that is being written: its two files, how far it is filled, and the spare that will follow it."""
+"""The active segment of a log, which is being written: its data file, its index, and the spare file for the next
+segment."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class ActiveSegment:
-    """Owned by the log's one appender. `segment` is what readers may see of it."""
+    """The newest segment of a log, owned by the log's one appender. Readers see the part that `segment` describes."""
 
     def __init__(self, disk: Disk, segment: Segment, capacity: int, header: IndexHeader) -> None:
         self._disk = disk
@@ -33,15 +34,15 @@ class ActiveSegment:
         self._index: IndexWriter | None = None
         self._spare = False
         self._hash: StreamHash | None = None
-        """Of everything written so far; None for a segment taken over from an earlier process."""
+        """Running hash of all bytes written; None for a segment that an earlier process began."""
         self.segment = segment
 
     @classmethod
     def create(cls, disk: Disk, folder: Path, base: int, size: int, limits: Limits, *, needed: int) -> Self:
-        """A new segment of `size` bytes, from the spare if there is one of that size; where there is less room, of as
-        many as there are, `needed` at least. Durable on return.
+        """Create a segment of `size` bytes, durable on return.
 
-        Raises `DiskFull`, or ENOSPC, and leaves nothing behind.
+        Uses the spare file if there is one of that size. Where the disk has less room, the segment is as large as the
+        room, at least `needed` bytes. Raises `DiskFull`, or ENOSPC, and leaves no files behind.
         """
         path = folder / segment_name(base)
         spare = folder / SPARE_NAME
@@ -57,12 +58,12 @@ class ActiveSegment:
 
     @classmethod
     def reopen(cls, disk: Disk, path: Path, header: IndexHeader | None, limits: Limits) -> tuple[Self, list[Damage]]:
-        """The newest segment of a log as it was left: in order, or recovered."""
+        """Open the newest segment of a log, as it was closed or after recovery. Returns it with the damage found."""
         if header is not None and (size := _size_as_closed(disk, path, header)) is not None:
             return cls._of(disk, path, header, size), []
         finding = repair_newest(disk, path, limits)
         if not finding.count:
-            # Whoever made it may have died before its name was durable; records make sure that it was.
+            # The process that created it may have died before its name was durable; a record proves that it was.
             disk.sync_directory(path.parent)
         capacity = finding.size
         if has_clean_end(disk, path, finding.size):
@@ -88,7 +89,7 @@ class ActiveSegment:
         return self.segment.size + size <= self._capacity
 
     def fitting(self, drafts: Sequence[Draft]) -> int:
-        """How many of the first blocks there is room for."""
+        """Return how many of the first blocks fit into the segment."""
         room = self._capacity - self.segment.size
         for count, draft in enumerate(drafts):
             room -= len(draft.data)
@@ -97,7 +98,7 @@ class ActiveSegment:
         return len(drafts)
 
     def open_files(self) -> None:
-        """Have the files open, and the index say that the segment is being written."""
+        """Open both files and mark the index as being written. Does nothing if they are open."""
         if self._file is not None:
             return
         self._file = self._disk.open(self.segment.path, write=True)
@@ -106,16 +107,16 @@ class ActiveSegment:
             if self._header.state is not SegmentState.OPEN:
                 self._index.reopen()
         except OSError:
-            self.close_files()  # awake is awake: nothing is written behind an index that says it is closed
+            self.close_files()  # never write records behind an index that is marked as closed
             raise
         self._header = replace(self._header, state=SegmentState.OPEN)
 
     def reserve(self, records: int) -> None:
-        """Room in the index for so many more records. Raises ENOSPC before anything is written."""
+        """Reserve index entries for `records` more records. Raises ENOSPC before anything is written."""
         self._open_index.reserve(self.segment.count + records)
 
     def write(self, data: bytearray, ends: Longs, *, sync: bool) -> None:
-        """Write, sync, list in the index, and only then count as there."""
+        """Write and sync the records, list them in the index, and only then count them as part of the segment."""
         start = self.segment.size
         write_all(self._open_file, data, start)
         if sync:
@@ -143,13 +144,14 @@ class ActiveSegment:
         return self._index
 
     def enlarge(self, size: int) -> None:
-        """Give an empty segment more room: it was made for less, or a crash left it short."""
+        """Give an empty segment more room: it was created for smaller blocks, or a crash left it short."""
         self.open_files()
         self._open_file.preallocate(size)
         self._capacity = size
 
     def prepare_spare(self, limits: Limits) -> None:
-        """Once half full, preallocate the segment that will follow, so that a full disk is met before it hurts."""
+        """Preallocate the next segment once this one is half full, so that a full disk is noticed before appends
+        fail."""
         if self._spare or self.segment.size * 2 < self._capacity:
             return
         size = min(max(limits.segment_bytes_first, 2 * self._capacity), limits.segment_bytes_max)
@@ -159,12 +161,12 @@ class ActiveSegment:
             if isinstance(error, OSError) and error.errno not in FULL_ERRORS:
                 raise
             _LOG.warning("%s: the next segment cannot be prepared: %s", self.segment.path.parent, error)
-        self._spare = True  # or tried: who needs it tries again
+        self._spare = True  # also after a failure: `create` tries again
 
     def seal(self, *, sync: bool) -> Segment:
-        """Complete for ever: hash it, say so in the index, give back what was not used. Durable on return.
+        """Close the segment for good: hash it, mark the index as sealed, free unused space. Durable on return.
 
-        `sync`: the records themselves were not synced yet.
+        `sync`: the records themselves are not synced yet.
         """
         self.open_files()
         if sync:
@@ -183,8 +185,11 @@ class ActiveSegment:
         return hash_file(self._disk, self.segment.path, self.segment.size)
 
     def close(self, *, sync: bool) -> None:
-        """Say in the index that all is in order. No more than a hint, so it costs no sync: if a power cut takes it
-        back, the next opening looks for itself. `sync`: the records themselves were not synced yet."""
+        """Mark the index as closed in order.
+
+        The mark is a hint and costs no sync: if a power cut takes it back, the next opening scans the segment. `sync`:
+        the records themselves are not synced yet.
+        """
         if self._header.state is SegmentState.OPEN:
             self.open_files()
             if sync:
@@ -197,7 +202,7 @@ class ActiveSegment:
         self._open_index.mark(self._header)
 
     def close_files(self) -> None:
-        """Let go of the files. Everything written is listed, so nothing is forgotten."""
+        """Close both files. Every written record is listed in the index, so nothing is lost."""
         for held in (self._file, self._index):
             if held is not None:
                 held.close()
@@ -205,8 +210,10 @@ class ActiveSegment:
 
 
 def _size_as_closed(disk: Disk, path: Path, header: IndexHeader) -> int | None:
-    """The size of a segment's file, if the segment is still as it was when its index was closed, as far as a glance
-    tells: all there, and followed by unused space. None if it is not."""
+    """Return the size of a segment's file, or None if the segment has changed since its index was closed.
+
+    A cheap check: all bytes are present, and unused space follows them.
+    """
     if header.state is not SegmentState.CLOSED or not is_index_of(disk, path, header):
         return None
     with opened(disk, path) as file:
@@ -215,8 +222,11 @@ def _size_as_closed(disk: Disk, path: Path, header: IndexHeader) -> int | None:
 
 
 def _preallocate(disk: Disk, path: Path, size: int, limits: Limits, *, needed: int = 0) -> int:
-    """A zero-filled file of `size` bytes, or of as many as there is room for, and at least of `needed` and of a first
-    segment's; its size. Raises `DiskFull` if that would eat into the reserve."""
+    """Create a zero-filled file and return its size.
+
+    The size is `size` bytes, or less where the disk has less room, but at least `needed` and at least that of a first
+    segment. Raises `DiskFull` if the file would use up the reserve.
+    """
     with opened(disk, path, write=True, create=True) as file:
         least = max(needed, min(size, limits.segment_bytes_first))
         free = disk.free_bytes(path.parent)

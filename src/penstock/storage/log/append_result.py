@@ -10,21 +10,23 @@ from penstock.core.offsets import Offset, OffsetRange
 
 
 class Durability(StrEnum):
+    """When an append is acknowledged."""
+
     SYNC = "sync"
-    """Acknowledged means on disk."""
+    """An acknowledged message is on disk."""
     OS = "os"
-    """Acknowledged means handed to the operating system: a power cut loses what it had not written yet."""
+    """An acknowledged message was handed to the operating system: a power cut loses what it has not written yet."""
 
 
 class AppendResult(NamedTuple):
-    """Where a block now is: durable, from this offset on. A plain tuple, because one is made for every block."""
+    """The place of an appended block: its first offset, count and ids. A plain tuple, because every block makes one."""
 
     offset: Offset
     records: int
     first_ticks: int
     id_low: int
     stamped: memoryview
-    """The records as they lie on disk, for whoever waits for them: no need to read them back."""
+    """The records as they lie on disk, so that live readers need not read them back."""
 
     @property
     def offsets(self) -> OffsetRange:

@@ -1,7 +1,7 @@
-"""Group commit: one thread takes blocks from many callers and makes all that gathered durable with one sync.
+"""The group commit: one thread takes blocks from many callers and makes all that gathered durable with one sync.
 
-While one group is being synced the next one gathers, so the more callers there are the larger the groups get. Results
-come back in the order of submission per log. The logs of one group may be written side by side.
+While one group is being synced, the next one gathers, so groups grow with the number of callers. Results of one log
+come back in the order of submission. The logs of one group may be written in parallel.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from penstock.storage.log.append_result import AppendResult
 from penstock.storage.log.log import Log
 
 HELPERS: Final = 4
-"""A disk takes a few syncs at once for little more than the time of one; more than this many gain nothing."""
+"""Threads that sync in parallel: a disk serves a few syncs in little more than the time of one; more gain nothing."""
 
 _LOG = logging.getLogger(__name__)
 _NO_BLOCK: Final = Draft(b"", 0)
 
 
 class SharedIds(IdGenerator):
-    """For logs that are opened and written by several threads: each run is above all before it, whoever took them."""
+    """An id generator for logs that several threads open and write: each run is above all runs before it."""
 
     def __init__(self, clock: Clock, *, node: int) -> None:
         super().__init__(clock, node=node)
@@ -46,7 +46,7 @@ class SharedIds(IdGenerator):
 
 
 class PendingAppend:
-    """One submitted block. `outcome` is set before `deliver` sees it."""
+    """A submitted block. `outcome` is set before `deliver` sees it."""
 
     __slots__ = ("_done", "draft", "log", "outcome")
 
@@ -58,7 +58,8 @@ class PendingAppend:
         self._done.acquire()
 
     def result(self, timeout: float | None = None) -> AppendResult:
-        """Wait until the block is durable, or raise why it is not. A time-out says nothing about the block."""
+        """Wait until the block is durable, or raise the reason why it is not. A timeout says nothing about the
+        block."""
         if self.outcome is None and not self._done.acquire(timeout=-1 if timeout is None else timeout):
             raise Timeout(f"the append was not confirmed within {timeout} s; it may still be")
         if isinstance(self.outcome, PenstockError):
@@ -67,12 +68,12 @@ class PendingAppend:
         return self.outcome
 
     def release(self) -> None:
-        """Let `result` go on."""
+        """Wake the caller that waits in `result`."""
         self._done.release()
 
 
 class WriterTask(PendingAppend):
-    """Something else for the writer thread to do, between two groups: it is the only one that changes a log."""
+    """A function that the writer thread runs between two groups, because only that thread changes logs."""
 
     __slots__ = ("function", "returned")
 
@@ -101,10 +102,10 @@ def release_all(appends: Sequence[PendingAppend]) -> None:
 
 
 class GroupCommit:
-    """The writer of a data directory. `deliver` is called in its thread, once a group, with outcomes set.
+    """The writer thread of a data directory. It calls `deliver` once a group, with the outcomes set.
 
-    `helpers`: how many threads write the logs of one group; with none it is the writer itself, one log after the other.
-    With any, logs that share their ids share `SharedIds`.
+    `helpers` is the number of threads that write the logs of one group; with 0 the writer writes one log after the
+    other. With helpers, logs that share their ids must share `SharedIds`.
     """
 
     def __init__(
@@ -133,18 +134,18 @@ class GroupCommit:
 
     @property
     def is_alive(self) -> bool:
-        """Whether anything that is submitted will be written."""
+        """True while submitted blocks will be written."""
         return self._thread.is_alive() and not self._closing
 
     @property
     def queued_bytes(self) -> int:
-        """What waits for the writer now, the group that is being written aside."""
+        """Bytes of the queued blocks, without the group that is being written."""
         return self._queued_bytes
 
     def submit(self, log: Log, draft: Draft, *, wait: bool = True) -> PendingAppend:
         """Queue a block. Waits while the queue is full, or raises `ServiceUnavailable` with `wait=False`.
 
-        Raises `PayloadTooLarge` for a block over the limits; nothing is queued then.
+        Raises `PayloadTooLarge` for a block over the limits, and queues nothing.
         """
         draft.check_sizes(log.limits)
         append = PendingAppend(log, draft)
@@ -157,9 +158,9 @@ class GroupCommit:
         return append
 
     def submit_all(self, blocks: Sequence[tuple[Log, Draft]], *, wait: bool = True) -> list[PendingAppend]:
-        """Queue blocks that belong together: all of them, or none, and an error as from `submit`.
+        """Queue several blocks together, all or none. Raises as `submit` does.
 
-        There is room for all where there is room for one. Raises why a log takes nothing any more, too.
+        They may be queued if there is room for one. Also raises the failure of a log that takes no more appends.
         """
         for log, draft in blocks:
             if log.failure is not None:
@@ -176,9 +177,9 @@ class GroupCommit:
         return appends
 
     def run(self, function: Callable[[], Any]) -> Any:
-        """Have the writer thread do something between two groups, after all that was submitted before; its result.
+        """Run a function in the writer thread, after all blocks submitted so far, and return its result.
 
-        Waits for it, and so is not for `deliver` to call.
+        Blocks the caller, so `deliver` must not call it.
         """
         task = WriterTask(function)
         with self._lock:
@@ -189,7 +190,7 @@ class GroupCommit:
         return task.wait()
 
     def append(self, log: Log, draft: Draft) -> AppendResult:
-        """Submit and wait: durable on return."""
+        """Submit a block and wait; it is durable on return."""
         return self.submit(log, draft).result()
 
     def _wait_for_room(self, wait: bool) -> None:
@@ -224,11 +225,11 @@ class GroupCommit:
     def _hand_back(self, group: list[PendingAppend]) -> None:
         try:
             self._deliver(group)
-        except Exception:  # a defect in it must not end the writing of all others
+        except Exception:  # an error in `deliver` must not end the writer thread
             _LOG.exception("the outcomes of %d blocks that were written could not be delivered", len(group))
 
     def _gather(self) -> list[PendingAppend]:
-        """All that waits, up to the size of a group; nothing when closed and drained."""
+        """Take queued blocks up to the size of a group; return nothing when closed and drained."""
         with self._lock:
             while not self._queue:
                 if self._closing:
@@ -256,19 +257,19 @@ class GroupCommit:
             assert append.log is not None, "writer tasks are not written"  # noqa: S101 - a defect here, not bad input
             by_log.setdefault(append.log, []).append(append)
         run = map if self._helpers is None or len(by_log) == 1 else self._helpers.map
-        # All of them, before any may be told to rest.
+        # Write every log before the files of any may be closed.
         for log in list(run(_append, by_log, by_log.values())):
             self._limit_open_files(log)
 
     def _limit_open_files(self, log: Log) -> None:
-        """Only so many logs keep their files open: the one not used for longest lets go of them."""
+        """Remember that `log` has open files, and close those of the least recently used log past the limit."""
         self._open_logs[log] = None
         self._open_logs.move_to_end(log)
         if len(self._open_logs) > self._limits.open_logs_max:
             self._open_logs.popitem(last=False)[0].close_files()
 
     def close(self) -> None:
-        """Take no more, finish what is queued, end the thread. Idempotent."""
+        """Refuse new blocks, finish what is queued, end the thread. Idempotent."""
         with self._lock:
             self._closing = True
             self._work.notify_all()
@@ -285,10 +286,10 @@ class GroupCommit:
 
 
 def _append(log: Log, appends: list[PendingAppend]) -> Log:
-    """One log's share of a group; its outcomes are set on return."""
+    """Append one log's share of a group; its outcomes are set on return."""
     try:
         outcomes = log.append_group([append.draft for append in appends])
-    except Exception as error:  # a defect must not leave callers waiting for ever
+    except Exception as error:  # an unexpected error must not leave callers waiting for ever
         outcomes = [StorageFailed(f"{log.path}: {type(error).__name__}: {error}")] * len(appends)
     for append, outcome in zip(appends, outcomes, strict=True):
         append.outcome = outcome

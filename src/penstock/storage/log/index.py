@@ -1,8 +1,8 @@
-"""The dense position index beside a segment: where every record ends, in eight bytes each.
+"""The position index beside a segment: where every record ends, in eight bytes each.
 
-The index is a cache of what the segment says, and one thing more: it is written after the records are durable, so
-what it lists has been acknowledged. That is how an unfinished tail is told from damage, and how a reader steps over a
-damaged record exactly. Each entry carries a tag of its own: an entry torn or flipped is noticed by itself.
+The index is a cache of the segment, with one more use: it is written after the records are durable, so a listed record
+has been acknowledged. This tells an unfinished tail from damage, and lets a reader step over a damaged record exactly.
+Each entry has a tag of its own, so a torn or flipped entry is noticed by itself.
 
 File: a header of 128 bytes, then the entries, big-endian. Entry i is `end of record i` (32 bits) and its tag (32 bits).
 """
@@ -39,19 +39,21 @@ _END_FACTOR: Final = np.uint64(0x9E3779B97F4A7C15)
 _OFFSET_FACTOR: Final = np.uint64(0xC2B2AE3D27D4EB4F)
 _TAG_SALT: Final = np.uint64(0x165667B19E3779F9)
 _DECODED_AT_ONCE: Final = 4096
-"""Entries: what is computed of them on the way then stays in the processor's cache."""
+"""Entries decoded at a time: the intermediate arrays stay in the processor's cache."""
 _ENTRIES_MAX: Final = SEGMENT_BYTES_CEILING // at.MESSAGE_RECORD_BYTES_MIN
-"""No segment holds more records: an index that goes on is not read further, however long its file is."""
+"""The most records a segment can hold: entries behind them are not read, however long the file is."""
 NO_ID: Final = bytes(ID_BYTES)
 
 
 class SegmentState(IntEnum):
+    """The state of a segment, as the header of its index has it."""
+
     OPEN = 0
-    """Being written: what is listed is acknowledged, what is not may be unfinished."""
+    """Being written: listed records are acknowledged, others may be unfinished."""
     CLOSED = 1
-    """Closed in order: the header counts all there is."""
+    """Closed in order: the header counts all records."""
     SEALED = 2
-    """Complete for ever, with the hash of the whole segment."""
+    """Complete for good, with the hash of the whole segment."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,14 +73,14 @@ class IndexHeader:
 
     @property
     def is_possible(self) -> bool:
-        """Whether a segment can be as this says: a right checksum does not tell who wrote it."""
+        """True if a segment can have these numbers: a right checksum does not prove who wrote the header."""
         if self.size > SEGMENT_BYTES_CEILING or self.base + self.count > OFFSET_MAX:
             return False
         return self.count * at.MESSAGE_RECORD_BYTES_MIN <= self.size and (self.count > 0) == (self.size > 0)
 
     @classmethod
     def decode(cls, data: bytes | bytearray) -> IndexHeader | None:
-        """None if this is not a whole, unharmed header, or says what no segment can be."""
+        """Parse a header. Returns None if it is incomplete, damaged, or describes an impossible segment."""
         if len(data) < HEADER_BYTES or _CHECKSUM.unpack_from(data, HEADER_BYTES - 8)[0] != hash64(data[:-8]):
             return None
         magic, version, state, base, count, size, first_id, last_id, digest = _HEADER.unpack_from(data)
@@ -97,20 +99,20 @@ class IndexHeader:
 
 
 def encode_entries(ends: Longs, first_offset: int) -> bytes:
-    """The entries of records that end at `ends`, the first of them at `first_offset`."""
+    """Encode the entries of records that end at `ends`; the first has the offset `first_offset`."""
     positions = ends.astype(np.uint64)
     entries: Any = (positions << np.uint64(32)) | _tags(positions, first_offset)
     return bytes(entries.astype(">u8").tobytes())
 
 
 def unchecked_ends(data: Any) -> Longs:
-    """Where entries say that the records end, true or not: a tenth of the work of `decode_entries`."""
+    """Return the ends in entries without checking their tags: a tenth of the work of `decode_entries`."""
     ends: Longs = (np.frombuffer(data, dtype=">u8") >> np.uint64(32)).astype(np.int64)
     return ends
 
 
 def decode_entries(data: Any, first_offset: int) -> Longs:
-    """Where the records end; -1 for every entry that is not what was written there."""
+    """Return the ends of records; -1 for every entry whose tag is wrong."""
     words = np.frombuffer(data, dtype=">u8").astype(np.uint64)
     positions = words >> np.uint64(32)
     sound = (words & np.uint64(0xFFFFFFFF)) == _tags(positions, first_offset)
@@ -124,7 +126,7 @@ def _tags(positions: Any, first_offset: int) -> Any:
 
 
 class IndexFile:
-    """Reads entries; an index that is not there, too short or unreadable has entries that are not known."""
+    """A reader of entries. Entries of a missing, short or unreadable index are unknown (-1)."""
 
     def __init__(self, disk: Disk, path: Path, base: int) -> None:
         self._disk = disk
@@ -132,12 +134,12 @@ class IndexFile:
         self._base = base
 
     def header(self) -> IndexHeader | None:
-        """None if it is missing, damaged, or of another segment."""
+        """Read the header. Returns None if it is missing, damaged, or of another segment."""
         header = IndexHeader.decode(bytes(self._read(0, HEADER_BYTES)))
         return header if header is not None and header.base == self._base else None
 
     def ends(self, start: int, stop: int) -> Longs:
-        """Where records `start` to `stop` end, counted from the segment's first; -1 where that is not known."""
+        """Return the ends of records `start` to `stop`, counted from the segment's first; -1 where unknown."""
         known = np.full(max(0, stop - start), -1, dtype=np.int64)
         data = self._read(HEADER_BYTES + start * ENTRY_BYTES, known.size * ENTRY_BYTES)
         whole = len(data) // ENTRY_BYTES
@@ -149,23 +151,23 @@ class IndexFile:
         return known
 
     def entries(self, start: int, stop: int) -> Bytes:
-        """The entries of records `start` to `stop` as they lie there, and nothing looked at; fewer where it ends."""
+        """Return the raw entries of records `start` to `stop`, unchecked; fewer where the file ends."""
         data = self._read(HEADER_BYTES + start * ENTRY_BYTES, max(0, stop - start) * ENTRY_BYTES)
         return data[: len(data) // ENTRY_BYTES * ENTRY_BYTES]
 
     def start(self, ordinal: int) -> int:
-        """Where a record begins; -1 if that is not known."""
+        """Return where a record begins; -1 if unknown."""
         return 0 if ordinal == 0 else int(self.ends(ordinal - 1, ordinal)[0])
 
     def lists_all(self, header: IndexHeader) -> bool:
-        """Whether the last record that the header counts is listed, and ends where the header says that all do."""
+        """Return True if the last record that the header counts is listed and ends at the header's size."""
         return self.start(header.count) == header.size
 
     def allows(self, header: IndexHeader, file: File) -> bool:
-        """Whether the entries and the segment, `file`, leave it possible that a header is right.
+        """Return True if the entries and the segment, `file`, do not contradict a header.
 
-        An entry that is sound and says otherwise does not. Where entries are lost, what they do not list must fit into
-        the bytes behind the last one that is there, and something must be there.
+        A sound entry that disagrees contradicts it. Where entries are lost, the records that they would list must fit
+        between the last known end and the header's size, and that space must not be empty.
         """
         last = self.start(header.count)
         if last >= 0:
@@ -177,13 +179,13 @@ class IndexFile:
         return last_used(file, start, header.size) > start
 
     def all_ends(self) -> Longs:
-        """Every entry up to the last one that is sound."""
+        """Return the ends of all entries up to the last sound one."""
         known = self.ends(0, min(max(0, self._size() - HEADER_BYTES) // ENTRY_BYTES, _ENTRIES_MAX))
         sound = np.flatnonzero(known >= 0)
         return known[: int(sound[-1]) + 1] if sound.size else known[:0]
 
     def count_from(self, ordinal: int, *, step: int = 8192) -> int:
-        """How many records are listed, given that `ordinal` of them are: where a live tail ends."""
+        """Return the number of listed records, given that `ordinal` are: the end of a growing log."""
         while True:
             sound = np.flatnonzero(self.ends(ordinal, ordinal + step) >= 0)
             if not sound.size:
@@ -206,8 +208,8 @@ class IndexFile:
 
 
 class IndexWriter:
-    """Lists records as they become durable. Room is reserved before the records are written, so listing cannot fail
-    for want of disk."""
+    """A writer of entries for records that have become durable. Space is reserved before the records are written, so a
+    full disk cannot make listing fail."""
 
     def __init__(self, file: File, base: int) -> None:
         self._file = file
@@ -229,7 +231,7 @@ class IndexWriter:
         return writer
 
     def reopen(self) -> None:
-        """From here on the segment is being written again; durable on return."""
+        """Mark the segment as being written again; durable on return."""
         self.mark(IndexHeader(state=SegmentState.OPEN, base=self._base))
         self.sync()
 
@@ -247,11 +249,11 @@ class IndexWriter:
         write_all(self._file, header.encode(), 0)
 
     def sync(self) -> None:
-        """On return the header and every entry are durable."""
+        """Make the header and every entry durable."""
         self._file.sync()
 
     def trim(self, count: int) -> None:
-        """Give back what was reserved past `count` entries."""
+        """Free the space reserved behind `count` entries."""
         self._file.truncate(HEADER_BYTES + count * ENTRY_BYTES)
 
     def close(self) -> None:
@@ -259,5 +261,5 @@ class IndexWriter:
 
 
 def rewrite_index(disk: Disk, path: Path, header: IndexHeader, ends: Longs) -> None:
-    """Put a whole new index in place, durable on return."""
+    """Replace the index by a new one, durable on return."""
     replace_file(disk, path, header.encode() + encode_entries(ends, header.base))

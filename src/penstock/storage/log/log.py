@@ -1,7 +1,7 @@
-"""The log of one partition: append blocks, read from anywhere, forget the oldest.
+"""The log of one partition: append blocks, read from any offset, truncate the oldest.
 
-One thread appends (see `commit`); any thread reads. Memory follows the disk: what a reader can see changes only after
-the disk has answered. The first write or sync that fails is the last: the log then refuses to append, and reads go on.
+One thread appends (see `group_commit`); any thread reads. Memory follows the disk: readers see a change only after the
+disk has confirmed it. The first failed write or sync is the last: the log then refuses appends, and reads go on.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from penstock.storage.log.active_segment import ActiveSegment
 from penstock.storage.log.append_result import AppendResult, Durability
 from penstock.storage.log.index import IndexFile, SegmentState
 from penstock.storage.log.log_view import MISSING, LogView, ReadChunk, Segment, gaps_in
-from penstock.storage.log.repair import is_index_of, keep_copy, put_empty_segment, rebuild_sealed
+from penstock.storage.log.repair import is_index_of, put_empty_segment, quarantine_damage, rebuild_sealed
 from penstock.storage.log.retention import SegmentAge, expired_count
 from penstock.storage.log.segment import (
     LOG_START_NAME,
@@ -47,11 +47,11 @@ from penstock.storage.log.segment import (
 _LOG = logging.getLogger(__name__)
 _NEW_IDS = "let the log give new ones (--restamp)"
 _AHEAD_MS_MAX = 60_000
-"""How far ids from elsewhere may be ahead of the clock here: as far as clocks that are kept differ."""
+"""The largest lead of ids made elsewhere over the clock here: the difference of two clocks kept in time."""
 
 
 class Log:
-    """Open with `Log.open`; the directory's owner lock is the caller's to hold."""
+    """A partition's log, opened with `Log.open`. The caller holds the owner lock of the data directory."""
 
     def __init__(self, disk: Disk, path: Path, *, ids: IdGenerator, clock: Clock, limits: Limits) -> None:
         self._disk = disk
@@ -63,14 +63,14 @@ class Log:
         self._view = LogView()
         self._active: ActiveSegment | None = None
         self._failure: StorageFailed | None = None
-        self._refused: DiskFull | None = None
+        self._last_refusal: DiskFull | None = None
         self._closed = False
         self._last_id = bytes(ID_BYTES)
         self.damages: list[Damage] = []
-        """What has been found damaged or missing: by recovery when the log was opened, and by reads since."""
+        """Damaged and missing offsets, found by recovery when the log was opened and by reads since."""
 
         self.on_change: Callable[[], None] = lambda: None
-        """Told, by the thread that appends, when a segment is complete or the log begins elsewhere."""
+        """Callback of the appending thread, called when a segment is sealed or the log's first offset changes."""
 
     @classmethod
     def open(
@@ -84,7 +84,7 @@ class Log:
         durability: Durability = Durability.SYNC,
         recorded_end: LogEnd | None = None,
     ) -> Self:
-        """Open or create a log, after recovery: everything acknowledged before is there, and appends may begin.
+        """Open or create a log and recover it: everything acknowledged before is present, and appends may begin.
 
         `recorded_end` is the end that the catalog has on record: offsets before it that no file holds are damage, and
         the log goes on behind them. Raises `StorageFailed` if the disk fails.
@@ -109,7 +109,7 @@ class Log:
 
     @property
     def view(self) -> LogView:
-        """What may be read now, as a value that does not change."""
+        """The readable part of the log now, as an immutable value."""
         return self._view
 
     @property
@@ -127,48 +127,49 @@ class Log:
 
     @property
     def end(self) -> LogEnd:
-        """How far it goes, for a note that misses whatever is gone later."""
+        """The first and next offset and the last id, for the catalog's record that exposes files lost later."""
         view = self._view
         return LogEnd(int(view.first_offset), int(view.next_offset), self._last_id)
 
     @property
     def missing(self) -> list[OffsetRange]:
-        """Offsets whose files are gone, and that retention has not passed since; in their order."""
+        """Offsets whose files are gone and that retention has not passed since, in order."""
         gaps = (damage.offsets for damage in self.damages if damage.reason == MISSING)
         return sorted((gap for gap in gaps if gap.stop > self.first_offset), key=lambda gap: gap.start)
 
     @property
     def failure(self) -> StorageFailed | None:
-        """Why the log no longer appends; None while it does."""
+        """The reason why the log takes no more appends; None while it takes them."""
         return self._failure
 
     @property
     def refusal(self) -> DiskFull | None:
-        """Why the last append found no room on the disk; None if it did."""
-        return self._refused
+        """The reason why the last append found no room on the disk; None if it found room."""
+        return self._last_refusal
 
     def lacks_room(self, free_bytes: int) -> bool:
-        """Whether an append was refused for want of room, and would be again with so many bytes free."""
-        if self._refused is None:
+        """Return True if an append was refused for lack of room and would be again with `free_bytes` free."""
+        if self._last_refusal is None:
             return False
-        needed = self._refused.details.get("needed_bytes")
+        needed = self._last_refusal.details.get("needed_bytes")
         wanted = needed if isinstance(needed, int) else self._limits.segment_bytes_first
         return free_bytes - wanted < self._limits.disk_reserve_bytes
 
     def read(self, offset: int, *, bytes_max: int = READ_BYTES, verify: bool = True) -> ReadChunk:
-        """Records from `offset` on, verified; damaged ones are stepped over, named, and kept in quarantine."""
+        """Return verified records from `offset` on. Damaged records are stepped over, named, and copied to
+        quarantine."""
         view = self._view
         try:
             chunk = log_view.read(self._disk, view, offset, bytes_max=bytes_max, verify=verify)
         except OSError as error:
-            log_view.check_range(self._view, offset)  # retention may have been quicker
+            log_view.check_range(self._view, offset)  # retention may have dropped it meanwhile
             raise storage_error(error, f"{self._path} cannot be read") from error
         for damage in chunk.damages:
             self._quarantine(view, damage)
         return chunk
 
     def records(self, start: int | None = None, stop: int | None = None) -> Iterator[Record]:
-        """Every record in `[start, stop)` that is there when it is reached."""
+        """Yield every record in `[start, stop)` that exists when it is reached."""
         offset = self.first_offset if start is None else start
         stop = self.next_offset if stop is None else stop
         while offset < stop:
@@ -179,18 +180,18 @@ class Log:
             offset = chunk.next_offset
 
     def offset_of(self, position: Position) -> Offset:
-        """Where a place in the log is now. Raises `OffsetOutOfRange` for an offset outside of it."""
+        """Return the offset of a position now. Raises `OffsetOutOfRange` for an offset outside the log."""
         while True:
             view = self._view
             try:
                 return log_view.offset_of(self._disk, view, position)
             except OSError as error:
-                # If retention was quicker, what is left is searched again.
+                # If retention has dropped segments meanwhile, search the rest again.
                 if view.first_offset == self._view.first_offset:
                     raise storage_error(error, f"{self._path} cannot be read") from error
 
     def _quarantine(self, view: LogView, damage: Damage) -> None:
-        if damage in self.damages or self._is_missed(damage):
+        if damage in self.damages or self._is_in_known_gap(damage):
             return
         self.damages.append(damage)
         segment = view.segment_of(damage.offsets.start)
@@ -198,12 +199,12 @@ class Log:
             return
         try:
             with opened(self._disk, segment.path) as file:
-                keep_copy(self._disk, segment.path, file, damage, self._limits)
+                quarantine_damage(self._disk, segment.path, file, damage, self._limits)
         except OSError as error:
             _LOG.error("%s: %s; its bytes could not be kept: %s", segment.path, damage, error)
 
-    def _is_missed(self, damage: Damage) -> bool:
-        """Whether it lies in a gap that was found already: a read may begin anywhere in it."""
+    def _is_in_known_gap(self, damage: Damage) -> bool:
+        """Return True if the damage lies in a gap found before: a read may begin anywhere in it."""
         return damage.reason == MISSING and any(
             known.reason == MISSING and damage.offsets.start in known.offsets for known in self.damages
         )
@@ -211,41 +212,41 @@ class Log:
     # appending
 
     def append(self, draft: Draft) -> AppendResult:
-        """Append one block. On return it is durable (unless opened with `Durability.OS`)."""
+        """Append one block. It is durable on return (unless opened with `Durability.OS`)."""
         outcome = self.append_group([draft])[0]
         if isinstance(outcome, PenstockError):
             raise outcome
         return outcome
 
     def append_group(self, drafts: Sequence[Draft]) -> list[AppendResult | PenstockError]:
-        """Append many blocks with as few writes and syncs as segments allow; the outcome of each, in order.
+        """Append blocks with as few writes and syncs as segments allow, and return the outcome of each, in order.
 
-        A block that is too large, or that meets a full disk, fails alone or with those behind it, and the log goes
-        on. A failed write or sync fails every block from there on, for good.
+        A block that is too large, or meets a full disk, fails alone or with the blocks behind it, and the log goes on.
+        A failed write or sync fails every block from there on, for good.
         """
         outcomes: list[AppendResult | PenstockError] = []
         while len(outcomes) < len(drafts):
             rest = drafts[len(outcomes) :]
             try:
-                outcomes += self._append_some(rest)
-                self._note_room(None)
+                outcomes += self._append_first(rest)
+                self._report_room(None)
             except PenstockError as error:
                 outcomes += [error] * len(rest)
-                self._note_room(error if isinstance(error, DiskFull) else self._refused)
+                self._report_room(error if isinstance(error, DiskFull) else self._last_refusal)
         return outcomes
 
-    def _note_room(self, refused: DiskFull | None) -> None:
-        """Said when it begins and when it ends, not with each message."""
-        if refused is not None and self._refused is None:
+    def _report_room(self, refused: DiskFull | None) -> None:
+        """Log the beginning and the end of a lack of room, not every refused append."""
+        if refused is not None and self._last_refusal is None:
             _LOG.error("%s takes no messages for want of room: %s", self._path, refused.message)
-        elif refused is None and self._refused is not None:
+        elif refused is None and self._last_refusal is not None:
             _LOG.info("%s takes messages again: there is room", self._path)
-        self._refused = refused
+        self._last_refusal = refused
 
-    def _append_some(self, drafts: Sequence[Draft]) -> list[AppendResult]:
-        """As many of the first blocks as the active segment has room for, with one write and one sync."""
+    def _append_first(self, drafts: Sequence[Draft]) -> list[AppendResult]:
+        """Append as many of the first blocks as the active segment has room for, with one write and one sync."""
         self._check_open()
-        active = self._room_for(len(drafts[0].data))
+        active = self._active_segment_for(len(drafts[0].data))
         count = active.fitting(drafts)
         records = sum(draft.count for draft in drafts[:count])
         try:
@@ -257,18 +258,18 @@ class Log:
         first = self._view.next_offset
         ends = stamp(data, records, ids, first)
         self._commit(active, data, ends, ids[ids.count - 1])
-        return _shares(drafts[:count], first, ids, memoryview(data))
+        return _split_results(drafts[:count], first, ids, memoryview(data))
 
     def append_with_ids(self, draft: Draft, ids: Sequence[bytes]) -> OffsetRange:
-        """Append one block whose messages have ids already, given elsewhere; where it lies, durably.
+        """Append one block whose messages already have ids, and return its offsets, durably.
 
-        For the thread that appends. Raises `InvalidRequest` unless they are UUIDv6, rise above all that the log has,
-        and are not of the future: what is published next would have to be later still.
+        Only for the appending thread. Raises `InvalidRequest` unless the ids are UUIDv6, rise above all ids of the log,
+        and are not in the future, since the next published message must be later still.
         """
         self._check_open()
         self._check_ids(ids)
         draft.check_sizes(self._limits)
-        active = self._room_for(len(draft.data))
+        active = self._active_segment_for(len(draft.data))
         try:
             active.reserve(draft.count)
         except OSError as error:
@@ -296,22 +297,22 @@ class Log:
         except OSError as error:
             raise self._fail(error) from error
         self._last_id = last_id
-        self._show(active.segment)
+        self._publish_segment(active.segment)
 
-    def _show(self, segment: Segment) -> None:
+    def _publish_segment(self, segment: Segment) -> None:
         others = self._view.segments
         if others and others[-1].base == segment.base:
             others = others[:-1]
         self._view = LogView((*others, segment), self._view.start)
 
     def refuse(self, failure: StorageFailed) -> None:
-        """Take no more appends, for this reason or for one that there is already. For the thread that appends."""
+        """Refuse appends from now on with `failure`, or with an earlier failure. Only for the appending thread."""
         self._failure = self._failure or failure
 
     def set_limits(self, limits: Limits) -> None:
-        """Go by these from now on; a segment that is already made, the spare one too, keeps its size.
+        """Apply new limits from now on; an existing segment, also the spare, keeps its size.
 
-        For the thread that appends. Raises `InvalidRequest` for limits that cannot be.
+        Only for the appending thread. Raises `InvalidRequest` for impossible limits.
         """
         self._limits = limits.check()
 
@@ -333,17 +334,18 @@ class Log:
         _LOG.error("%s", self._failure.message)
         return self._failure
 
-    def _room_for(self, size: int) -> ActiveSegment:
-        """The active segment, rolled if it is full or old. Raises `DiskFull` before anything is written."""
+    def _active_segment_for(self, size: int) -> ActiveSegment:
+        """Return the active segment, after a roll if it is full or old. Raises `DiskFull` before anything is
+        written."""
         try:
             active = self._active
-            if active is not None and self._is_done(active, size):
+            if active is not None and self._must_roll(active, size):
                 self._roll(active)
                 active = None
             if active is None:
                 active = self._active = self._next_segment(size)
             elif not active.has_room(size):
-                active.enlarge(self._wanted_bytes(size))
+                active.enlarge(self._next_segment_bytes(size))
             active.open_files()
             active.prepare_spare(self._limits)
         except OSError as error:
@@ -351,13 +353,14 @@ class Log:
         return active
 
     def _refusal(self, error: OSError) -> PenstockError:
-        """Why nothing could be written: what can pass leaves the log as it was, anything else is final."""
+        """Return the error for an append that wrote nothing: a temporary cause leaves the log as it was, others are
+        final."""
         if error.errno in (*FULL_ERRORS, errno.EMFILE, errno.ENFILE):
             return storage_error(error, f"{self._path} cannot take an append")
         return self._fail(error)
 
-    def _is_done(self, active: ActiveSegment, size: int) -> bool:
-        """Full, old, or behind: the log was truncated past what is left of it, and goes on where it was truncated."""
+    def _must_roll(self, active: ActiveSegment, size: int) -> bool:
+        """Return True if the segment is full, old, or lies before the truncation point, where the log goes on."""
         if active.segment.stop < self.next_offset:
             return True
         return active.segment.count > 0 and (not active.has_room(size) or self._is_old(active))
@@ -366,38 +369,38 @@ class Log:
         return now_ms(self._clock) - active.first_time_ms >= self._limits.segment_age_ms_max
 
     def _next_segment(self, size: int) -> ActiveSegment:
-        wanted = self._wanted_bytes(size)
+        wanted = self._next_segment_bytes(size)
         active = ActiveSegment.create(self._disk, self._path, self.next_offset, wanted, self._limits, needed=size)
-        self._show(active.segment)
+        self._publish_segment(active.segment)
         return active
 
-    def _wanted_bytes(self, size: int) -> int:
-        """The next segment's size: twice the last one's, within the limits, and enough for the block at hand."""
+    def _next_segment_bytes(self, size: int) -> int:
+        """Return the next segment's size: twice the last one's, within the limits, and enough for the next block."""
         before = self._view.segments[-1].size if self._view.segments else 0
         wanted = min(max(self._limits.segment_bytes_first, 2 * before), self._limits.segment_bytes_max)
         return max(wanted, size)
 
     def _roll(self, active: ActiveSegment) -> None:
         try:
-            self._show(active.seal(sync=self._durability is Durability.OS))
+            self._publish_segment(active.seal(sync=self._durability is Durability.OS))
         except OSError as error:
             raise self._fail(error) from error
         self._active = None
         self.on_change()
 
     def roll(self) -> None:
-        """Seal the active segment now, if it holds anything; the next append begins a new one."""
+        """Seal the active segment now, if it holds records; the next append begins a new one."""
         self._check_open()
         if self._active is not None and self._active.segment.count:
             self._roll(self._active)
 
-    # forgetting
+    # truncation and retention
 
     def truncate_before(self, offset: int) -> None:
-        """Forget everything below `offset`; durable on return. Whole segments give their space back.
+        """Forget everything below `offset`; durable on return. Whole segments free their space.
 
-        Whoever is reading them is told `OffsetOutOfRange`. Raises that too for an offset outside of the log, and
-        `StorageFailed` if it is closed: another log may be in its place by now.
+        Readers of them get `OffsetOutOfRange`. Raises that too for an offset outside the log, and `StorageFailed` if
+        the log is closed: another log may stand at its path by now.
         """
         self._check_not_closed()
         if not self.first_offset <= offset <= self.next_offset:
@@ -405,7 +408,7 @@ class Log:
                 f"cannot truncate before {offset}: the log holds [{self.first_offset}, {self.next_offset})",
                 offset=offset,
             )
-        offset = self._view.past_gap(offset)  # or the gap would be found again without what stands before it
+        offset = self._view.past_gap(offset)  # or the next opening would report the gap again
         try:
             write_log_start(self._disk, self._path, LogStart(offset, self._last_id))
             self._drop(sum(segment.sealed and segment.stop <= offset for segment in self._view.segments), offset)
@@ -413,25 +416,25 @@ class Log:
             raise storage_error(error, f"{self._path} cannot be truncated") from error
 
     def retain(self, policy: Retention, *, floor: int | None = None) -> int:
-        """Drop the segments that have outlived `policy`; how many. As `truncate_before` in all else.
+        """Drop the segments that have outlived `policy`, and return how many. Raises as `truncate_before` does.
 
-        `floor`: from this offset on nothing goes, whatever the policy says.
+        `floor`: nothing from this offset on is dropped, whatever the policy says.
         """
         view = self._view
-        gone = self._outlived(view, policy, floor)
+        gone = self._outlived_count(view, policy, floor)
         if gone > 0:
-            # A crash may have left segments that were truncated already.
+            # A crash may have left segments that were already truncated.
             self.truncate_before(max(view.segments[gone].base, self.first_offset))
         return gone
 
     def retained_from(self, policy: Retention, *, floor: int | None = None) -> int | None:
-        """Where the first segment begins that `retain` would keep; None if it would keep all. Any thread may ask."""
+        """Return the base of the first segment that `retain` would keep; None if it would drop none. For any thread."""
         view = self._view
-        gone = self._outlived(view, policy, floor)
+        gone = self._outlived_count(view, policy, floor)
         return view.segments[gone].base if gone > 0 else None
 
-    def _outlived(self, view: LogView, policy: Retention, floor: int | None) -> int:
-        """How many of the oldest segments are to go."""
+    def _outlived_count(self, view: LogView, policy: Retention, floor: int | None) -> int:
+        """Return how many of the oldest segments have outlived the policy."""
         try:
             return self._expired(view, policy, floor)
         except OSError as error:
@@ -441,12 +444,12 @@ class Log:
         sealed = [segment for segment in view.segments if segment.sealed]
         others = [segment for segment in view.segments if not segment.sealed]
         active = SegmentAge(size=sum(s.size for s in others), count=sum(s.count for s in others), last_time_ms=0)
-        gone = expired_count(self._aged(sealed), active, policy, now_ms=now_ms(self._clock), floor=floor)
+        gone = expired_count(self._segment_ages(sealed), active, policy, now_ms=now_ms(self._clock), floor=floor)
         if gone == len(view.segments):
             gone -= 1  # the newest segment says where the log goes on
         return max(0, gone)
 
-    def _aged(self, sealed: Sequence[Segment]) -> list[SegmentAge]:
+    def _segment_ages(self, sealed: Sequence[Segment]) -> list[SegmentAge]:
         aged, last = [], now_ms(self._clock)
         for segment in reversed(sealed):
             last = self._last_time_ms(segment, last)
@@ -454,14 +457,14 @@ class Log:
         return aged[::-1]
 
     def _last_time_ms(self, segment: Segment, following_ms: int) -> int:
-        """When its last record came; one without any is as old as the segment behind it."""
+        """Return the time of the segment's last record; an empty segment is as old as the one behind it."""
         header = IndexFile(self._disk, index_path(segment.path), segment.base).header()
         if header is None:
             return now_ms(self._clock)
         return unix_ms_of_ticks(ticks_of_id(header.last_id)) if header.count else following_ms
 
     def _drop(self, count: int, start: int) -> None:
-        """Oldest first, so that a crash in between leaves no hole."""
+        """Remove the oldest segments, oldest first, so that a crash in between leaves no hole."""
         if count == len(self._view.segments):
             count -= 1
         gone, kept = self._view.segments[:count], self._view.segments[count:]
@@ -482,32 +485,33 @@ class Log:
         start = read_log_start(self._disk, self._path) if LOG_START_NAME in names else START_OF_EMPTY_LOG
         bases = sorted(base for base in map(base_of, names) if base is not None)
         if recorded_end is not None:
-            self._begin(bases, max(start.offset, recorded_end.first_offset), recorded_end)
+            self._ensure_first_segment(bases, max(start.offset, recorded_end.first_offset), recorded_end)
         self._last_id = start.last_id if recorded_end is None else max(start.last_id, recorded_end.last_id)
-        segments = [self._sealed(base, following) for base, following in pairwise(bases)]
+        segments = [self._open_sealed(base, following) for base, following in pairwise(bases)]
         self._view = LogView(tuple(segments), start.offset)
         if bases:
             self._open_newest(self._path / segment_name(bases[-1]), bases[-1])
         if recorded_end is not None and recorded_end.next_offset > self.next_offset:
-            self._go_on_at(recorded_end.next_offset)
+            self._resume_at(recorded_end.next_offset)
         self._ids.advance(ticks_of_id(self._last_id))
         for gap in gaps_in(self._view):
-            self._miss(gap)
+            self._report_gap(gap)
 
-    def _begin(self, bases: list[int], begins: int, recorded_end: LogEnd) -> None:
-        """Have the first of its segments begin where the log does, also if the file that did is gone."""
+    def _ensure_first_segment(self, bases: list[int], begins: int, recorded_end: LogEnd) -> None:
+        """Create an empty first segment where the log begins, if the file that held that offset is gone."""
         if begins < (bases[0] if bases else recorded_end.next_offset):
             put_empty_segment(self._disk, self._path, begins, sealed=True)
             bases.insert(0, begins)
 
-    def _go_on_at(self, offset: int) -> None:
-        """The newest records are gone. No offset that was given is given again: those up to here are damage now."""
+    def _resume_at(self, offset: int) -> None:
+        """Continue the log at `offset`: the newest records are gone, their offsets count as damage and are never
+        reused."""
         if self._active is not None:
             self._roll(self._active)
         put_empty_segment(self._disk, self._path, offset, sealed=False)
         self._open_newest(self._path / segment_name(offset), offset)
 
-    def _miss(self, gap: Damage) -> None:
+    def _report_gap(self, gap: Damage) -> None:
         self.damages.append(gap)
         _LOG.error(
             "%s: offsets %s are missing: segment files are gone. The log goes on at %d; to have the messages back, stop"
@@ -517,7 +521,7 @@ class Log:
             self.next_offset,
         )
 
-    def _sealed(self, base: int, following: int) -> Segment:
+    def _open_sealed(self, base: int, following: int) -> Segment:
         path = self._path / segment_name(base)
         header = IndexFile(self._disk, index_path(path), base).header()
         if header is None or header.state is not SegmentState.SEALED or not is_index_of(self._disk, path, header):
@@ -536,20 +540,22 @@ class Log:
         header = IndexFile(self._disk, index_path(path), base).header()
         if header is not None and header.state is SegmentState.SEALED and is_index_of(self._disk, path, header):
             self._last_id = max(self._last_id, header.last_id)
-            self._show(Segment(path=path, base=base, stop=base + header.count, size=header.size, sealed=True))
+            self._publish_segment(
+                Segment(path=path, base=base, stop=base + header.count, size=header.size, sealed=True)
+            )
             return
         self._active, damages = ActiveSegment.reopen(self._disk, path, header, self._limits)
         self.damages += damages
         self._last_id = max(self._last_id, self._active.last_id)
-        self._show(self._active.segment)
+        self._publish_segment(self._active.segment)
 
     def close_files(self) -> None:
-        """Let go of open files; the next append opens them again."""
+        """Close open files; the next append opens them again."""
         if self._active is not None:
             self._active.close_files()
 
     def close(self) -> None:
-        """Say in the index that all is in order, so that the next opening need not look. Idempotent."""
+        """Mark the index as closed in order, so that the next opening need not scan. Idempotent."""
         if self._closed:
             return
         self._closed = True
@@ -569,8 +575,8 @@ class Log:
         self.close()
 
 
-def _shares(drafts: Sequence[Draft], first: int, ids: IdRun, stamped: memoryview) -> list[AppendResult]:
-    """Each block's part of what was appended together."""
+def _split_results(drafts: Sequence[Draft], first: int, ids: IdRun, stamped: memoryview) -> list[AppendResult]:
+    """Return each block's share of a common append."""
     shares = []
     ticks, low, position = ids.first_ticks, ids.low, 0
     for draft in drafts:

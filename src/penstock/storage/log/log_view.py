@@ -35,12 +35,12 @@ from penstock.storage.log.segment import (
 )
 
 MISSING: Final = "the segment is missing"
-"""Why offsets cannot be served that no file holds."""
+"""The reason of damage where no file holds the offsets."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Segment:
-    """One readable segment: offsets `[base, stop)` lie in its first `size` bytes."""
+    """A readable segment: offsets `[base, stop)` lie in its first `size` bytes."""
 
     path: Path
     base: int
@@ -59,7 +59,7 @@ class LogView:
 
     segments: tuple[Segment, ...] = ()
     start: int = 0
-    """Offsets below have been truncated, even where their segment is still there."""
+    """The first offset that is not truncated; the segment of a truncated offset may still exist."""
 
     @property
     def first_offset(self) -> Offset:
@@ -71,7 +71,7 @@ class LogView:
 
     @property
     def messages(self) -> int:
-        """The number of messages that its segments hold: those in a gap between two of them do not count."""
+        """The number of messages in the segments, without offsets in gaps between them."""
         return sum(max(0, segment.stop - max(segment.base, self.start)) for segment in self.segments)
 
     @property
@@ -79,21 +79,21 @@ class LogView:
         return sum(segment.size for segment in self.segments)
 
     def segment_of(self, offset: int) -> Segment | None:
-        """The segment that holds an offset, or would: the last one that begins at or before it."""
+        """Return the last segment that begins at or before `offset`: the one that holds it, if any does."""
         place = bisect_right(self.segments, offset, key=lambda segment: segment.base)
         return self.segments[place - 1] if place else None
 
     def past_gap(self, offset: int) -> int:
-        """The same offset; where it lies in a gap between segments, the first one behind the gap."""
+        """Return `offset`, or the first offset behind the gap if it lies in a gap between segments."""
         segment = self.segment_of(offset)
         if segment is not None and offset < segment.stop:
             return offset
-        return next((each.base for each in self.segments if each.base > offset), offset)
+        return next((segment.base for segment in self.segments if segment.base > offset), offset)
 
 
 @dataclass(frozen=True, slots=True)
 class ReadChunk:
-    """One read: good records, what was stepped over to reach them, and where to go on."""
+    """The result of one read: good records, the damage stepped over to reach them, and the next offset."""
 
     block: Block
     damages: tuple[Damage, ...]
@@ -104,39 +104,39 @@ class ReadChunk:
 
 
 def read(disk: Disk, view: LogView, offset: int, *, bytes_max: int = READ_BYTES, verify: bool = True) -> ReadChunk:
-    """The records from `offset` on, in one block; empty at the end of the log.
+    """Return the records from `offset` on, in one block; an empty block at the end of the log.
 
-    Damaged records are stepped over exactly, and named. Raises `OffsetOutOfRange` for an offset that is not there.
+    Damaged records are stepped over exactly, and named. Raises `OffsetOutOfRange` for an offset outside the log.
     """
     check_range(view, offset)
     damages: list[Damage] = []
     while offset < view.next_offset:
         segment = view.segment_of(offset)
         if segment is None or offset >= segment.stop:
-            offset = _over_missing_segment(view, offset, damages)
+            offset = _step_over_gap(view, offset, damages)
             continue
         block, damage = _read_segment(disk, segment, offset, bytes_max, verify)
         if len(block):
             return ReadChunk(block, tuple(damages), block.offsets.stop)
-        damage = damage or _not_held(segment, offset)
-        _add(damages, damage)
+        damage = damage or _unheld_damage(segment, offset)
+        _add_damage(damages, damage)
         offset = damage.offsets.stop
     return ReadChunk(EMPTY_BLOCK, tuple(damages), Offset(offset))
 
 
-def _over_missing_segment(view: LogView, offset: int, damages: list[Damage]) -> int:
+def _step_over_gap(view: LogView, offset: int, damages: list[Damage]) -> int:
     following = next(segment for segment in view.segments if segment.base > offset)
     damages.append(Damage(offset, OffsetRange.of(offset, following.base), 0, 0, MISSING))
     return following.base
 
 
-def _not_held(segment: Segment, offset: int) -> Damage:
-    """What a view has of a segment, and the segment does not: named, for a read that finds nothing has to go on."""
+def _unheld_damage(segment: Segment, offset: int) -> Damage:
+    """Return the damage of offsets that the index lists and the segment lacks, so that a read can go on behind them."""
     reason = "the segment does not hold what its index lists"
     return Damage(segment.base, OffsetRange.of(offset, segment.stop), segment.size, segment.size, reason)
 
 
-def _add(damages: list[Damage], damage: Damage) -> None:
+def _add_damage(damages: list[Damage], damage: Damage) -> None:
     if damages and damages[-1].base == damage.base and damages[-1].offsets.stop == damage.offsets.start:
         before = damages.pop()
         offsets = OffsetRange(before.offsets.start, damage.offsets.stop)
@@ -147,35 +147,34 @@ def _add(damages: list[Damage], damage: Damage) -> None:
 def _read_segment(
     disk: Disk, segment: Segment, offset: int, bytes_max: int, verify: bool
 ) -> tuple[Block, Damage | None]:
-    """Good records from `offset` on; or, if the record there is damaged, which ones and where they end; neither if the
-    segment does not hold it."""
+    """Return good records from `offset` on, or the damage at `offset`, or neither if the segment does not hold it."""
     index = IndexFile(disk, index_path(segment.path), segment.base)
     ordinal = offset - segment.base
     start = index.start(ordinal)
     if start < 0 or start > segment.size:
-        return _read_by_survey(disk, segment, offset, bytes_max, verify)
+        return _read_by_scan(disk, segment, offset, bytes_max, verify)
     with opened(disk, segment.path) as file:
         after = Predecessor(0, 0, offset)
         block, stop = read_block(file, start, segment.size, after=after, bytes_max=bytes_max, verify=verify)
         if not len(block) and (
-            _ends_elsewhere(file, segment, index, ordinal - 1, start) or _is_cut_last(segment, offset, stop)
+            _index_is_wrong(file, segment, index, ordinal - 1, start) or _is_cut_last(segment, offset, stop)
         ):
-            return _read_by_survey(disk, segment, offset, bytes_max, verify)
+            return _read_by_scan(disk, segment, offset, bytes_max, verify)
     if len(block):
         rows = min(len(block), segment.stop - offset)
         listed = int(index.ends(ordinal + rows - 1, ordinal + rows)[0])
         if listed not in (-1, start + int(block.columns[rows - 1, at.END])):
-            return _read_by_survey(disk, segment, offset, bytes_max, verify)
+            return _read_by_scan(disk, segment, offset, bytes_max, verify)
         return block.select(0, rows), None
     end = int(index.ends(ordinal, ordinal + 1)[0])
     if end < start:
-        return _read_by_survey(disk, segment, offset, bytes_max, verify)
+        return _read_by_scan(disk, segment, offset, bytes_max, verify)
     return EMPTY_BLOCK, Damage(segment.base, OffsetRange.of(offset, offset + 1), start, end, str(stop))
 
 
-def _ends_elsewhere(file: File, segment: Segment, index: IndexFile, ordinal: int, end: int) -> bool:
-    """Whether the record before is whole and does not end where the index has it end: then it is the index that is
-    wrong, and not the record that should follow."""
+def _index_is_wrong(file: File, segment: Segment, index: IndexFile, ordinal: int, end: int) -> bool:
+    """Return True if the record before `end` is whole and ends elsewhere: then the index is wrong, not the next
+    record."""
     start = index.start(ordinal) if ordinal >= 0 else -1
     if not 0 <= start < segment.size:
         return False
@@ -185,15 +184,14 @@ def _ends_elsewhere(file: File, segment: Segment, index: IndexFile, ordinal: int
 
 
 def _is_cut_last(segment: Segment, offset: int, stop: ScanStop) -> bool:
-    """Whether it is the last record of a segment that is being written and reaches past where the index has it end."""
+    """Return True for the last record of a segment being written that reaches past its end in the index."""
     return not segment.sealed and offset + 1 == segment.stop and stop.reason == at.CUT
 
 
-def _read_by_survey(
+def _read_by_scan(
     disk: Disk, segment: Segment, offset: int, bytes_max: int, verify: bool
 ) -> tuple[Block, Damage | None]:
-    """The index cannot say where the record lies, or does not agree: read the whole segment to find out. Slow, and
-    rare."""
+    """Read at `offset` after a scan of the whole segment, because the index is no help. Slow, and rare."""
     scan = scan_segment_file(disk, segment.path, count=segment.count if segment.sealed else None)
     for damage in scan.damages:
         if offset in damage.offsets:
@@ -210,9 +208,9 @@ def _read_by_survey(
 
 
 def find_id(disk: Disk, view: LogView, id_high: int, id_low: int) -> Offset:
-    """The first offset whose id is at or above the given one; `next_offset` if there is none.
+    """Return the first offset whose id is at or above the given one; `next_offset` if there is none.
 
-    A binary search that reads and verifies the records it looks at: a damaged one cannot lead it astray.
+    A binary search that verifies the records it looks at, so a damaged one cannot mislead it.
     """
     low, high = int(view.first_offset), int(view.next_offset)
     while low < high:
@@ -230,7 +228,7 @@ def find_id(disk: Disk, view: LogView, id_high: int, id_low: int) -> Offset:
 
 
 def offset_of(disk: Disk, view: LogView, position: Position) -> Offset:
-    """Where a place in the log is now. Raises `OffsetOutOfRange` for an offset outside of it."""
+    """Return the offset of a position now. Raises `OffsetOutOfRange` for an offset outside the log."""
     match position:
         case Earliest():
             return view.first_offset
@@ -246,7 +244,7 @@ def offset_of(disk: Disk, view: LogView, position: Position) -> Offset:
 
 
 def check_range(view: LogView, offset: int) -> None:
-    """Raise `OffsetOutOfRange` for an offset the log does not hold and will not hold next."""
+    """Raise `OffsetOutOfRange` for an offset that the log does not hold and will not hold next."""
     if not view.first_offset <= offset <= view.next_offset:
         raise OffsetOutOfRange(
             f"offset {offset} is not in the log: it holds [{view.first_offset}, {view.next_offset})",
@@ -257,10 +255,10 @@ def check_range(view: LogView, offset: int) -> None:
 
 
 def view_of(disk: Disk, path: Path, *, known: LogView | None = None, within: OffsetRange | None = None) -> LogView:
-    """What another process may read of a log right now, from its files alone.
+    """Return what another process may read of a log right now, from its files alone.
 
-    `known` is an earlier view of the same log: what it holds is not counted again. With `within`, only the segments
-    that may hold these offsets are looked at, and no other is in the view: what it costs does not grow with the log.
+    `known` is an earlier view of the same log, whose records are not counted again. With `within`, only segments that
+    may hold these offsets are read and returned, so that the cost does not grow with the log.
     """
     bases = _bases(disk, path)
     before = {segment.base: segment for segment in known.segments} if known else {}
@@ -280,10 +278,10 @@ def view_of(disk: Disk, path: Path, *, known: LogView | None = None, within: Off
 
 
 def log_range(disk: Disk, path: Path, *, known: Segment | None = None) -> tuple[OffsetRange, Segment | None]:
-    """The first offset of a log and the one that comes next, and its newest segment: no other is looked at.
+    """Return the first and next offset of a log and its newest segment, without reading any other.
 
-    `known` is the newest segment of an earlier look: what it holds is not counted again. If the log is not the same
-    any more, all of it is.
+    `known` is the newest segment of an earlier call, whose records are not counted again; all are counted if the log at
+    the path has changed.
     """
     bases = _bases(disk, path)
     start = read_log_start(disk, path).offset
@@ -318,14 +316,17 @@ def _segment(disk: Disk, path: Path, base: int, following: int | None, earlier: 
         return Segment(path=path, base=base, stop=stop, size=scan.size, sealed=following is not None)
     known = earlier.count if earlier else 0
     count = index.count_from(max(0, known - 1))
-    if count < known:  # its last record is not listed any more: another log stands there now
+    if count < known:  # its last record is no longer listed: another log lies there now
         count = index.count_from(0)
     return Segment(path=path, base=base, stop=base + count, size=max(0, index.start(count)), sealed=False)
 
 
 def header_is_trusted(disk: Disk, path: Path, header: IndexHeader, following: int | None = None) -> bool:
-    """Whether a header that counts all there is agrees with the files. Where a sealed segment has the size it was
-    sealed with, and the next one begins where it ends, nothing else is asked: from afar each look costs a request."""
+    """Return True if a closed or sealed header agrees with the files.
+
+    A sealed segment of the right size whose successor begins where it ends is trusted without another read: on remote
+    storage each read costs a request.
+    """
     with opened(disk, path) as file:
         if (
             header.state is SegmentState.SEALED
@@ -338,6 +339,6 @@ def header_is_trusted(disk: Disk, path: Path, header: IndexHeader, following: in
 
 
 def gaps_in(view: LogView) -> list[Damage]:
-    """What is missing between the segments of a log, from where it begins."""
+    """Return the damage of offsets missing between the segments of a log."""
     edges = [(max(left.stop, view.start), right.base) for left, right in pairwise(view.segments)]
     return [Damage(start, OffsetRange.of(start, stop), 0, 0, MISSING) for start, stop in edges if start < stop]

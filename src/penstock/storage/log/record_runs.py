@@ -1,4 +1,5 @@
-"""Runs of verified records behind a gap that no index describes: finding them, and choosing those that fit together."""
+"""Runs of verified records behind a gap that no index describes: the search for them, and the choice of those that
+fit."""
 
 from __future__ import annotations
 
@@ -32,8 +33,11 @@ class RecordRun:
 
 
 class RecordSearch:
-    """Finds verified records in a file from one place on, reading each byte twice at most: in pieces that overlap by
-    the largest record. Ends early when the effort is spent."""
+    """A search for verified records in a file.
+
+    It reads each byte twice at most, in pieces that overlap by the largest record, and ends early when the budget is
+    spent.
+    """
 
     def __init__(self, file: File, stop: int, effort: ScanBudget) -> None:
         self._file = file
@@ -43,8 +47,8 @@ class RecordSearch:
         self._piece: Bytes = np.empty(0, dtype=np.uint8)
 
     def find(self, start: int, after: Predecessor, low: int, high: int) -> int:
-        """The first record from `start` on that could come after, with an offset in `[low, high)`; -1 if none is
-        found."""
+        """Return the first record from `start` on that may follow `after`, with an offset in `[low, high)`; -1 if
+        none."""
         while start < self._stop and self._effort.left:
             self._move_to(start)
             place, hashed = block_kernels.find(
@@ -65,6 +69,7 @@ class RecordSearch:
         return -1
 
     def find_all(self, start: int, after: Predecessor, low: int, high: int) -> Iterator[int]:
+        """Yield the start of every such record, as `find` finds them."""
         while (place := self.find(start, after, low, high)) >= 0:
             yield place
             start = place + 1
@@ -76,12 +81,12 @@ class RecordSearch:
 
 
 def choose_runs(runs: list[RecordRun], limit: int, used: int) -> list[RecordRun]:
-    """The runs to believe, in order; none if there is none.
+    """Return the runs to trust, in order; an empty list if none is trustworthy.
 
-    Where the number of records is not known, only a run that ends where the data ends can be the last: anything may be
-    behind the others. Of all runs those are believed that keep the most records and fit by their offsets: between
-    two of them at least one record is lost. On a tie the later ones win, because what a payload pretends to be comes
-    before the record that really follows it.
+    Where the number of records is unknown, only a run that ends where the data ends can be the last: anything may lie
+    behind others. Of all runs, those are chosen that keep the most records and fit by their offsets, with at least one
+    record lost between two of them. On a tie later runs win, because a forged record in a payload comes before the
+    record that really follows it.
     """
     kept = np.zeros(len(runs), dtype=np.int64)
     follower = np.full(len(runs), -1, dtype=np.int64)

@@ -1,4 +1,4 @@
-"""What a segment's bytes say after a crash or damage, decided in one place; acting on it is elsewhere (`repair`).
+"""Recovery: the one place that decides what a segment's bytes mean after a crash or damage. `repair` acts on it.
 
 Two things can be wrong, and they are not the same:
 
@@ -9,12 +9,12 @@ Two things can be wrong, and they are not the same:
 The index tells them apart. It lists records only after they are durable, so a listed record that does not verify is
 damaged, and its neighbours are where the index says. Past the index of a segment that was being written, the first
 record that does not verify begins the torn tail. Where the index itself is lost, a damaged record's own length is
-believed if the next record begins there, or the data ends. Else what follows the gap is believed only if an unbroken
+believed if the next record begins there, or the data ends. Else records behind the gap are believed only if an unbroken
 run of verified records leads from there to the clean end of the data, or fits, by offsets, before one that does: a
 record inside another record's payload does not.
 
-All of it takes time in proportion to the segment, whatever its bytes are (`budget`). Where what is tried and fails has
-used that up, the index is followed to its end, and what lies behind is given up.
+The work is in proportion to the segment, whatever its bytes are (`ScanBudget`). Once failed attempts have used that
+up, the index is followed to its end, and the rest is given up.
 """
 
 from __future__ import annotations
@@ -39,21 +39,21 @@ NONE_LISTED: Final[Longs] = np.empty(0, dtype=np.int64)
 _NOT_AS_LISTED: Final = "the record is not the one that was acknowledged here"
 _LENGTH_BITS: Final = 8 * (1 + at.MESSAGE_LENGTH_BYTES)
 _RUNS_MAX: Final = 1024
-"""Runs considered behind one gap; a segment with more separate islands than this is beyond repair by guessing."""
+"""Runs considered behind one gap; a segment with more separate islands cannot be repaired by guessing."""
 _REACH_BYTES: Final = 4096
-"""Read first where it is not known whether anything good is there; then twice as much each time."""
+"""The size of the first read where nothing good may follow; each further read is twice as large."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentExpectation:
-    """What is known of a segment besides its own bytes."""
+    """The knowledge about a segment from outside its bytes: its index, and the segment behind it."""
 
     base: int
     header: IndexHeader | None
     ends: Longs
-    """From the index: where each listed record ends, -1 where an entry is not sound."""
+    """Ends of the listed records, from the index; -1 where an entry is not sound."""
     count: int | None = None
-    """How many records it must hold, where that is known: a closed header, or else the next segment's base."""
+    """The number of records it must hold, where known: from a closed header, or from the next segment's base."""
 
     @property
     def listed(self) -> int:
@@ -64,42 +64,42 @@ class SegmentExpectation:
 
     @property
     def is_open(self) -> bool:
-        """The index is there and says that the segment is being written."""
+        """True if the index exists and marks the segment as being written."""
         return self.header is not None and self.header.state is SegmentState.OPEN
 
     @property
     def was_being_written(self) -> bool:
-        """The index is there and says that the newest segment was open: its unlisted rest is unacknowledged."""
+        """True for the newest segment with an open index: records that it does not list are unacknowledged."""
         return self.is_open and self.count is None
 
     @property
     def closed(self) -> IndexHeader | None:
-        """The header that counts all there is, where the segment was closed in order or sealed."""
+        """The header that counts all records, if the segment was closed in order or sealed."""
         return None if self.is_open else self.header
 
     @property
     def limit(self) -> int:
-        """No offset it holds is as high as this."""
+        """An offset above all that the segment can hold."""
         return OFFSET_MAX if self.count is None else self.base + self.count
 
     def without_index(self) -> SegmentExpectation:
-        """As if the index were not there: it is that of another segment."""
+        """Return the expectation without an index that belongs to another segment."""
         return replace(self, header=None, ends=NONE_LISTED, count=None if self.closed else self.count)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentScan:
-    """The result: every record's end, what is damaged, what is torn."""
+    """The result of a scan: every record's end, the damaged records, and the torn tail."""
 
     base: int
     ends: Longs
     damages: tuple[Damage, ...]
     torn_start: int
-    """Where the data ends. What lies behind it up to `torn_stop` is torn; nothing if the two are equal."""
+    """The end of the data. Bytes from here to `torn_stop` are torn; none if the two are equal."""
     torn_stop: int
     first_id: bytes
     last: Predecessor
-    """The last id that was seen, and the next offset."""
+    """The last id seen, and the next offset."""
 
     @property
     def size(self) -> int:
@@ -127,8 +127,10 @@ def id_before(after: Predecessor) -> bytes:
 
 
 def scan_segment(file: File, size: int, expected: SegmentExpectation, budget: ScanBudget | None = None) -> SegmentScan:
-    """Read a whole segment of `size` bytes and say what is there. Reads only; memory is bounded by a block, and work by
-    the budget."""
+    """Read a whole segment of `size` bytes and report its records, damage and torn tail.
+
+    Writes nothing; memory is bounded by a block, and work by the budget.
+    """
     budget = budget or ScanBudget(size)
     counted: Any = CountedFile(file, budget.spend)
     scanner = _SegmentScanner(counted, size, expected, budget)
@@ -145,7 +147,7 @@ class _SegmentScanner:
     expected: SegmentExpectation
     budget: ScanBudget
     stop_reason: str = ""
-    """What stopped it last."""
+    """The reason of the last stop."""
     position: int = 0
     torn_stop: int = 0
     last: Predecessor = field(default_factory=Predecessor)
@@ -153,9 +155,9 @@ class _SegmentScanner:
     pieces: list[Longs] = field(default_factory=list)
     damages: list[Damage] = field(default_factory=list)
     runs: list[RecordRun] | None = None
-    """What a search has found behind the first gap that needed one."""
+    """Runs found by the search behind the first gap that needed one."""
     plan: deque[RecordRun] = field(default_factory=deque)
-    """Those of them that are believed and still ahead."""
+    """Trusted runs that are still ahead."""
     _used: int | None = None
 
     def __post_init__(self) -> None:
@@ -171,30 +173,30 @@ class _SegmentScanner:
             self._take_verified()
 
     def _take_verified(self) -> None:
-        """All records up to the first that is not good, or not the one that was listed; `why` says what it is."""
+        """Take records up to the first that is not good or not the listed one, and set `stop_reason`."""
         self.stop_reason = at.REASONS[at.AT_END]
         reach = _REACH_BYTES if self.damages else READ_BYTES
         while self.position < self.size:
-            until = self._until()
+            until = self._read_limit()
             block, stop = read_block(self.file, self.position, until, after=self.last, bytes_max=reach)
-            agreed = self._as_listed(block)
+            agreed = self._agreeing_count(block)
             self._take(block.select(0, agreed))
             self.stop_reason = str(stop) if agreed == len(block) else _NOT_AS_LISTED
             if agreed < len(block) or not (stop.reason == at.MORE or self.position == until):
                 return
             reach = min(2 * reach, READ_BYTES)
 
-    def _until(self) -> int:
-        """How far to read for the next record: to where it is listed to end, once there is no budget to spend on what
-        it says of its own length."""
+    def _read_limit(self) -> int:
+        """Return how far to read for the next record: its listed end, once no budget is left to trust its own
+        length."""
         listed = self.expected.end(self.ordinal)
         return listed if not self.budget.left and self.position < listed <= self.size else self.size
 
-    def _as_listed(self, block: Block) -> int:
-        """How many of the first records end where the index has them end.
+    def _agreeing_count(self, block: Block) -> int:
+        """Return how many of the first records end where the index has them end.
 
-        Where the two differ, the one that a good record follows is right: a record may verify although its length was
-        changed, if whoever wrote its payload saw to that; and an index may be that of another segment.
+        Where the two differ, the end that a good record follows is right: a record may verify with a changed length, if
+        its payload was forged for that, and the index may be that of another segment.
         """
         listed = self.expected.ends[self.ordinal : self.ordinal + len(block)]
         ends = block.columns[: listed.size, at.END] + self.position
@@ -204,16 +206,16 @@ class _SegmentScanner:
         first = int(wrong[0])
         if self._is_followed(int(listed[first]), self.last.next_offset + first + 1):
             return first
-        self._forget_index()
+        self._drop_index()
         return len(block)
 
-    def _forget_index(self) -> None:
+    def _drop_index(self) -> None:
         self.expected = self.expected.without_index()
         self.runs = None
         self.plan.clear()
 
     def _is_followed(self, end: int, offset: int) -> bool:
-        """Whether the record with that offset begins at `end`, or the data ends there."""
+        """Return True if the record with that offset begins at `end`, or the data ends there."""
         if not self.position < end <= self.size:
             return False
         after = replace(self.last, next_offset=offset)
@@ -221,7 +223,7 @@ class _SegmentScanner:
         return len(block) == 1 or _ends_data(end, self._last_used())
 
     def _last_used(self) -> int:
-        """One past the last byte from here on that is not zero; where it stands, if all are."""
+        """Return the position behind the last byte from here on that is not zero; the current position if all are."""
         if self._used is None:
             self._used = last_used(self.file, self.position, self.size)
         return max(self.position, self._used)
@@ -236,7 +238,7 @@ class _SegmentScanner:
         self.last = block.last
 
     def _step_over(self) -> bool:
-        """Past what stopped the scanner, if anything follows; False when the data ends here."""
+        """Step over whatever stopped the scan, if anything follows. Returns False where the data ends."""
         if self.ordinal < self.expected.listed:
             return self._step_by_index()
         self.torn_stop = self._last_used()
@@ -248,18 +250,18 @@ class _SegmentScanner:
         return False
 
     def _missing(self) -> int:
-        """How many more records there must be."""
+        """Return how many more records there must be."""
         limit = self.expected.limit
         return 0 if limit == OFFSET_MAX else max(0, limit - self.last.next_offset)
 
     def _step_by_index(self) -> bool:
-        """The index lists the record here, so it was acknowledged: it is damaged, and the index says where it ends."""
+        """Step over a listed record: it was acknowledged, so it is damaged, and the index has its end."""
         if self.position >= self.size:
             self._lose_listed()
             return True
         following = self._next_listed()
         if following < 0:
-            self._forget_index()
+            self._drop_index()
             return self._step_over()
         lost = following + 1 - self.ordinal
         end = self.expected.end(following)
@@ -269,7 +271,7 @@ class _SegmentScanner:
         return True
 
     def _next_listed(self) -> int:
-        """The first record from here on whose end is listed, and not before here; -1 if there is none."""
+        """Return the first record from here on with a listed end that is not before here; -1 if there is none."""
         start, step = self.ordinal, 64
         while start < self.expected.listed:
             found = np.flatnonzero(self.expected.ends[start : start + step] >= self.position)
@@ -279,13 +281,13 @@ class _SegmentScanner:
         return -1
 
     def _lose_listed(self) -> None:
-        """All that is listed and lies behind the end of the file: it was cut off."""
+        """Count all listed records behind the end of the file as damaged: the file was cut."""
         ends = np.maximum.accumulate(np.maximum(self.expected.ends[self.ordinal :], self.position))
         self._lose(int(ends[-1]), int(ends.size))
         self.pieces[-1] = ends
 
     def _step_to_known(self, end: int, span: int) -> bool:
-        """The next `span` records end at `end`; the entries between are lost too. Take what can be told apart."""
+        """Step over `span` records that end at `end` and whose entries are lost too, keeping those that verify."""
         first, limit = self.last.next_offset, self.last.next_offset + span
         search = RecordSearch(self.file, end, self.budget)
         for start in search.find_all(self.position + 1, self.last, first + 1, limit):
@@ -297,23 +299,25 @@ class _SegmentScanner:
         return True
 
     def _step_by_search(self) -> bool:
-        """No index to go by: believe what the damaged record says of itself, if the next one bears it out; else what
-        fits together."""
-        end, inside = self._own_end()
+        """Step over a record without an index.
+
+        Trusts the damaged record's own length if the next record confirms it; else the runs that fit together.
+        """
+        end, inside = self._end_by_own_length()
         if self._is_followed(end, self.last.next_offset + 1):
             self._lose(end, 1)
             return True
-        run = self._believed_run(self.position + 1)
-        if run is not None and run.start < inside and not self._reaches(run):
+        run = self._trusted_run(self.position + 1)
+        if run is not None and run.start < inside and not self._verifies_up_to(run):
             self.plan.clear()
-            run = self._believed_run(inside)
+            run = self._trusted_run(inside)
         if run is not None:
             self._lose(run.start, run.first_offset - self.last.next_offset)
             return True
         self._lose_the_rest()
         return False
 
-    def _believed_run(self, start: int) -> RecordRun | None:
+    def _trusted_run(self, start: int) -> RecordRun | None:
         while self.plan and not self._is_ahead(self.plan[0], start):
             self.plan.popleft()
         if not self.plan:
@@ -321,11 +325,11 @@ class _SegmentScanner:
         return self.plan[0] if self.plan else None
 
     def _is_ahead(self, run: RecordRun, start: int) -> bool:
-        """Whether a run begins at or behind `start`, and can come after the gap."""
+        """Return True if a run begins at or behind `start` and can come after the gap."""
         return run.start >= start and run.first_offset > self.last.next_offset and run.first_id > id_before(self.last)
 
-    def _reaches(self, run: RecordRun) -> bool:
-        """Whether the damaged record verifies with the length that makes it end where the run begins."""
+    def _verifies_up_to(self, run: RecordRun) -> bool:
+        """Return True if the damaged record verifies with the length that makes it end where the run begins."""
         data = read_tolerant(self.file, self.position, run.start - self.position)
         message = at.HEAD_BYTES + int(data[at.TYPE_LENGTH_AT])
         size = len(data) - message - at.CHECKSUM_BYTES
@@ -335,12 +339,12 @@ class _SegmentScanner:
         return self._verifies(data)
 
     def _verifies(self, data: Bytes) -> bool:
-        """Whether `data` is the record that belongs here."""
+        """Return True if `data` is the record that belongs here."""
         block, _ = scan(data, after=self.last, rows_max=1)
         return len(block) == 1
 
     def _lose_the_rest(self) -> None:
-        """Nothing more can be believed. What must be there is lost, as far as it can have been in this file."""
+        """Give up the rest: records that must exist are damaged, as far as this file can have held them."""
         closed = self.expected.closed
         stop = closed.size if closed is not None else self.size
         room = self._missing() if closed is not None else (stop - self.position) // at.MESSAGE_RECORD_BYTES_MIN
@@ -349,11 +353,12 @@ class _SegmentScanner:
             self._lose(max(stop, self.position), lost)
             self.torn_stop = self.position
 
-    def _own_end(self) -> tuple[int, int]:
-        """Where the damaged record says that it ends, and up to where that rules out other records; -1 if it does not.
+    def _end_by_own_length(self) -> tuple[int, int]:
+        """Return the end that the damaged record's length gives, and how far that rules out other records; -1 if
+        untrusted.
 
-        It does if the record verifies with one bit of its lengths put right, or if all else in its head is as it must
-        be: an unfinished write may hold anything.
+        The length is trusted if the record verifies with one bit of its lengths flipped, or if all else in its head is
+        right: an unfinished write may hold anything.
         """
         head = self._head(self.position)
         end = self._end_with_any_bit_flipped(head)
@@ -365,14 +370,14 @@ class _SegmentScanner:
         return end, end if self._is_head(head, self.last.next_offset) else -1
 
     def _head(self, position: int) -> Bytes:
-        """As much as lengths, id and offset of a record can take."""
+        """Return as many bytes as lengths, id and offset of a record can take."""
         return read_tolerant(self.file, position, at.HEAD_BYTES + 255 + at.ENVELOPE_BYTES_MIN)
 
     def _end_with_any_bit_flipped(self, head: Bytes) -> int:
-        """Where the record ends if it verifies with one bit of its lengths changed; -1 if it does not.
+        """Return the end of the record if it verifies with one bit of its lengths flipped; -1 otherwise.
 
-        Short records first, and those that something follows which looks like a record, or nothing: the others are
-        long, and tried only as long as there is budget to spare.
+        Tries short records first, and those followed by what looks like a record or by zeros; the others are long, and
+        are tried only while budget is ample.
         """
         flipped = [self._with_bit_flipped(head, bit) for bit in range(_LENGTH_BITS if len(head) > at.HEAD_BYTES else 0)]
         possible = [each for each in flipped if each is not None and self._is_possible(record_bytes(each))]
@@ -398,21 +403,22 @@ class _SegmentScanner:
         return size <= min(BLOCK_BYTES_CEILING, self.size - self.position)
 
     def _is_likely(self, size: int) -> bool:
-        """Whether a record of that size would be short, or followed by what looks like the next, or by zeros."""
+        """Return True if a record of that size is short, or followed by what looks like the next record, or by
+        zeros."""
         if size <= _REACH_BYTES:
             return True
         following = self._head(self.position + size)
         return not following.any() or self._is_head(following, self.last.next_offset + 1)
 
     def _verifies_with(self, head: Bytes) -> bool:
-        """Whether the record here verifies if it has this head."""
+        """Return True if the record here verifies with this head."""
         size = record_bytes(head)
         data = read_tolerant(self.file, self.position, size)
         data[: len(head)] = head[:size]
         return self._verifies(data)
 
     def _is_head(self, head: Bytes, offset: int) -> bool:
-        """Whether id, envelope version and offset are what they must be in a record that comes here, or later."""
+        """Return True if id, envelope version and offset fit a record that comes here or later."""
         message = at.HEAD_BYTES + int(head[at.TYPE_LENGTH_AT]) if len(head) >= at.HEAD_BYTES else len(head)
         if len(head) < message + at.PRODUCER_ID_AT:
             return False
@@ -421,8 +427,10 @@ class _SegmentScanner:
         return bool(is_id and head[message] == at.VERSION and found == offset)
 
     def _runs(self, start: int) -> list[RecordRun]:
-        """Every unbroken run of verified records from `start` to the end of the segment that can come after the gap;
-        the last ones if there are very many, for these are what the others must fit before."""
+        """Return every unbroken run of verified records from `start` on that can come after the gap.
+
+        If there are very many, only the last ones, since the others must fit before them.
+        """
         if self.runs is None or any(run.start < start < run.stop for run in self.runs):
             self.runs = self._search_runs(start)
         return [run for run in self.runs if self._is_ahead(run, start)]
@@ -438,11 +446,11 @@ class _SegmentScanner:
         return list(runs)
 
     def _fits(self, run: RecordRun) -> bool:
-        """Whether there is room before it for the records that it says there are."""
+        """Return True if the file has room before the run for the records that must precede it."""
         return run.first_offset - self.expected.base <= run.start // at.MESSAGE_RECORD_BYTES_MIN
 
     def _run_at(self, start: int, stop: int) -> RecordRun:
-        """The run that begins with the verified record at `start` and ends by `stop`."""
+        """Return the run that begins with the verified record at `start` and ends by `stop`."""
         block, _ = read_block(self.file, start, stop, bytes_max=at.MESSAGE_RECORD_BYTES_MIN, rows_max=1)
         first = int(block.columns[0, at.OFFSET])
         after, position, reach = replace(self.last, next_offset=first), start, _REACH_BYTES
@@ -456,7 +464,7 @@ class _SegmentScanner:
             reach = min(2 * reach, READ_BYTES)
 
     def _lose(self, end: int, count: int) -> None:
-        """`count` records are damaged; the first of them is charged with all the bytes up to `end`."""
+        """Count `count` records as damaged; the first is charged with all bytes up to `end`."""
         first = self.last.next_offset
         lost = Damage(self.expected.base, OffsetRange.of(first, first + count), self.position, end, self.stop_reason)
         if self.damages and self.damages[-1].stop == lost.start and self.damages[-1].offsets.stop == first:
@@ -481,5 +489,5 @@ class _SegmentScanner:
 
 
 def _ends_data(end: int, used: int) -> bool:
-    """Whether a record that ends at `end` is the last thing before unused space: its checksum may end with zeros."""
+    """Return True if a record that ends at `end` is the last before unused space: its checksum may end with zeros."""
     return used <= end < used + at.CHECKSUM_BYTES

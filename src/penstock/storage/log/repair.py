@@ -1,4 +1,4 @@
-"""Acting on what `recovery` found: keep a copy of the bad bytes, cut the torn tail, put the index right.
+"""Repair: acts on a scan of `recovery`. Copies bad bytes to quarantine, cuts the torn tail, rewrites the index.
 
 Every step may be repeated: a crash in the middle leaves a segment that the next recovery judges the same way.
 """
@@ -24,11 +24,11 @@ from penstock.storage.log.segment import READ_BYTES, Damage, base_of, hash_file,
 _LOG = logging.getLogger(__name__)
 QUARANTINE: Final = "quarantine"
 _PAGE_BYTES: Final = 4096
-"""What the kernel reads before it writes a part of it."""
+"""The unit that the kernel reads before it writes a part of it."""
 
 
 def expectation_of(disk: Disk, path: Path, *, count: int | None = None) -> SegmentExpectation:
-    """What the index beside a segment says of it; `count` where the number of its records is known otherwise."""
+    """Return the expectation from the index beside a segment; `count` is the number of records, if known otherwise."""
     base = base_of(path.name) or 0
     header = trusted_header(disk, path)
     if header is not None and header.state is not SegmentState.OPEN:
@@ -38,8 +38,10 @@ def expectation_of(disk: Disk, path: Path, *, count: int | None = None) -> Segme
 
 
 def trusted_header(disk: Disk, path: Path) -> IndexHeader | None:
-    """The header of the index beside a segment; None if it is missing, damaged, or not that of this segment: an index
-    is a cache, and what it says of all records must not contradict its entries and the size of the segment."""
+    """Return the header of the index beside a segment, or None if it cannot be trusted.
+
+    An index is a cache: a header that counts all records must not contradict its entries or the segment's size.
+    """
     index = IndexFile(disk, index_path(path), base_of(path.name) or 0)
     header = index.header()
     if header is None or header.state is SegmentState.OPEN:
@@ -49,9 +51,11 @@ def trusted_header(disk: Disk, path: Path) -> IndexHeader | None:
 
 
 def is_index_of(disk: Disk, path: Path, header: IndexHeader) -> bool:
-    """Whether the index with that header is whole and that of the segment at `path`, as far as a glance tells: it
-    lists the last record, the segment begins with the id that the index has for its first, and what follows the last
-    is unused."""
+    """Return True if the index with that header is whole and belongs to the segment at `path`.
+
+    A cheap check: it lists the last record, the segment begins with the index's first id, and unused space follows the
+    last record.
+    """
     if not IndexFile(disk, index_path(path), header.base).lists_all(header):
         return False
     with opened(disk, path) as file:
@@ -61,24 +65,24 @@ def is_index_of(disk: Disk, path: Path, header: IndexHeader) -> bool:
 
 
 def scan_segment_file(disk: Disk, path: Path, *, count: int | None = None) -> SegmentScan:
-    """Survey a segment without touching it."""
+    """Scan a segment without changing it."""
     expected = expectation_of(disk, path, count=count)
     with opened(disk, path) as file:
         return scan_segment(file, file.size(), expected)
 
 
 def repair_newest(disk: Disk, path: Path, limits: Limits) -> SegmentScan:
-    """Make the newest segment fit to be appended to. Durable on return: what was found is what will be found."""
+    """Make the newest segment fit for appends. Durable on return: a next recovery finds the same."""
     expected = expectation_of(disk, path)
     with opened(disk, path, write=True) as file:
         scan = scan_segment(file, file.size(), expected)
-        _keep_copies(disk, path, file, scan, limits)
+        _quarantine_all(disk, path, file, scan, limits)
         if scan.torn_stop > scan.torn_start:
             _cut(path, file, scan)
         if file.size() < scan.size:
             file.preallocate(scan.size)
         if scan.count > expected.listed or scan.torn_stop > scan.torn_start:
-            # A record that is not listed may be in the page cache alone, and is about to be served.
+            # An unlisted record may be only in the page cache, and is about to be served.
             _write_again(file, expected, scan)
             file.sync()
     if not expected.is_open or not np.array_equal(expected.ends, scan.ends):
@@ -87,11 +91,11 @@ def repair_newest(disk: Disk, path: Path, limits: Limits) -> SegmentScan:
 
 
 def rebuild_sealed(disk: Disk, path: Path, limits: Limits, *, count: int | None) -> SegmentScan:
-    """Make the index of a complete segment anew. The segment itself is only read."""
+    """Rebuild the index of a complete segment, which itself is only read."""
     expected = expectation_of(disk, path, count=count)
     with opened(disk, path) as file:
         scan = scan_segment(file, file.size(), expected)
-        _keep_copies(disk, path, file, scan, limits)
+        _quarantine_all(disk, path, file, scan, limits)
     digest = hash_file(disk, path, scan.size)
     indexes.rewrite_index(disk, index_path(path), scan.header(SegmentState.SEALED, digest), scan.ends)
     _LOG.warning("%s: its index was missing or damaged and has been rebuilt: %d records", path, scan.count)
@@ -111,8 +115,7 @@ def _cut(path: Path, file: File, scan: SegmentScan) -> None:
 
 
 def has_clean_end(disk: Disk, path: Path, size: int) -> bool:
-    """Whether a segment can be written to behind its first `size` bytes: the page they end in is readable, and unused
-    from there on."""
+    """Return True if appends can follow the first `size` bytes: their last page is readable, and unused behind them."""
     with opened(disk, path) as file:
         try:
             page = read_all(file, size - size % _PAGE_BYTES, _PAGE_BYTES)
@@ -124,8 +127,10 @@ def has_clean_end(disk: Disk, path: Path, size: int) -> bool:
 
 
 def _write_again(file: File, expected: SegmentExpectation, scan: SegmentScan) -> None:
-    """What is found past the index of a segment that was being written, once more: if a sync of it failed, the kernel
-    calls it clean and would not write it."""
+    """Rewrite records that the index of a segment being written does not list.
+
+    If a sync of them failed, the kernel considers the pages clean and would not write them.
+    """
     if not expected.was_being_written:
         return
     start = int(scan.ends[expected.listed - 1]) if expected.listed else 0
@@ -133,27 +138,28 @@ def _write_again(file: File, expected: SegmentExpectation, scan: SegmentScan) ->
         write_all(file, read_tolerant(file, position, min(READ_BYTES, scan.size - position)), position)
 
 
-def _keep_copies(disk: Disk, path: Path, file: File, scan: SegmentScan, limits: Limits) -> None:
+def _quarantine_all(disk: Disk, path: Path, file: File, scan: SegmentScan, limits: Limits) -> None:
     for damage in scan.damages:
-        keep_copy(disk, path, file, damage, limits)
+        quarantine_damage(disk, path, file, damage, limits)
     if scan.torn_stop > scan.torn_start:
-        _keep(disk, path, file, scan.torn_start, scan.torn_stop, "torn", limits)
+        _quarantine(disk, path, file, scan.torn_start, scan.torn_stop, "torn", limits)
 
 
-def keep_copy(disk: Disk, path: Path, file: File, damage: Damage, limits: Limits) -> None:
-    """Log the damage and keep its bytes beside the segment, once, however often it is met."""
-    if _keep(disk, path, file, damage.start, damage.stop, "damaged", limits):
+def quarantine_damage(disk: Disk, path: Path, file: File, damage: Damage, limits: Limits) -> None:
+    """Log the damage and copy its bytes to quarantine, once, however often it is met."""
+    if _quarantine(disk, path, file, damage.start, damage.stop, "damaged", limits):
         _LOG.error("%s: %s; skipped, its bytes are kept in %s", path, damage, path.parent / QUARANTINE)
 
 
-def _keep(disk: Disk, path: Path, file: File, start: int, stop: int, kind: str, limits: Limits) -> bool:
-    """Whether these bytes were not kept before. At most `quarantine_bytes_max` in all: a dying disk is not filled."""
+def _quarantine(disk: Disk, path: Path, file: File, start: int, stop: int, kind: str, limits: Limits) -> bool:
+    """Copy bytes to quarantine and return True if they were new. At most `quarantine_bytes_max` in all: a dying disk
+    must not be filled."""
     data = read_tolerant(file, start, min(stop - start, limits.quarantine_bytes_max)).tobytes()
     folder = path.parent / QUARANTINE
     target = folder / f"{path.stem}-{start:010d}-{kind}-{hash64(data):016x}.bin"
     if disk.exists(target):
         return False
-    if _kept_bytes(disk, folder) + len(data) > limits.quarantine_bytes_max:
+    if _quarantine_bytes(disk, folder) + len(data) > limits.quarantine_bytes_max:
         _LOG.error("%s: quarantine is full; bytes %d to %d (%s) are not copied", path, start, stop, kind)
         return True
     disk.make_directory(folder)
@@ -161,7 +167,7 @@ def _keep(disk: Disk, path: Path, file: File, start: int, stop: int, kind: str, 
     return True
 
 
-def _kept_bytes(disk: Disk, folder: Path) -> int:
+def _quarantine_bytes(disk: Disk, folder: Path) -> int:
     total = 0
     for name in disk.names(folder):
         with opened(disk, folder / name) as file:
@@ -170,7 +176,11 @@ def _kept_bytes(disk: Disk, folder: Path) -> int:
 
 
 def put_empty_segment(disk: Disk, folder: Path, base: int, *, sealed: bool) -> None:
-    """A segment without records where a log begins or goes on. Durable on return; it takes no room."""
+    """Create a segment without records, to mark where a log begins or goes on. Durable on return; takes no space.
+
+    A gap shows in the files: the segments on its two sides do not meet. At the ends of a log, where a neighbour is
+    missing, the empty segment stands in for it. Files that are put back fill the gap.
+    """
     path = folder / segment_name(base)
     state, digest = (SegmentState.SEALED, StreamHash().digest()) if sealed else (SegmentState.CLOSED, 0)
     indexes.rewrite_index(disk, index_path(path), IndexHeader(state=state, base=base, hash=digest), NONE_LISTED)

@@ -1,4 +1,4 @@
-"""Which segments have outlived their topic's retention: a decision, made of numbers alone."""
+"""Retention: the decision which segments have outlived their topic's policy, made of numbers alone."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from penstock.storage.catalog.topics import Retention
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentAge:
-    """A sealed segment, as far as retention cares."""
+    """The numbers of a sealed segment that retention needs."""
 
     size: int
     count: int
@@ -22,9 +22,9 @@ class SegmentAge:
 def expired_count(
     sealed: Sequence[SegmentAge], active: SegmentAge, policy: Retention, *, now_ms: int, floor: int | None = None
 ) -> int:
-    """How many of the oldest sealed segments may go. Whole segments go, so a little more than asked for is kept.
+    """Return how many of the oldest sealed segments may go. Whole segments go, so slightly more is kept than asked.
 
-    `floor`: from this offset on somebody has yet to see the messages, and nothing goes.
+    `floor`: a subscription still needs messages from this offset on, and they stay.
     """
     kept_bytes = active.size + sum(segment.size for segment in sealed)
     kept_count = active.count + sum(segment.count for segment in sealed)

@@ -1,4 +1,4 @@
-"""Segment files: their names, how records are read out of them, and where a truncated log begins."""
+"""Segment files: their names, reads of records from them, and the file that stores where a truncated log begins."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ INDEX_SUFFIX: Final = ".idx"
 SPARE_NAME: Final = "spare.seg"
 READ_BYTES: Final = 1 * MIB
 PIECE_BYTES: Final = 512
-"""What is given up at once where the disk cannot read: one sector."""
+"""Bytes given up at once where the disk cannot read: one sector."""
 
 _NAME: Final = re.compile(r"([0-9]{20})\.seg")
 
@@ -34,13 +34,13 @@ def segment_name(base: int) -> str:
 
 
 def base_of(name: str) -> int | None:
-    """None for a file that is not a segment, whatever its name has in common with one."""
+    """Return the base offset in a segment's file name; None for any other file."""
     found = _NAME.fullmatch(name)
     return int(found[1]) if found and int(found[1]) <= OFFSET_MAX else None
 
 
 def is_segment_or_index(name: str) -> bool:
-    """Whether a file is one of the two that a segment consists of."""
+    """Return True for the name of a segment's data file or index."""
     stem, dot, suffix = name.rpartition(".")
     return f"{dot}{suffix}" in (SEGMENT_SUFFIX, INDEX_SUFFIX) and base_of(stem + SEGMENT_SUFFIX) is not None
 
@@ -51,7 +51,7 @@ def index_path(segment: Path) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """Offsets that cannot be served, where their bytes lie in the segment that begins at `base`, and why."""
+    """Offsets that cannot be served, where their bytes lie in the segment that begins at `base`, and the reason."""
 
     base: int
     offsets: OffsetRange
@@ -75,10 +75,10 @@ def read_block(
     envelopes: bool = True,
     rows_max: int | None = None,
 ) -> tuple[Block, ScanStop]:
-    """The records from `position` on, about `bytes_max` of them, none past `stop`.
+    """Read about `bytes_max` bytes of records from `position` on, none past `stop`.
 
-    The block's positions count from `position`; the stop's from the start of the file. A record is only called CUT
-    if it does not end by `stop`, or could not be one.
+    The block's positions count from `position`; the stop's from the start of the file. A record is reported as CUT only
+    if it does not end by `stop`, or could not be a record.
     """
     while True:
         size = max(0, min(bytes_max, stop - position))
@@ -95,8 +95,10 @@ def read_block(
 
 
 def read_tolerant(file: File, position: int, size: int) -> Bytes:
-    """Up to `size` bytes, fewer only where the file ends. What the disk cannot read counts as zeros, sector by sector:
-    it costs only the records it is in."""
+    """Read up to `size` bytes, fewer only where the file ends.
+
+    Sectors that the disk cannot read count as zeros, so that only the records in them are lost.
+    """
     data = np.empty(size, dtype=np.uint8)
     count = _read_if_readable(file, data, position)
     if count is not None:
@@ -121,7 +123,7 @@ def _read_if_readable(file: File, buffer: Bytes, position: int) -> int | None:
 
 
 def last_used(file: File, start: int, stop: int) -> int:
-    """One past the last byte from `start` on that is not zero; `start` if all are."""
+    """Return the position behind the last byte from `start` on that is not zero; `start` if all are."""
     used = start
     for position in range(start, stop, READ_BYTES):
         data = read_tolerant(file, position, min(READ_BYTES, stop - position))
@@ -131,7 +133,8 @@ def last_used(file: File, start: int, stop: int) -> int:
 
 
 def record_bytes(data: Any) -> int:
-    """How long the record at the start of `data` says it is; as far as it has to be read to know."""
+    """Return the length that the record at the start of `data` claims; if `data` is too short to know, the bytes
+    needed."""
     if len(data) < at.HEAD_BYTES:
         return at.HEAD_BYTES
     message = at.HEAD_BYTES + int(data[at.TYPE_LENGTH_AT])
@@ -141,7 +144,7 @@ def record_bytes(data: Any) -> int:
 
 
 def hash_file(disk: Disk, path: Path, size: int) -> int:
-    """HighwayHash-64 of the first `size` bytes of a file, as far as they can be read."""
+    """Return the HighwayHash-64 of the first `size` bytes of a file; unreadable sectors count as zeros."""
     hashing = StreamHash()
     with opened(disk, path) as file:
         size = min(size, file.size())
@@ -157,6 +160,8 @@ _SAID: Final = re.compile(rb"[0-9a-f]{%d}" % (2 * (_OFFSET_BYTES + ID_BYTES)))
 
 
 class LogStart(NamedTuple):
+    """The first offset of a truncated log, and its last id when that was stored."""
+
     offset: int
     last_id: bytes
 
@@ -165,7 +170,7 @@ START_OF_EMPTY_LOG: Final = LogStart(0, bytes(ID_BYTES))
 
 
 def read_log_start(disk: Disk, path: Path) -> LogStart:
-    """The beginning if the log was never truncated, or what was said is damaged."""
+    """Return where the log begins; the empty log's start if it was never truncated or the file is damaged."""
     try:
         with opened(disk, path / LOG_START_NAME) as file:
             words = bytes(read_all(file, 0, _BYTES_MAX)).split()
@@ -179,7 +184,7 @@ def read_log_start(disk: Disk, path: Path) -> LogStart:
 
 
 def write_log_start(disk: Disk, path: Path, start: LogStart) -> None:
-    """Durable on return."""
+    """Store where the log begins, durable on return."""
     said = (start.offset.to_bytes(_OFFSET_BYTES, "big") + start.last_id).hex().encode()
     replace_file(disk, path / LOG_START_NAME, said + b" " + _check(said) + b"\n")
 

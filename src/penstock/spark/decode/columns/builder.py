@@ -1,8 +1,8 @@
-"""From values as a language has them to the target's columns: whole lists at a time, one list for each column.
+"""The builder of the target's columns from values of a language: whole lists at a time, one list for each column.
 
-Made once for each pair of a target and a schema that was written with. A field that the writer's schema does not have
-is the target's default, or null; one that the target does not have is left alone. What cannot be turned into the
-target's type raises `ValueMismatch`, which says where it was.
+Made once for each pair of a target and a writer's schema. A field that the writer's schema lacks is the target's
+default, or null; a field that the target lacks is ignored. A value that cannot be turned into the target's type raises
+`ValueMismatch`, which says where it was.
 """
 
 from __future__ import annotations
@@ -47,26 +47,26 @@ VALUE_ERRORS: Final = (
     RecursionError,
     pa.ArrowException,
 )
-"""What libraries raise for values that are not what they seemed to be."""
+"""Errors that libraries raise for values that are not of the expected type."""
 
 
 def pair_fields(target: Record, written: Record) -> Iterator[tuple[Field, Field | None]]:
-    """For each field of the target the one that was written, if there is any."""
+    """Yield each field of the target with the written field that matches it, if there is any."""
     known = {field.keys[0]: field for field in reversed(written.fields)}
     for field in target.fields:
         yield field, next((known[key] for key in field.keys if key in known), None)
 
 
 class ColumnsBuilder:
-    """Rows of one schema as batches of the target's columns."""
+    """A builder of batches in the target's columns from rows of one writer's schema."""
 
     def __init__(self, target: Record, written: Record, text: Read) -> None:
-        """`text` writes any value of the language as JSON."""
+        """Prepare the columns; `text` writes any value of the language as JSON."""
         self.schema = arrow_schema(target)
         self._columns = _Compiler(text).fields(target, written, picking=_picking_of_rows)
 
     def make(self, rows: Values) -> pa.RecordBatch:
-        """None of the rows is None. Raises `ValueMismatch`."""
+        """Return the rows as a batch; no row may be None. Raises `ValueMismatch`."""
         return pa.RecordBatch.from_arrays([column(rows) for column in self._columns], schema=self.schema)
 
 
@@ -111,7 +111,8 @@ class _Compiler:
         return lambda values: read(values, target.type)
 
     def _choice(self, target: Shape, written: Shape) -> Column:
-        """Each of the writer's branches goes to one of the target's, if there is one for it."""
+        """Return a column that sends each of the writer's branches to a matching branch of the target, if there is
+        one."""
         wanted, offered = choices(target), choices(written)
         pairs = _paired(wanted, offered)
         columns = [
@@ -126,7 +127,7 @@ class _Compiler:
 
 
 def _paired(wanted: tuple[Field, ...], offered: tuple[Field, ...]) -> list[tuple[Field, Field | None]]:
-    """The very type is preferred to one that can be turned into it."""
+    """Pair branches; an identical type is preferred to a convertible one."""
     free = list(offered)
     exact = [_take(free, partial(_is_alike, field.shape)) for field in wanted]
     pairs = zip(wanted, exact, strict=True)
@@ -152,7 +153,7 @@ def _turns(target: Shape, written: Shape) -> bool:
     return type(written) is type(target)
 
 
-# one column
+# ---- columns
 
 
 def _leaf(target: Leaf, written: Leaf) -> Column:
@@ -211,7 +212,7 @@ def _missing(values: Values) -> pa.Array:
 
 
 def refusing(target: Shape, written: Shape) -> Column:
-    """Of types that have nothing in common: nulls are the same in both."""
+    """Return a column for types that have nothing in common: nulls are the same in both, other values raise."""
     kind = arrow_type(target)
 
     def make(values: Values) -> pa.Array:
@@ -223,11 +224,11 @@ def refusing(target: Shape, written: Shape) -> Column:
 
 
 def _is_null(value: Any) -> bool:
-    """JSON that nobody looked into may say so too."""
+    """Return whether a value is null; JSON that was not parsed may be, too."""
     return value is None or (isinstance(value, msgspec.Raw) and bytes(value) == b"null")
 
 
-# steps before it
+# ---- steps before a column
 
 
 def _picking(make: Column, field: Field) -> Column:
@@ -239,7 +240,7 @@ def _opening(make: Column, get: Get) -> Column:
 
 
 def _picking_of_rows(make: Column, field: Field) -> Column:
-    """None of them is missing."""
+    """Return a column over rows, none of which is None."""
     pick, get = field.pick, _getter(field)
     if pick is not None:
         return lambda values: make(pick(values))
@@ -253,7 +254,7 @@ def _getter(field: Field) -> Get:
 
 
 def _without(others: list[Field], make: Column) -> Column:
-    """Branches that the target has no place for."""
+    """Return a column that raises for values of branches without a counterpart in the target."""
 
     def checked(values: Values) -> pa.Array:
         for field in others:
@@ -286,7 +287,7 @@ def _naming(name: str, make: Column) -> Column:
 
 
 def error_line(error: Exception) -> str:
-    """What an error of a library says, in one short line."""
+    """Return a library's error as one short line."""
     if isinstance(error, RecursionError):
         return "it is nested too deep"
     if isinstance(error, UnicodeDecodeError):

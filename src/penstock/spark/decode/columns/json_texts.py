@@ -1,4 +1,4 @@
-"""Values of any kind as JSON text: for columns of recursive types, and of what has no type that all agree on.
+"""Values of any kind as JSON text: for columns of recursive types, and for types without a common type.
 
 Bytes are base64; numbers that JSON does not have are text (`"NaN"`).
 """
@@ -24,7 +24,7 @@ def text(value: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """A pair is what fastavro has for a branch of a union that has a name: the name does not count."""
+    """Return a value that JSON can hold. A pair is fastavro's value of a named union branch: the name is dropped."""
     match value:
         case dict():
             return {key: _plain(each) for key, each in value.items()}

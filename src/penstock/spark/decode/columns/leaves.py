@@ -1,7 +1,7 @@
-"""Leaves: lists of values become arrays, many at a time, and arrays of one type those of another.
+"""Leaves: lists of values become arrays, many at a time, and arrays of one type become another type.
 
-None is null everywhere. What does not fit raises a `ValueError`, an `OverflowError` or a `TypeError`; which row it was
-is found out elsewhere, by trying fewer.
+None is null everywhere. A value that does not fit raises a `ValueError`, an `OverflowError` or a `TypeError`; the
+caller finds the row by trying fewer.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ def plain(values: Values, kind: pa.DataType) -> pa.Array:
 
 
 def whole(values: Values, kind: pa.DataType) -> pa.Array:
-    """Integers; `1.0` is one, as JSON has it. Told that these are integers, Arrow takes 1.5 for 1: it has to guess."""
+    """Return integers; `1.0` is one, as in JSON. Arrow has to guess the type: told that these are integers, it takes
+    1.5 for 1."""
     try:
         found = pa.array(values)
         if found.type == kind:
@@ -46,11 +47,11 @@ def _integer(value: float) -> int:
     return int(value)
 
 
-# times
+# ---- times
 
 
 def scaled(factor: int) -> Callable[[Values, pa.DataType], pa.Array]:
-    """Integers of a coarser unit than the column's."""
+    """Return a reader of integers of a coarser unit than the column's."""
 
     def read(values: Values, kind: pa.DataType) -> pa.Array:
         try:
@@ -62,17 +63,17 @@ def scaled(factor: int) -> Callable[[Values, pa.DataType], pa.Array]:
 
 
 def counted(values: Values, kind: pa.DataType) -> pa.Array:
-    """Integers of the column's own unit: microseconds, or days."""
+    """Return integers of the column's own unit: microseconds, or days."""
     return pa.array(values, pa.int32() if types.is_date32(kind) else pa.int64()).cast(kind)
 
 
 def from_nanoseconds(values: Values, kind: pa.DataType) -> pa.Array:
-    """Rounded down."""
+    """Return nanoseconds as microseconds, rounded down."""
     return pa.array([None if value is None else value // 1000 for value in values], pa.int64()).cast(kind)
 
 
 def date_times(values: Values, kind: pa.DataType) -> pa.Array:
-    """RFC 3339; what names no zone is UTC, and digits beyond microseconds are cut off."""
+    """Return RFC 3339 times; a time without a zone is UTC, and digits beyond microseconds are cut off."""
     try:
         return pa.array(values, pa.string()).cast(kind)
     except pa.ArrowInvalid:
@@ -95,16 +96,16 @@ def dates(values: Values, kind: pa.DataType) -> pa.Array:
 
 
 def seconds_and_nanos(values: Values, kind: pa.DataType) -> pa.Array:
-    """Protobuf's Timestamp and Duration."""
+    """Return Protobuf's Timestamp and Duration as microseconds."""
     found = (None if each is None else each.seconds * _US_PER_SECOND + each.nanos // 1000 for each in values)
     return whole(list(found), pa.int64()).cast(kind)
 
 
-# bytes that stand for something
+# ---- values encoded as bytes
 
 
 def decimals(values: Values, kind: pa.DataType) -> pa.Array:
-    """Bytes of a big-endian number, without its decimal point."""
+    """Return decimals from big-endian bytes of the number without its decimal point."""
     bound = 10**kind.precision
     return _decimal_array([None if each is None else _unscaled(each, bound) for each in values], kind)
 
@@ -117,19 +118,19 @@ def _unscaled(data: bytes, bound: int) -> int:
 
 
 def _decimal_array(numbers: list[int | None], kind: pa.DataType) -> pa.Array:
-    """Of numbers that fit."""
+    """Return decimals from unscaled numbers that fit."""
     data = b"".join((number or 0).to_bytes(_DECIMAL_BYTES, "little", signed=True) for number in numbers)
     missing = pa.array([number is not None for number in numbers], pa.bool_())
     return pa.Array.from_buffers(kind, len(numbers), [missing.buffers()[1], pa.py_buffer(data)])
 
 
 def unsigned(values: Values, kind: pa.DataType) -> pa.Array:
-    """Of 64 bits, in a decimal."""
+    """Return unsigned numbers of 64 bits as decimals."""
     return _decimal_array(list(values), kind)
 
 
 def long_decimals(precision: int, scale: int) -> Callable[[Values, pa.DataType], pa.Array]:
-    """Decimals with more digits than columns have room for, as text."""
+    """Return a reader of decimals with more digits than columns have room for, as text."""
     bound = 10**precision
 
     def read(values: Values, kind: pa.DataType) -> pa.Array:
@@ -147,13 +148,13 @@ def uuids(values: Values, kind: pa.DataType) -> pa.Array:
     return pa.array([None if each is None else str(UUID(bytes=each)) for each in values], kind)
 
 
-# from one type to another
+# ---- conversions between types
 
 Change = Callable[[pa.Array], pa.Array]
 
 
 def change(reader: Leaf, writer: Leaf) -> Change | None:
-    """How what was written as the one becomes the other; None if it never does."""
+    """Return the conversion from the writer's type to the reader's; None if there is none."""
     to, of = reader.type, writer.type
     if to == of:
         return _unchanged
@@ -167,7 +168,8 @@ def change(reader: Leaf, writer: Leaf) -> Change | None:
 
 
 def _time_change(to: pa.DataType, of: pa.DataType) -> Change | None:
-    """Times and their texts: a schema that says of a text that it is a time says nothing new of what was written."""
+    """Return the conversion between times and their texts: a schema that declares a text to be a time changes no
+    payload."""
     if of == pa.string() and to in _TEXTS:
         return lambda array: _TEXTS[to](array.to_pylist(), to)
     if to == pa.string() and of in _TEXTS:
@@ -176,8 +178,10 @@ def _time_change(to: pa.DataType, of: pa.DataType) -> Change | None:
 
 
 def _number_change(to: pa.DataType, of: pa.DataType) -> Change | None:
-    """An integer as a fraction may lose its last digits, which Avro allows; a fraction is never read as an integer.
-    One that is too large for a smaller integer raises."""
+    """Return a conversion of numbers. An integer as a fraction may lose its last digits, which Avro allows.
+
+    A fraction is never read as an integer. A number that is too large for a smaller integer raises.
+    """
     if types.is_integer(to) and not types.is_integer(of):
         return None
     return lambda array: array.cast(to, safe=types.is_integer(to))
@@ -192,7 +196,7 @@ def _unchanged(array: pa.Array) -> pa.Array:
 
 
 def wider(first: Leaf, second: Leaf) -> Leaf | None:
-    """A type that takes the values of both; None if that is text at best."""
+    """Return a type that takes the values of both; None if only text does."""
     if first.type == second.type:
         return first
     kinds = first.type, second.type
@@ -216,18 +220,18 @@ def _wider_decimal(first: pa.DataType, second: pa.DataType) -> Leaf | None:
 
 
 def _digits(kind: pa.DataType) -> tuple[int, int]:
-    """Before the point and behind it."""
+    """Return the digits before the point and behind it."""
     if types.is_decimal(kind):
         return kind.precision - kind.scale, kind.scale
     return (10 if kind == pa.int32() else 19), 0
 
 
 _TEXTS: Final = {TIMESTAMP: date_times, pa.date32(): dates}
-"""Times that are texts in JSON, and how those are read."""
+"""Times that are texts in JSON, with their readers."""
 
 
 def untimed(written: Leaf) -> Leaf:
-    """What was written as the text of a time, as that text."""
+    """Return a leaf that reads the text of a time as that text."""
     return replace(written, type=pa.string(), read=plain) if written.read in _TEXTS.values() else written
 
 

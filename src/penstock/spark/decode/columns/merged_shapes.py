@@ -1,7 +1,7 @@
-"""Shapes of several schemas as one that takes the values of all: the target `merged`, and choices in JSON Schema.
+"""Merged shapes: one shape that takes the values of several: for the target `merged`, and for choices in JSON Schema.
 
-Types are widened where that is possible (int and long are long, int and double are double); where it is not, the column
-is JSON text. Fields are the same that share a key: a name, an alias, a number. Nothing of how values are read is left.
+Types are widened where that is possible (int and long are long, int and double are double); otherwise the column is
+JSON text. Fields are the same if they share a key: a name, an alias, a number. Readers of values are dropped.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from penstock.spark.decode.columns.shapes import (
 
 
 def merged(first: Shape, second: Shape) -> Shape:
-    """What is new in the second comes behind all of the first; names are those of the second, the later one."""
+    """Merge two shapes. New fields of the second come behind all of the first; names are those of the second, the later
+    one."""
     match first, second:
         case (Wrapped(shape=inner), _):
             return merged(inner, second)
@@ -53,7 +54,7 @@ def _name(first: Record, second: Record) -> str:
 
 
 def _fields(earlier: tuple[Field, ...], later: tuple[Field, ...]) -> tuple[Field, ...]:
-    """What only one of them has, nothing requires any more."""
+    """Merge fields; a field that only one side has is no longer required."""
     found = [replace(field, is_required=False) for field in earlier]
     for field in later:
         place = _place(found, field)
@@ -66,7 +67,7 @@ def _fields(earlier: tuple[Field, ...], later: tuple[Field, ...]) -> tuple[Field
 
 
 def _place(fields: list[Field], wanted: Field) -> int | None:
-    """By what it is known by; or else by its name, which two columns cannot share."""
+    """Return the place of a field with a common key; or else with the same name, which two columns cannot share."""
     keys = set(wanted.keys)
     for place, field in enumerate(fields):
         if keys & set(field.keys):
@@ -89,7 +90,7 @@ def _field(earlier: Field, later: Field) -> Field:
 
 
 def _default(field: Field, shape: Shape) -> Any:
-    """Where the type is no longer its own, the same value in that; none where there is none."""
+    """Return the default converted to the merged type, None where that is impossible."""
     if field.default is None or arrow_type(shape) == arrow_type(field.shape):
         return field.default
     try:
@@ -107,7 +108,7 @@ def _choices(first: Shape, second: Shape) -> Record:
 
 
 def choices(shape: Shape) -> tuple[Field, ...]:
-    """The branches of a union; whatever else is taken for a union of one."""
+    """Return the branches of a union; any other shape is taken for a union of one."""
     if isinstance(shape, Record) and shape.is_choice:
         return shape.fields
     return (Field("member0", shape, (kind_of(shape),), get=_itself),)

@@ -15,18 +15,19 @@ import pyarrow as pa
 
 Values = Sequence[Any]
 Read = Callable[[Values, pa.DataType], pa.Array]
-"""An array of this type, of values as a language has them; None is null. Raises a `ValueError` or its like."""
+"""A function that makes an array of this type from a language's values; None is null. Raises a `ValueError` or its
+like."""
 Get = Callable[[Any], Any]
 
 TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
 LOCAL_TIMESTAMP: Final = pa.timestamp("us")
 DECIMAL_DIGITS_MAX: Final = 38
-"""What Spark and the tables have room for."""
+"""Digits of the longest decimal that Spark and the tables hold."""
 
 DEPTH_MAX: Final = 32
-"""Levels of records, lists and maps: what lies deeper is JSON text. Spark's own plans grow with each."""
+"""Levels of records, lists and maps: deeper values are JSON text. Spark's own plans grow with each level."""
 SHAPES_MAX: Final = 10_000
-"""In one schema, with what is referred to written out as often as it is used. What comes after is JSON text."""
+"""Shapes of one schema, with references written out as often as they are used. Further ones are JSON text."""
 
 ROOT_COLUMN: Final = "value"
 """The one column of payloads that are no records."""
@@ -38,7 +39,7 @@ class Leaf:
     type: pa.DataType
     read: Read | None = None
     is_text: bool = False
-    """JSON text of a value of any kind: of recursive types, and of what has no type that all agree on."""
+    """JSON text of a value of any kind: of recursive types, and of types without a common type."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,7 @@ class Record:
     fields: tuple[Field, ...]
     name: str = ""
     is_choice: bool = False
-    """Of its fields at most one has a value: a union, with one field for each of its branches."""
+    """A union, with one field for each of its branches: at most one field has a value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,7 @@ class Entries:
 
 @dataclass(frozen=True, slots=True)
 class Wrapped:
-    """What was written lies within something else, which `get` takes it out of."""
+    """A written value within another one, from which `get` takes it."""
 
     shape: Shape
     get: Get
@@ -74,25 +75,25 @@ Shape = Leaf | Record | Items | Entries | Wrapped
 @dataclass(frozen=True, slots=True)
 class Field:
     name: str
-    """Of the column."""
+    """The name of the column."""
     shape: Shape
     keys: tuple[str, ...]
-    """What it is known by in payloads: names, and aliases; in Protobuf numbers. Its own comes first."""
+    """Keys of the field in payloads: names and aliases; in Protobuf numbers. Its own comes first."""
     default: Any = None
-    """For messages whose schema does not have the field; as `pa.scalar` takes it."""
+    """The value for messages whose schema lacks the field; as `pa.scalar` takes it."""
     is_required: bool = False
     get: Get | None = None
     pick: Callable[[Values], Values] | None = None
-    """The same of many at once, none of which is None; `get` of each, if it is None."""
+    """The getter for many values at once, none of which is None; if there is no `pick`, `get` is called for each."""
     slot: str = ""
-    """The attribute that holds it, where values are objects made for the purpose."""
+    """The attribute that holds the value, where values are objects made for the purpose."""
 
 
 ANYTHING: Final = Leaf(pa.string(), is_text=True)
 
 
 def arrow_type(shape: Shape) -> pa.DataType:
-    """As Spark writes it down: it compares the names of inner fields too."""
+    """Return the Arrow type as Spark names it: Spark compares the names of inner fields, too."""
     match shape:
         case Leaf(type=kind):
             return kind
@@ -107,7 +108,7 @@ def arrow_type(shape: Shape) -> pa.DataType:
 
 
 def arrow_field(field: Field) -> pa.Field:
-    """Every column may be null: a schema that requires a field may come after messages without it."""
+    """Return a nullable Arrow field: a schema that requires a field may come after messages without it."""
     return pa.field(field.name, arrow_type(field.shape))
 
 
@@ -116,7 +117,7 @@ def arrow_schema(record: Record) -> pa.Schema:
 
 
 def root_record(shape: Shape) -> Record:
-    """What a whole payload is. One that is no record has a single column."""
+    """Return the record of a whole payload. A payload that is no record has a single column."""
     if isinstance(shape, Record) and not shape.is_choice:
         return shape
     return Record((Field(ROOT_COLUMN, shape, (ROOT_KEY,), get=_itself),))
@@ -131,8 +132,10 @@ def _itself(value: Any) -> Any:
 
 
 def without_readers(shape: Shape) -> Any:
-    """What columns look like, and nothing of how payloads are read: it can be pickled. In no record two names differ
-    by their case alone, which Spark and the tables would take for one."""
+    """Return the shape without readers, so that it can be pickled.
+
+    No record has two names that differ by case alone, which Spark and the tables would take for one.
+    """
     match shape:
         case Leaf():
             return replace(shape, read=None)
@@ -154,7 +157,7 @@ def _bare_field(field: Field, name: str) -> Field:
 
 
 def _distinct(names: Iterable[str]) -> Iterator[str]:
-    """`id`, `ID` become `id`, `ID_2`."""
+    """Yield names made distinct: `id`, `ID` become `id`, `ID_2`."""
     taken: set[str] = set()
     for name in names:
         found, number = name, 1
@@ -166,7 +169,7 @@ def _distinct(names: Iterable[str]) -> Iterator[str]:
 
 
 def kind_of(shape: Shape) -> str:
-    """A word for people, and what the branches of a union are told apart by."""
+    """Return a word for people, which also tells the branches of a union apart."""
     match shape:
         case Leaf(is_text=True):
             return "any JSON"
@@ -185,7 +188,7 @@ def kind_of(shape: Shape) -> str:
 
 
 class Budget:
-    """How large a shape may get. Recursive types are not its concern: who builds shapes knows where it has been."""
+    """The bound on the size of a shape. Builders of shapes detect recursive types themselves."""
 
     def __init__(self) -> None:
         self._left = SHAPES_MAX

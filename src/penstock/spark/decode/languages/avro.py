@@ -1,11 +1,11 @@
 """Avro: schemas as shapes, payloads by fastavro.
 
-fastavro reads without logical types, so that times and decimals come as the numbers and bytes they are and become
-columns many at a time; and with the names of union branches, so that it is known which one a value is of. Everything
-else, evolution included, is decided between the two shapes.
+fastavro reads without logical types, so that times and decimals come as plain numbers and bytes and become columns many
+at a time; and with the names of union branches, so that the branch of a value is known. Everything else, evolution
+included, is decided between the two shapes.
 
 A union of null and one other type is that type; others become a struct with a field for each branch, `member0`,
-`member1`, as Spark's own Avro has it. A record within itself is JSON text.
+`member1`, as in Spark's own Avro. A record within itself is JSON text.
 """
 
 from __future__ import annotations
@@ -68,9 +68,10 @@ _LOGICAL: Final[Mapping[str, Leaf]] = {
     "local-timestamp-micros": Leaf(LOCAL_TIMESTAMP, leaves.counted),
     "local-timestamp-nanos": Leaf(LOCAL_TIMESTAMP, leaves.from_nanoseconds),
 }
-"""Times of day are microseconds since midnight; what is not here is what it stands on."""
+"""Leaves of logical types. Times of day are microseconds since midnight; other logical types are their underlying
+type."""
 _LONG_DIGITS_MAX: Final = 4000
-"""Of a decimal that is text: Python writes no longer numbers. Nobody counts so far; such a decimal stays bytes."""
+"""Digits of the longest decimal as text: Python writes no longer numbers. A longer decimal stays bytes."""
 _WIDER: Final = {"int": "long", "float": "double"}
 _PYTHON: Final[Mapping[str, type]] = {
     "boolean": bool,
@@ -89,7 +90,7 @@ class AvroWriterSchema:
     text: Read = staticmethod(texts)
 
     def __init__(self, definition: Definition) -> None:
-        """Raises `InvalidSchema`, or `InvalidRequest` for what fastavro does not take."""
+        """Prepare reading. Raises `InvalidSchema`, or `InvalidRequest` for a schema that fastavro does not take."""
         schema = parse(definition.text, dict(definition.references)).schema
         self.shape = root_record(_Shapes(schema).of(schema.root, 0))
         self._decode = AvroCodec(_without_logical_types(definition), branches=True).decode
@@ -108,7 +109,7 @@ def _bare_text(text: str) -> str:
 
 
 def _without(said: Any) -> Any:
-    """Defaults may look like types, and are none."""
+    """Return the schema without `logicalType`. Defaults may look like types, and stay as they are."""
     if isinstance(said, list):
         return [_without(each) for each in said]
     if not isinstance(said, dict):
@@ -156,7 +157,7 @@ class _Shapes:
         keys = (field.name, *field.aliases)
         return Field(field.name, shape, keys, default=default, get=itemgetter(field.name))
 
-    # unions
+    # ---- unions
 
     def _union(self, branches: Sequence[Type], depth: int) -> Shape:
         members = [each for each in map(self._schema.resolve, branches) if each.kind != "null"]
@@ -174,7 +175,7 @@ class _Shapes:
         name = f"member{place}"
         return Field(name, self.of(type_, depth + 1), (name,), get=_branch(type_))
 
-    # defaults
+    # ---- defaults
 
     def _default(self, field: AvroField, shape: Shape) -> Any:
         if field.default is None or field.default.value is None:
@@ -199,7 +200,7 @@ def _logical(logical: Logical | None) -> Leaf | None:
 
 
 def _uuid(logical: Logical | None) -> Leaf | None:
-    """On a fixed; on a string it is that string."""
+    """Return the leaf of a UUID on a fixed; on a string the logical type changes nothing."""
     return Leaf(pa.string(), leaves.uuids) if logical is not None and logical.name == "uuid" else None
 
 
@@ -208,7 +209,8 @@ def _is_named(type_: Type) -> bool:
 
 
 def _branch(type_: Type) -> Get:
-    """The value, if it is of this branch. Of one with a name fastavro gives that and the value."""
+    """Return a getter of a branch's value, None for other branches. A named branch comes as a pair of name and
+    value."""
     if isinstance(type_, AvroRecord | Enum | Fixed):
         name = type_.name
         return lambda value: value[1] if type(value) is tuple and value[0] == name else None
@@ -217,7 +219,7 @@ def _branch(type_: Type) -> Get:
 
 
 class _Defaults:
-    """Defaults as fastavro would give the same values. The registry has checked that they are such."""
+    """Defaults as the values that fastavro would give. The registry has checked them."""
 
     def __init__(self, schema: Schema) -> None:
         self._schema = schema
@@ -244,7 +246,7 @@ class _Defaults:
             yield field.name, self.value(field.type, said.get(field.name, default))
 
     def _of_branch(self, branches: Sequence[Type], said: Any) -> Any:
-        """The first that it can be; until Avro 1.12 that had to be the first of all."""
+        """Return the value of the first branch that fits; until Avro 1.12 that had to be the first of all."""
         for branch in map(self._schema.resolve, branches):
             if _LOOKS[branch.kind](said):
                 value = self.value(branch, said)

@@ -1,7 +1,7 @@
-"""JSON payloads as rows: decoded by msgspec into types that have just what the target wants of what was written.
+"""JSON payloads as rows: decoded by msgspec into types with just the fields that target and writer share.
 
 All payloads of a batch are decoded at once where they are plain objects, which is the common case and the fast one. If
-one of them is bad, each is read by itself, by the same types; so what is read does not depend on its neighbours.
+one of them is bad, each is read by itself, by the same types; so the result does not depend on a payload's neighbours.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class JsonReader:
         return one_by_one(payloads, self._one) if rows is None else PayloadRows(rows, range(len(rows)))
 
     def _together(self, payloads: pa.Array) -> list[Any] | None:
-        """None if they are not that plain.
+        """Return all rows decoded at once; None if a payload is not that plain.
 
         The decoder of lines goes by values, not by lines. Where every payload begins with `{` and ends with `}` that is
         the same: a value never goes on with `{` behind `}`, and no text has a newline in it. So each payload is at
@@ -60,14 +60,17 @@ class JsonReader:
         if not _all_braced(payloads):
             return None
         try:
-            payloads.cast(pa.string())  # the decoder does not look into what it skips
+            payloads.cast(
+                pa.string()
+            )  # raises for invalid UTF-8, which the decoder does not check in values that it skips
             rows = self._decoder.decode_lines(_joined(payloads))
         except _FAST_REFUSALS:
             return None
         return rows if len(rows) == len(payloads) else None
 
     def _one(self, payload: bytes) -> Any:
-        """Integers may be written `1.0`, which is for the lenient types. What is wrong is said by the exact ones."""
+        """Decode one payload. Integers may be written `1.0`, which the lenient types take; errors come from the exact
+        ones."""
         if not payload:
             raise ValueError("it is empty, which is no JSON")
         str(payload, "utf-8")
@@ -84,7 +87,7 @@ class JsonReader:
 
 
 def _all_braced(payloads: pa.Array) -> bool:
-    """Whether each begins with `{` and ends with `}`; one that is null or empty does not."""
+    """Return whether each payload begins with `{` and ends with `}`; a null or empty one does not."""
     _, offsets, data = payloads.buffers()
     if data is None:
         return False
@@ -101,15 +104,18 @@ def _joined(payloads: pa.Array) -> memoryview:
 
 
 def raw_texts(values: Values, kind: pa.DataType) -> pa.Array:
-    """As it was written; null is null."""
+    """Return JSON texts as they were written; null is null."""
     texts = [None if each is None else bytes(each) for each in values]
     return pa.array([None if each == b"null" else each for each in texts], pa.binary()).cast(kind)
 
 
 @lru_cache(SHAPES_MAX)
 def picker(slot: str) -> Callable[[Values], Values]:
-    """That attribute of each. As a comprehension it takes half the time of an `attrgetter`, and is most of what Python
-    itself has to do for a column; the name of an attribute can only be put in there by writing it down."""
+    """Return a function that takes the attribute `slot` of each row.
+
+    As a comprehension it takes half the time of an `attrgetter`, and is most of the work that Python itself does for a
+    column; the name of an attribute can only be put in there by writing it down.
+    """
     if _SLOT.fullmatch(slot) is None:
         raise ValueError(f"{slot!r} is no slot")
     made: Callable[[Values], Values] = eval(f"lambda rows: [row.{slot} for row in rows]")  # noqa: S307 - see above
@@ -117,7 +123,7 @@ def picker(slot: str) -> Callable[[Values], Values]:
 
 
 def type_of(target: Shape, written: Shape) -> Any:
-    """What msgspec decodes into."""
+    """Return the type that msgspec decodes into."""
     return _Types(int).of(target, written)
 
 
@@ -126,14 +132,14 @@ class _Types:
         self._integer = integer
 
     def rows(self, target: Record, written: Record) -> Any:
-        """Of whole payloads."""
+        """Return the type of whole payloads."""
         if not is_bare_value(written):
             return self._struct(target, written)
         found = next((field for field, source in pair_fields(target, written) if source is not None), None)
         return msgspec.Raw if found is None else _or_null(self.of(found.shape, written.fields[0].shape))
 
     def of(self, target: Shape, written: Shape) -> Any:
-        """What the target takes as text, and what it takes in no way at all, is not looked into."""
+        """Return the type of a value; a value that the target takes as text, or in no way at all, is not parsed."""
         match target, written:
             case (Leaf(is_text=False), Leaf(is_text=False)) if change(target, written) is not None:
                 return self._leaf(written)
@@ -162,7 +168,8 @@ class _Types:
         )
 
     def _field(self, target: Field, written: Field) -> tuple[str, Any] | tuple[str, Any, Any]:
-        """A field that is not required may be left out, or null: nobody means anything else by that."""
+        """Return a field of a msgspec struct. A field that is not required may be left out, or null: both mean the
+        same."""
         kind = self.of(target.shape, written.shape)
         if written.is_required:
             return written.slot, kind
@@ -170,5 +177,5 @@ class _Types:
 
 
 def _or_null(kind: Any) -> Any:
-    """Raw text may be null anyway."""
+    """Return the type or null; raw text may be null anyway."""
     return kind if kind is msgspec.Raw else Union[kind, None]  # noqa: UP007 - made at run time

@@ -1,7 +1,7 @@
-"""JSON: schemas as shapes, and payloads by types that msgspec decodes into, which are made for the columns wanted.
+"""JSON: schemas as shapes, and payloads by types that msgspec decodes into, made for the target's columns.
 
-What is checked is what columns need: types, and that what is required is there. What else a schema demands (patterns,
-bounds, enumerations) is the broker's and the audit's to check. Properties that the schema does not name are not read.
+Only the needs of columns are checked: types, and that required fields are there. The other demands of a schema
+(patterns, bounds, enumerations) are the broker's and the audit's to check. Properties without a schema are not read.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ _SPEAKING: Final[Sequence[tuple[frozenset[str], Kinds]]] = (
     (frozenset({"pattern", "minLength", "maxLength", "format"}), STRINGS),
     (frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"}), NUMBERS),
 )
-"""Where no type is said: words that only make sense for one."""
+"""Keywords that only make sense for one type, for schemas without `type`."""
 
 
 class JsonWriterSchema:
     text: Read = staticmethod(raw_texts)
 
     def __init__(self, definition: Definition) -> None:
-        """Raises `InvalidSchema`."""
+        """Prepare reading. Raises `InvalidSchema`."""
         schema = parse(definition.text, dict(definition.references))
         found = _Shapes().of(schema.documents[0].nodes[""], 0)
         self.shape = root_record(_readable(found.shape or _TEXT))
@@ -67,7 +67,7 @@ class JsonWriterSchema:
 
 class _MaybeShape(NamedTuple):
     shape: Shape | None
-    """None: nothing but null."""
+    """The shape; None if only null is allowed."""
     nullable: bool
 
 
@@ -80,7 +80,7 @@ class _Shapes:
         self._under_way: set[Node] = set()
 
     def of(self, node: Node, depth: int) -> _MaybeShape:
-        """A schema that leads back to itself is JSON text where it does so."""
+        """Return the shape of a schema; where it leads back to itself, it is JSON text."""
         if node in self._under_way or not self._budget.allows(depth):
             return _ANY
         self._under_way.add(node)
@@ -144,7 +144,7 @@ class _Shapes:
 
 
 def _kinds(node: Node) -> Kinds | None:
-    """What it says of types, in whatever words; None if that is nothing."""
+    """Return the types that a schema allows, in whatever keywords; None if it does not say."""
     words = node.keywords
     if "type" in words:
         said: Kinds = words["type"]
@@ -155,7 +155,7 @@ def _kinds(node: Node) -> Kinds | None:
     return next((kinds for speaking, kinds in _SPEAKING if speaking & words.keys()), None)
 
 
-# what several schemas demand of one value
+# ---- several schemas of one value
 
 
 def _both(first: _MaybeShape, second: _MaybeShape) -> _MaybeShape:
@@ -186,7 +186,7 @@ def _all_fields(first: tuple[Field, ...], second: tuple[Field, ...]) -> tuple[Fi
     return tuple(found.values())
 
 
-# how values are read, once it is known what they are
+# ---- readers of values, once their shapes are known
 
 
 def _readable(shape: Shape) -> Shape:
@@ -212,7 +212,7 @@ def _slotted(place: int, field: Field) -> Field:
 
 
 def _default(shape: Shape, value: Any) -> Any:
-    """In JSON Schema it is but a remark: one that does not fit is none."""
+    """Return the default converted to the column; None for a default that does not fit, since it is but a remark."""
     if value is None:
         return None
     target = without_readers(shape)

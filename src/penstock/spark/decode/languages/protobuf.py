@@ -55,10 +55,10 @@ _WIRE_TYPES: Final[Mapping[int, WireType]] = {
     FieldDescriptor.TYPE_MESSAGE: WireType.LENGTH,
     FieldDescriptor.TYPE_GROUP: WireType.START,
 }
-"""All others are numbers of a variable length."""
+"""Wire types of field types; all other types are numbers of a variable length."""
 
 Which = str | tuple[int, ...] | None
-"""One message of a schema: its name, or the way to it; the first one."""
+"""A message of a schema: its name, or its path of indexes; None for the first one."""
 
 _KINDS: Final[Mapping[int, Leaf]] = {
     FieldDescriptor.CPPTYPE_BOOL: leaves.BOOLEAN,
@@ -97,7 +97,8 @@ class ProtobufWriterSchema:
     text: Read = staticmethod(texts)
 
     def __init__(self, definition: Definition, which: Which = None) -> None:
-        """Raises `InvalidSchema`, or `InvalidRequest` or `ValueMismatch` for a message that is not in it."""
+        """Prepare reading. Raises `InvalidSchema`, or `InvalidRequest` or `ValueMismatch` for a message that is not in
+        the schema."""
         generated = message_class(definition, which)
         self.shape = _of_message(root_record(_Shapes().message(generated.DESCRIPTOR, 0)), generated.DESCRIPTOR.name)
         self._parse = ClassCodec(generated).decode
@@ -108,8 +109,10 @@ class ProtobufWriterSchema:
         return lambda payloads: one_by_one(payloads, self._message)
 
     def _message(self, payload: bytes) -> Any:
-        """Bytes in which no field is known are something else, though the library takes them; so are those in which a
-        field is written as what it is not."""
+        """Decode a payload; raises `ValueMismatch` for bytes without a known field, or with a wrong wire type.
+
+        The library would accept both.
+        """
         try:
             message = self._parse(payload)
         except ValueMismatch:
@@ -122,7 +125,8 @@ class ProtobufWriterSchema:
         return message
 
     def _check_unknown(self, unknown: Iterable[Any]) -> None:
-        """A value that an enum does not have is not known either, and written as it should be."""
+        """Raise for unknown fields with a wrong wire type; unknown values of an enum are unknown fields, and
+        correct."""
         for each in unknown:
             field = self._fields.get(each.field_number)
             if field is not None and each.wire_type != _WIRE_TYPES.get(field.type, WireType.VARINT):
@@ -135,7 +139,7 @@ class ProtobufWriterSchema:
 
 
 def _of_message(shape: Record, name: str) -> Record:
-    """Numbers mean something within a message only: those of another one are other fields."""
+    """Return the shape with keys for this message: field numbers of another message mean other fields."""
     fields = (replace(each, keys=tuple(f"{name}{key}" for key in each.keys)) for each in shape.fields)
     return shape if is_bare_value(shape) else replace(shape, fields=tuple(fields))
 
@@ -201,7 +205,7 @@ def _names_of(enum: Any) -> Callable[[Values, pa.DataType], pa.Array]:
 
 
 def _default(field: Any) -> Any:
-    """Of a field that says so itself."""
+    """Return the declared default of a field."""
     if field.enum_type is not None:
         return field.enum_type.values_by_number[field.default_value].name
     return field.default_value

@@ -1,4 +1,4 @@
-"""Payloads as rows of values: what a language's module gives, and how each payload is read by itself."""
+"""Rows of values from payloads: the result of a language's module, and the reading of payloads one by one."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from penstock.spark.decode.columns.shapes import Read, Record
 class PayloadRows:
     values: Sequence[Any]
     places: Sequence[int]
-    """Of each among the payloads."""
+    """The row number of each value among the payloads."""
     faults: dict[int, str] = field(default_factory=dict)
-    """What is wrong with the others, by their places."""
+    """Faults of the other payloads, by row number."""
 
 
 Reader = Callable[[pa.Array], PayloadRows]
-"""Of payloads, none of which is null. Whatever they are, it ends in an answer."""
+"""A reader of payloads, none of which is null. It raises for no payload, but reports its fault."""
 
 
 class WriterSchema(Protocol):
@@ -36,11 +36,11 @@ class WriterSchema(Protocol):
 
     @property
     def text(self) -> Read:
-        """Any of its values as JSON."""
+        """The function that writes any of its values as JSON."""
         ...
 
     def reader(self, target: Record) -> Reader:
-        """What the target has no column for need not be read."""
+        """Return a reader; fields without a column in the target need not be read."""
         ...
 
 
@@ -59,7 +59,7 @@ def one_by_one(payloads: pa.Array, decode: Callable[[bytes], Any]) -> PayloadRow
 
 
 def describe_fault(error: Exception) -> str:
-    """A sentence, with the place in the payload where it is known."""
+    """Return the fault as a sentence, with its place in the payload where that is known."""
     if isinstance(error, ValueMismatch):
         return f"at {fragment(error.path)}: {fragment(error.message)}" if error.path else fragment(error.message)
     if isinstance(error, PenstockError):

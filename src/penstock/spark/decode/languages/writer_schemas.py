@@ -1,4 +1,4 @@
-"""Schemas that payloads were written with, by the language they are in."""
+"""Writer schemas, by the language they are in."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from penstock.spark.decode.languages.rows import WriterSchema
 
 
 class Schemas(Protocol):
-    """What is asked of a registry. See `penstock.spark.files.registry.SchemaSource`."""
+    """The calls to a registry. See `penstock.spark.files.registry.SchemaSource`."""
 
     def schema(self, schema_id: int) -> Definition:
-        """Raises `InvalidRequest`, with the `schema_id` in its details, for an id that is not known."""
+        """Return a schema. Raises `InvalidRequest`, with the `schema_id` in its details, for an unknown id."""
         ...
 
     def versions(self, subject: str, *, deleted: bool = False) -> list[tuple[int, int]]: ...
@@ -23,15 +23,15 @@ class Schemas(Protocol):
 
 
 class Registry(Protocol):
-    """Where schemas are. See `penstock.spark.files.registry.RegistryAt`."""
+    """The location of schemas. See `penstock.spark.files.registry.RegistryAt`."""
 
     def open(self) -> Any:
-        """`Schemas`."""
+        """Open the registry; returns `Schemas`."""
         ...
 
 
 def writer_schema(definition: Definition, message: str | tuple[int, ...] | None = None) -> WriterSchema:
-    """`message`: which one of a Protobuf schema; the first if it is None.
+    """Return the writer's schema; `message` chooses one of a Protobuf schema, None the first.
 
     Raises `InvalidSchema`, `InvalidRequest` or `ValueMismatch`. Languages are imported when they are first met.
     """

@@ -1,1 +1,1 @@
-"""The audit: every record of a log, and the log against its archive."""
+"""The audit: every record of a log is checked, and the log is compared with its archive."""

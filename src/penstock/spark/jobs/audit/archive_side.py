@@ -1,6 +1,6 @@
-"""The archive's side of an audit: what its tables have of each partition, counted and hashed as the log is.
+"""The archive's side of an audit: the rows of its tables for each partition, counted and hashed as the log is.
 
-The driver asks the tables what they hold; the workers read the files themselves, only the columns that are compared.
+The driver reads the tables' states; the workers read the files themselves, only the columns that are compared.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from penstock.spark.lake.tables.table_factory import open_table, table_names
 
 COLUMNS: Final = ("_topic", "_partition", *(name for name, source in LOG_NAMES.items() if source in (*FIELDS, "value")))
 RUNS_MAX: Final = 10_000
-"""Runs of offsets that are told of one file. Files have a few; a file of scattered rows is told as the runs it begins
-with, and that it has more."""
+"""Runs of offsets kept for one file. Files have a few; a file of scattered rows is described by its first runs, and by
+the note that it has more."""
 
 OffsetRun = tuple[int, int]
-"""Offsets, half-open."""
+"""Consecutive offsets, half-open."""
 
 
 @dataclass(frozen=True, slots=True)
 class Warehouse:
-    """Where an archive is. It pickles."""
+    """The location of an archive. Can be pickled."""
 
     uri: str
     table_format: str = "delta"
@@ -46,7 +46,7 @@ class Warehouse:
     catalog: tuple[tuple[str, str], ...] = field(default=(), repr=False)
 
     def tables(self, topics: Iterable[str]) -> dict[str, LakeTable]:
-        """The table of each of these topics, where there is one. Raises `InvalidRequest` if there is none at all."""
+        """Return the table of each of these topics that has one. Raises `InvalidRequest` if no topic has one."""
         there = set(
             table_names(self.table_format, self.uri, storage_options=dict(self.storage_options), catalog=self._catalog)
         )
@@ -74,22 +74,23 @@ class Warehouse:
 
 @dataclass(frozen=True, slots=True)
 class TableHolding:
-    """What a table says it holds of one partition, before anything is read of it."""
+    """The offsets that a table's state claims of one partition, before any file is read."""
 
     table: str
     first: int
     next: int
     batches: tuple[tuple[int, int, int], ...] = ()
-    """From which offset on, up to which, and when it was committed."""
+    """First offset, next offset and commit time of each batch."""
 
     def overlap_with(self, start: int, next_offset: int) -> ArchivedRange:
-        """The part that the log has, too."""
+        """Return the part of the claimed offsets that the log has, too."""
         low = max(self.first, start)
         return ArchivedRange(low, max(low, min(self.next, next_offset)), self.batches)
 
 
 def holdings(table: LakeTable) -> dict[PartitionKey, TableHolding]:
-    """By partition. Batches that came twice, as after a restore, count as they came first."""
+    """Return the holdings by partition. A batch that was committed twice, as after a restore, counts as first
+    committed."""
     committed: dict[PartitionKey, list[tuple[int, int, int]]] = {}
     for when, marker in table.commit_history():
         for each in marker.ranges:
@@ -102,7 +103,7 @@ def holdings(table: LakeTable) -> dict[PartitionKey, TableHolding]:
 
 
 def _without_overlaps(batches: Iterable[tuple[int, int, int]]) -> Iterator[tuple[int, int, int]]:
-    """In the order of offsets, none reaching into another."""
+    """Sort batches by offset and cut off overlaps."""
     done = 0
     for start, stop, when in sorted(batches):
         if stop > done:
@@ -112,13 +113,14 @@ def _without_overlaps(batches: Iterable[tuple[int, int, int]]) -> Iterator[tuple
 
 @dataclass(frozen=True, slots=True)
 class ComparisonScope:
-    """What of a partition is compared: these offsets, without those that the log has lost."""
+    """The offsets of a partition that are compared, without those that the log has lost."""
 
     start: int
     stop: int
     lost: tuple[OffsetRun, ...] = ()
     claimed: OffsetRun | None = None
-    """What the table says it has, if that is more: nothing of it may be missing, also where the log is gone."""
+    """Offsets that the table's state claims, if more: none of them may be missing, even where the log has no messages
+    any more."""
 
     @property
     def whole(self) -> OffsetRun:
@@ -126,7 +128,7 @@ class ComparisonScope:
 
     @property
     def beyond(self) -> int:
-        """How many messages the table should have besides those that are compared."""
+        """Number of messages that the table should have besides the compared ones."""
         first, after = self.whole
         return max(0, after - first - max(0, self.stop - self.start))
 
@@ -139,22 +141,22 @@ class FileTask:
     files: tuple[DataFile, ...]
     scopes: Mapping[PartitionKey, ComparisonScope]
     in_bad_table: bool = False
-    """The table is a companion."""
+    """The table is a bad-rows table."""
 
 
 @dataclass(frozen=True, slots=True)
 class ArchivedRows:
-    """What files have of one partition."""
+    """The rows that files have of one partition."""
 
     days: Days = field(default_factory=dict)
     runs: tuple[OffsetRun, ...] = ()
-    """Of offsets, in no order; two that overlap are rows that are there twice."""
+    """Runs of offsets, unordered; two that overlap are rows that exist twice."""
     cut: bool = False
-    """There are more runs than are told."""
+    """There are more runs than are kept."""
     elsewhere: int = 0
-    """Rows that are not compared, since the log does not begin or end there: dropped by retention, mostly."""
+    """Rows that are not compared because the log does not reach there, mostly dropped by retention."""
     claimed: int = 0
-    """Those of them that the table says it has."""
+    """The part of `elsewhere` that the table's state claims."""
     recovered: int = 0
     """Rows that the log has lost and the archive has."""
 
@@ -172,7 +174,7 @@ class ArchivedRows:
 
 
 def read_files(task: FileTask) -> dict[PartitionKey, ArchivedRows]:
-    """Runs in a worker."""
+    """Count and hash the rows of a task's files. Runs in a worker."""
     found: dict[PartitionKey, ArchivedRows] = {}
     for file in task.files:
         for batch in _batches(task.folder, file):
@@ -194,7 +196,8 @@ def _batches(folder: Folder, file: DataFile) -> Iterator[pa.RecordBatch]:
 
 
 def _by_partition(batch: pa.RecordBatch) -> Iterator[tuple[PartitionKey, pa.RecordBatch]]:
-    """A file has the messages of one partition behind each other, mostly; of one topic, unless all are in one table."""
+    """Split a batch by partition. Mostly a file has one partition after another; one topic, unless all topics share a
+    table."""
     topics, partitions = batch.column("_topic"), batch.column("_partition")
     pairs = pa.table([topics, partitions], names=["topic", "partition"]).group_by(["topic", "partition"]).aggregate([])
     keys = [(row["topic"], row["partition"]) for row in pairs.to_pylist()]
@@ -224,12 +227,12 @@ def _compare_rows(batch: pa.RecordBatch, scope: ComparisonScope, *, in_bad_table
 
 
 def _as_read(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """With the names that the columns have in the log."""
+    """Rename the columns to their names in the log."""
     return batch.rename_columns([LOG_NAMES.get(name, name) for name in batch.schema.names])
 
 
 def _inside(offsets: Longs, runs: Sequence[OffsetRun]) -> Bools:
-    """Which offsets lie in one of these runs, which are in order."""
+    """Mark the offsets that lie in one of these sorted runs."""
     if not runs:
         return np.zeros(len(offsets), dtype=np.bool_)
     starts, stops = np.array(runs, dtype=np.int64).T
@@ -239,7 +242,7 @@ def _inside(offsets: Longs, runs: Sequence[OffsetRun]) -> Bools:
 
 
 def _runs(offsets: Longs) -> Iterator[OffsetRun]:
-    """Offsets as runs; one that is there twice is in two."""
+    """Yield offsets as runs; an offset that exists twice is in two runs."""
     if not len(offsets):
         return
     ordered = np.sort(offsets)
@@ -249,7 +252,7 @@ def _runs(offsets: Longs) -> Iterator[OffsetRun]:
 
 
 def merge_runs(rows: ArchivedRows) -> ArchivedRows:
-    """Neighbouring runs as one, and no more of them than are kept."""
+    """Join adjacent runs, and keep at most `RUNS_MAX`."""
     found: list[OffsetRun] = []
     for start, stop in sorted(rows.runs):
         if found and found[-1][1] == start:
@@ -263,7 +266,7 @@ NO_ROWS: Final = ArchivedRows()
 
 
 def missing_and_duplicate(runs: Iterable[OffsetRun], scope: ComparisonScope) -> tuple[list[OffsetRun], list[OffsetRun]]:
-    """Which offsets of all that the table claims are in none of the runs, and which are in more than one."""
+    """Return the claimed offsets that are in none of the runs, and the offsets that are in more than one."""
     missing: list[OffsetRun] = []
     twice: list[OffsetRun] = []
     done, end = scope.whole
@@ -273,7 +276,7 @@ def missing_and_duplicate(runs: Iterable[OffsetRun], scope: ComparisonScope) -> 
             missing.append((done, start))
         elif start < done:
             again = start, min(stop, done)
-            if twice and twice[-1][1] == start:  # one message after the other, each of them twice
+            if twice and twice[-1][1] == start:  # neighbouring messages, each of them twice
                 again = twice.pop()[0], again[1]
             twice.append(again)
         done = max(done, stop)
@@ -283,7 +286,7 @@ def missing_and_duplicate(runs: Iterable[OffsetRun], scope: ComparisonScope) -> 
 
 
 def tables_of_topics(warehouse: Warehouse, tables: Mapping[str, LakeTable]) -> list[LakeTable]:
-    """Every table that has messages of these topics, once: theirs, and those with what did not decode."""
+    """Return every table that has messages of these topics, once: main tables and bad-rows tables."""
     named: dict[str, LakeTable] = {table.name: table for table in tables.values()}
     overlap_with = (warehouse.table(bad_table_of(name)) for name in list(named))
     return [*named.values(), *(table for table in overlap_with if table.exists())]

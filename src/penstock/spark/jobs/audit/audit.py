@@ -1,7 +1,8 @@
-"""The audit: every checksum, the order of ids, the density of offsets, duplicates, schemas; and log against archive.
+"""The audit: every checksum, the order of ids, the density of offsets, duplicates, schemas; and the log against its
+archive.
 
-The driver cuts the logs into slices, Python workers scan them with the kernels and send back what they know, and the
-driver adds that up and looks at the seams. Reads only; a broker may own the directory and go on writing.
+The driver cuts the logs into slices, Python workers scan them with the kernels and return summaries, and the driver
+adds these up and checks the seams between them. The audit only reads; a broker may own the directory and keep writing.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from penstock.spark.jobs.audit.archive_side import (
     Warehouse,
 )
 from penstock.spark.jobs.audit.findings import Finding, FindingKind, Findings
-from penstock.spark.jobs.audit.inventory import PartitionLog
+from penstock.spark.jobs.audit.inventory import LogSnapshot
 from penstock.spark.jobs.audit.partition_summary import PartitionSummary
 from penstock.spark.jobs.audit.runners import JobRunner, SparkRunner
 from penstock.spark.jobs.audit.scan_range import LossKind
@@ -45,19 +46,19 @@ _Task = TypeVar("_Task")
 _Result = TypeVar("_Result")
 
 StageProgress = Callable[[str, int, int], None]
-"""Told what is being done, how many steps of it are done, and of how many."""
+"""Callback with the name of the current stage, its finished steps, and all of its steps."""
 
 FINDINGS_MAX: Final = 10_000
-"""Findings in a report; more are counted by kind."""
+"""Findings listed in a report; more are counted by kind."""
 
 
 def _no_progress(_what: str, _done: int, _all: int) -> None:
-    """Nobody watches."""
+    """Ignore progress."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """One partition of the log beside its archive."""
+    """A partition of the log compared with its archive."""
 
     holding: TableHolding
     scope: ComparisonScope
@@ -65,45 +66,45 @@ class Comparison:
 
     @property
     def compared(self) -> int:
-        """Messages of the archive that were held against the log."""
+        """Messages of the archive that were compared with the log."""
         return sum(digest.count for digest in self.rows.days.values())
 
     @property
     def has_payloads(self) -> bool:
-        """Whether all payloads were compared, too, and not only the other fields."""
+        """True if all payloads were compared, too, and not only the other fields."""
         return not any(digest.without_payload for digest in self.rows.days.values())
 
-    def lag(self, log: PartitionLog) -> int:
-        """Messages that wait to be archived."""
+    def lag(self, log: LogSnapshot) -> int:
+        """Return how many messages wait to be archived."""
         return max(0, log.next_offset - max(self.holding.next, log.start))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditedPartition:
-    """One partition, and what is known of it now."""
+    """A partition with the audit's results."""
 
-    log: PartitionLog
+    log: LogSnapshot
     summary: PartitionSummary
     comparison: Comparison | None = None
 
     @property
     def is_comparable(self) -> bool:
-        """Whether all that the log has lost is known, one by one: then the rest must be the same in the archive."""
+        """True if every single loss of the log is known: then the rest must be the same in the archive."""
         return self.summary.losses.runs <= len(self.summary.losses.first)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditRequest:
-    """What an audit looks at besides the log itself."""
+    """The options of an audit."""
 
     topics: tuple[TopicName, ...] = ()
-    """None: all."""
+    """Topics to audit; empty: all."""
     against: Warehouse | None = None
     schemas: bool = False
-    """Hold every payload against the schema it names."""
+    """Check every payload against the schema it names."""
     registry: str | None = None
     duplicates: bool = False
-    """Look for request numbers that are there twice in the whole of a topic, and not only within its partitions."""
+    """Look for request numbers that occur twice in a whole topic, and not only within its partitions."""
 
 
 ALL: Final = AuditRequest()
@@ -111,7 +112,7 @@ ALL: Final = AuditRequest()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Audit:
-    """What was found. `seconds` is how long it took, without the start of Spark."""
+    """The result of an audit. `seconds` is how long it took, without the start of Spark."""
 
     data: str
     began_ms: int
@@ -130,14 +131,15 @@ class Audit:
 def audit(
     spark: SparkSession, location: Location, request: AuditRequest = ALL, *, stage: StageProgress = _no_progress
 ) -> Audit:
-    """Raises `InvalidRequest` or `TopicNotSupported` for what cannot be looked at. Damage is a finding, no error."""
+    """Audit on Spark. Raises `InvalidRequest` or `TopicNotSupported` for what cannot be audited. Damage is a finding,
+    no error."""
     return audit_with(SparkRunner(spark), location, request, stage=stage)
 
 
 def audit_with(
     runner: JobRunner, location: Location, request: AuditRequest = ALL, *, stage: StageProgress = _no_progress
 ) -> Audit:
-    """The same, wherever the work is done."""
+    """Audit with any runner, on Spark or in this process; see `audit`."""
     began, began_ms = time.monotonic(), time.time_ns() // 1_000_000
     job = _AuditRun(runner, location, request, stage)
     partitions = job.partitions()
@@ -155,7 +157,7 @@ def audit_with(
 
 
 class _AuditRun:
-    """One audit: what there is, found when it is made; then the steps, in order."""
+    """A run of an audit: the constructor takes the inventory; then come the steps, in order."""
 
     def __init__(self, runner: JobRunner, location: Location, request: AuditRequest, stage: StageProgress) -> None:
         self._runner = runner
@@ -163,7 +165,7 @@ class _AuditRun:
         self._stage = stage
         self._registry = RegistryLocation(location, request.registry)
         if request.schemas or request.registry:
-            self._registry.open()  # raises here, and not in a worker, if there is none
+            self._registry.open()  # raises here, and not in a worker, if there is no registry
         data = location.open()
         there = inventory.take_inventory(data, request.topics, progress=partial(stage, "looking at the logs"))
         self._logs, self._absent = there.logs, there.absent
@@ -174,7 +176,7 @@ class _AuditRun:
         self._holdings = _holdings(self._tables)
 
     def partitions(self) -> tuple[AuditedPartition, ...]:
-        """Every log scanned, and beside its archive where there is one."""
+        """Scan every log, and compare it with its archive if there is one."""
         archived = {
             log.key: self._holdings[log.key].overlap_with(log.start, log.next_offset)
             for log in self._logs
@@ -219,7 +221,7 @@ class _AuditRun:
 
     def _comparison(
         self,
-        log: PartitionLog,
+        log: LogSnapshot,
         scopes: Mapping[PartitionKey, ComparisonScope],
         rows: Mapping[PartitionKey, ArchivedRows],
     ) -> Comparison | None:
@@ -228,7 +230,7 @@ class _AuditRun:
         return Comparison(holding=self._holdings[log.key], scope=scopes[log.key], rows=rows.get(log.key, NO_ROWS))
 
     def found(self, partitions: Sequence[AuditedPartition]) -> Findings:
-        """All that is wrong, told or counted."""
+        """Return all findings, listed or counted."""
         listed = findings.absent_partitions(self._absent)
         uncounted: dict[FindingKind, int] = {}
         for each in partitions:
@@ -263,13 +265,13 @@ class _AuditRun:
         return findings.unknown_schema_findings(named, _unknown_ids(self._registry, ids))
 
     def notes(self, partitions: Sequence[AuditedPartition]) -> Iterator[str]:
-        """What is worth knowing and no finding."""
+        """Yield facts that are worth knowing and are no findings."""
         for each in partitions:
             yield from _notes(each, archive=self._request.against is not None)
 
 
 def _holdings(tables: Mapping[str, LakeTable]) -> dict[PartitionKey, TableHolding]:
-    """By partition, of these topics. A table of all topics is asked once."""
+    """Return the holdings of these topics, by partition. A table of all topics is read once."""
     held = {name: archives.holdings(table) for name, table in {each.name: each for each in tables.values()}.items()}
     return {key: each for topic, table in tables.items() for key, each in held[table.name].items() if key[0] == topic}
 
@@ -277,7 +279,7 @@ def _holdings(tables: Mapping[str, LakeTable]) -> dict[PartitionKey, TableHoldin
 def _archived_of_task(
     group: Sequence[Slice], archived: Mapping[PartitionKey, ArchivedRange]
 ) -> dict[PartitionKey, ArchivedRange]:
-    """What a task has to know of the archive."""
+    """Return what a task has to know of the archive."""
     ranges: dict[PartitionKey, tuple[int, int]] = {}
     for slice_ in group:
         key = slice_.topic, slice_.partition
@@ -290,13 +292,13 @@ def _scope(archived: ArchivedRange, summary: PartitionSummary | None, holding: T
     return ComparisonScope(archived.start, archived.stop, lost, (holding.first, holding.next))
 
 
-def _empty_summary(log: PartitionLog) -> PartitionSummary:
-    """Of a log that is empty."""
+def _empty_summary(log: LogSnapshot) -> PartitionSummary:
+    """Return the summary of an empty log."""
     return PartitionSummary(start=log.start, stop=log.next_offset)
 
 
 def _unknown_ids(registry: RegistryLocation, ids: Sequence[int]) -> dict[int, str]:
-    """Why these ids mean nothing; nothing is said of them where there is no registry to ask."""
+    """Return why each unknown schema id is unknown; empty if there is no registry to ask."""
     unknown: dict[int, str] = {}
     if not ids:
         return unknown

@@ -1,6 +1,6 @@
-"""Whether payloads are what the schemas they name say: judged as the broker judges them, and decoded as tables are.
+"""The check of payloads against the schemas they name: validated as the broker validates, and decoded as tables are.
 
-Each schema's messages are looked at by that schema alone. The judging is done in the process that reads the log.
+Messages of one schema are checked together. The validation runs in the process that reads the log.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ _SCHEMAS_MAX: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class SchemaChecks:
-    """What the messages of one schema are held against."""
+    """The validator and the decoder of one schema."""
 
     judge: FramedPayloadValidator | None
-    """None where every payload conforms."""
+    """Validator; None if every payload conforms."""
     decoder: Decoder | None
-    """None where the schema makes no columns."""
+    """Decoder; None if the schema makes no columns."""
 
 
 class Conformance:
-    """Made in the worker, for one topic."""
+    """The conformance check of one topic, made in the worker."""
 
     def __init__(self, registry: RegistryLocation, topic: str) -> None:
         self._registry = registry
@@ -72,7 +72,7 @@ class Conformance:
         return Sample(tuple(kept), len(reasons))
 
     def _checks_of(self, schema_id: int) -> SchemaChecks | str:
-        """Why there is none, where the schema is not known or is none."""
+        """Return the checks of a schema; or the reason why there are none, if the schema is unknown or invalid."""
         if schema_id not in self._checks:
             if len(self._checks) >= _SCHEMAS_MAX:
                 self._checks.clear()
@@ -99,7 +99,7 @@ class Conformance:
 
 
 def undecoded(decoder: Decoder | None, block: Block) -> dict[int, str]:
-    """Which payloads do not become rows, and why."""
+    """Return the payloads that cannot be decoded into rows, and why."""
     if decoder is None:
         return {}
     reasons = decoder.decode(block.to_arrow(_COLUMNS, views=False)).reasons
@@ -110,7 +110,7 @@ def undecoded(decoder: Decoder | None, block: Block) -> dict[int, str]:
 
 
 def faults(judge: FramedPayloadValidator | None, block: Block) -> dict[int, str]:
-    """Which payloads do not conform, and why: a quick yes for many at a time, or else each by itself."""
+    """Return the payloads that do not conform, and why: a quick check of many at a time, else one by one."""
     if judge is None:
         return {}
     out = np.empty(int(block.payload_sizes.sum()) + len(block), dtype=np.uint8)

@@ -1,8 +1,8 @@
-"""The hashes that log and archive are compared by. They say the same of the same messages, in whatever order they come.
+"""The hashes that log and archive are compared by. They are the same for the same messages, in whatever order.
 
-Of one message, HighwayHash-64 with the key of segments, of words of 8 bytes, big-endian:
-for its place, its id, its offset, and zero; for its contents, the HighwayHash-64 of its payload instead of the zero;
-for its fields, its id, its offset, and the words of `_field_words`. Of many: the sum of theirs, modulo 2**64.
+For one message they are HighwayHash-64, with the key of segments, of words of 8 bytes, big-endian: for its place, its
+id, its offset, and zero; for its contents, the HighwayHash-64 of its payload instead of the zero; for its fields, its
+id, its offset, and the words of `_field_words`. For many: the sum of theirs, modulo 2**64.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from penstock.spark.jobs.audit.partition_summary import Digest
 
 DAY_US: Final = 86_400_000_000
 Days = dict[int, Digest]
-"""By the number of the day since 1970."""
+"""Digests by the number of the day since 1970."""
 
 FIELDS: Final = (
     "id",
@@ -35,7 +35,7 @@ FIELDS: Final = (
     "key",
     "attributes",
 )
-"""What is compared besides the payload."""
+"""Columns that are compared besides the payload."""
 _NUMBERS: Final = ("producer_id", "request_id", "schema_id", "schema_version")
 _TEXTS: Final = ("type", "producer_name", "key")
 _NONE: Final = Digest()
@@ -50,8 +50,8 @@ def days_of_block(block: Block) -> Days:
 
 
 def days_of_rows(batch: pa.RecordBatch, *, in_bad_table: bool = False) -> Days:
-    """The same of rows of a table, whose columns have the names that they have in the log. A column that is not there
-    is one of nulls. `in_bad_table`: they are the companion's."""
+    """Return the digests of table rows whose columns have their names in the log. A missing column counts as nulls.
+    `in_bad_table`: the rows are of a bad-rows table."""
     if not batch.num_rows:
         return {}
     values = _column(batch, "value", pa.binary())
@@ -59,20 +59,20 @@ def days_of_rows(batch: pa.RecordBatch, *, in_bad_table: bool = False) -> Days:
 
 
 def add_days(found: Days, more: Mapping[int, Digest]) -> None:
-    """Add to what was found so far."""
+    """Add digests to those in `found`."""
     for day, digest in more.items():
         found[day] = found.get(day, _NONE) + digest
 
 
 def _by_day(batch: pa.RecordBatch, payloads: Words, without_payload: Bools, *, in_bad_table: bool) -> Days:
-    """Days mostly stand together: one sum for each run of a day."""
+    """Return the digests by day. Rows of a day mostly follow each other: one sum for each run of a day."""
     place, times = _place_words(batch), _times(batch)
     places = _words(*place, np.zeros(batch.num_rows, dtype=np.int64))
     fields = _row_hashes(_words(*place, *_field_words(batch, times)))
     sums: list[Any] = [_row_hashes(places), fields]
     places[:, 3] = payloads
     contents, named = _row_hashes(places), ~_nulls(_column(batch, "schema_id", pa.int64()))
-    optional = named & (not in_bad_table)  # these alone may come without a payload
+    optional = named & (not in_bad_table)  # only these may come without a payload
     sums += [np.where(named, 0, contents).astype(np.uint64), np.where(named, contents, 0).astype(np.uint64)]
     sums += [
         each.astype(np.int64)
@@ -97,8 +97,8 @@ def _place_words(batch: pa.RecordBatch) -> tuple[Any, Any, Any]:
 
 
 def _field_words(batch: pa.RecordBatch, times: Longs) -> list[Any]:
-    """The time in microseconds; producer, request, schema and its version as numbers, 0 for none; which of schema and
-    key there are, as bits; and hashes of the type, the producer's name, the key, and the attributes."""
+    """Return the time in microseconds; producer, request, schema and its version as numbers, 0 for none; bits that tell
+    whether schema and key exist; and hashes of the type, the producer's name, the key, and the attributes."""
     schema, key = _column(batch, "schema_id", pa.int64()), _column(batch, "key", pa.binary())
     flags = (~_nulls(schema)).astype(np.int64) * at.FLAG_SCHEMA + (~_nulls(key)).astype(np.int64) * at.FLAG_KEY
     numbers = [_numbers(_column(batch, name, pa.int64())) for name in _NUMBERS]
@@ -107,7 +107,7 @@ def _field_words(batch: pa.RecordBatch, times: Longs) -> list[Any]:
 
 
 def _attribute_hashes(batch: pa.RecordBatch) -> Words:
-    """The sum of the hashes of each name and value: a map has no order. 0 for none."""
+    """Return the sum of the hashes of each name and value, since a map has no order; 0 for none."""
     found = np.zeros(batch.num_rows, dtype=np.uint64)
     column = _column(batch, "attributes", pa.map_(pa.string(), pa.string()))
     ends = np.asarray(column.offsets, dtype=np.int64)
@@ -122,7 +122,7 @@ def _attribute_hashes(batch: pa.RecordBatch) -> Words:
 
 
 def _words(*columns: Any) -> Any:
-    """Side by side, as they are hashed."""
+    """Put columns side by side, as they are hashed."""
     table = np.empty((len(columns[0]), len(columns)), dtype=">u8")
     for place, words in enumerate(columns):
         table[:, place] = words if words.dtype == np.uint64 else words.astype(np.int64).view(np.uint64)
@@ -160,12 +160,12 @@ def _numbers(column: pa.Array) -> Longs:
 
 
 def _times(batch: pa.RecordBatch) -> Longs:
-    """In microseconds."""
+    """Return the times in microseconds."""
     return _numbers(batch.column("timestamp").cast(pa.timestamp("us", tz="UTC")).cast(pa.int64()))
 
 
 def _binary(values: pa.Array) -> tuple[Any, Longs, Longs]:
-    """The bytes of a column of bytes or text, where each value starts, and its size. A null has no bytes."""
+    """Return the bytes of a column of bytes or text, where each value starts, and its size. A null has no bytes."""
     column = values.cast(pa.large_binary()) if not pa.types.is_string(values.type) else _as_bytes(values)
     _, offsets, data = column.buffers()
     if not len(column):

@@ -1,7 +1,7 @@
-"""Request numbers that a producer has more than once, exactly: a shuffle, of what is under suspicion alone.
+"""The exact search for request numbers that a producer used more than once: a shuffle of suspect requests alone.
 
-While a producer's numbers rise in a partition none can be there twice, and no shuffle is needed. Across the partitions
-of a topic that says nothing: it is looked at when that is asked for.
+While a producer's numbers rise in a partition none can occur twice, and no shuffle is needed. That says nothing across
+the partitions of a topic: these are searched only on request.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _SPARK_ROWS: Final = "topic int, producer_id long, request_id long, partition in
 
 @dataclass(frozen=True, slots=True)
 class SuspectSlice:
-    """A slice, the number of its topic, and the producers that are asked about; None: all."""
+    """A slice to search, the number of its topic, and the suspect producers; None: all producers."""
 
     part: Slice
     topic: int
@@ -52,7 +52,7 @@ class SuspectSlice:
 def suspect_slices(
     slices: Iterable[Slice], parts: Mapping[PartitionKey, PartitionSummary], *, all_of_them: bool
 ) -> list[SuspectSlice]:
-    """What has to be looked at: everything, or the producers whose numbers do not always rise, where they do not."""
+    """Return the slices to search: all of them, or those with producers whose numbers do not always rise."""
     topics = {topic: number for number, topic in enumerate(sorted({topic for topic, _ in parts}))}
     suspects = {
         key: tuple(sorted(each for each, requests in part.requests.items() if requests.breaks))
@@ -67,7 +67,7 @@ def suspect_slices(
 
 
 def find_on_spark(spark: SparkSession, suspects: Sequence[SuspectSlice]) -> tuple[list[DuplicateRequest], int]:
-    """The first of those that are there twice, and how many there are in all."""
+    """Return the first duplicates, and how many there are in all."""
     if not suspects:
         return [], 0
     from pyspark.sql import functions as f
@@ -89,7 +89,7 @@ def find_on_spark(spark: SparkSession, suspects: Sequence[SuspectSlice]) -> tupl
 
 
 def find_locally(suspects: Sequence[SuspectSlice]) -> tuple[list[DuplicateRequest], int]:
-    """The same in this process."""
+    """Return the same as `find_on_spark`, searched in this process."""
     places: dict[tuple[str, int, int], list[tuple[int, int]]] = {}
     for suspect in suspects:
         for batch in requests_in(suspect):
@@ -107,7 +107,7 @@ def _repeated(names: Mapping[int, str], row: Any) -> DuplicateRequest:
 
 
 def _request_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Runs in a worker: every numbered request that is asked about."""
+    """Yield every numbered request of the suspects. Runs in a worker."""
     for batch in batches:
         for row in batch.column("task"):
             for suspect in pickle.loads(row.as_py()):  # noqa: S301 - our own, from the driver

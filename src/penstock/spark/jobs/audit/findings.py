@@ -1,4 +1,4 @@
-"""Findings: what is not as it should be, each with its place and a sentence. Pure: partial results in, findings out."""
+"""Findings: problems that an audit found, each with its place and a sentence. Pure: summaries in, findings out."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from penstock.spark.jobs.audit.archive_side import (
     TableHolding,
     missing_and_duplicate,
 )
-from penstock.spark.jobs.audit.inventory import PartitionLog
+from penstock.spark.jobs.audit.inventory import LogSnapshot
 from penstock.spark.jobs.audit.partition_summary import SAMPLES_MAX, Digest, Disorder, Nonconforming, PartitionSummary
 from penstock.spark.jobs.audit.scan_range import IndexFault, LossKind, LostOffsets
 from penstock.storage.log.segment import segment_name
@@ -32,29 +32,29 @@ class FindingKind(StrEnum):
     ID_ORDER = "id_order"
     """An id that is not greater than the one before it."""
     DUPLICATE_ID = "duplicate_id"
-    """An id that is there twice."""
+    """An id that occurs twice."""
     DUPLICATE_REQUEST = "duplicate_request"
-    """A producer's request number that is there twice."""
+    """A producer's request number that occurs twice."""
     INDEX = "index"
-    """Index entries that are lost or wrong. No message is lost for it; the next start of the broker mends it."""
+    """Index entries that are lost or wrong. No message is lost; the next start of the broker repairs them."""
     UNKNOWN_SCHEMA = "unknown_schema"
     """Messages that name a schema which the registry does not know."""
     NONCONFORMING = "nonconforming"
-    """Payloads that are not what the schema they name says."""
+    """Payloads that do not conform to the schema they name."""
     NOT_IN_ARCHIVE = "not_in_archive"
     """Messages below the archive's position that it does not have."""
     TWICE_IN_ARCHIVE = "twice_in_archive"
     """Messages that the archive has more than once."""
     ARCHIVE_DIFFERS = "archive_differs"
-    """A day whose messages are not the same in the log and in the archive, by count or by hash."""
+    """A day whose messages differ between log and archive, by count or by hash."""
     ARCHIVE_AHEAD = "archive_ahead"
-    """The archive has offsets that the log does not have yet."""
+    """Offsets of the archive that the log does not have yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """`offset` is the first one concerned, `count` how many messages are; `segment` and `position` say where the bytes
-    are, where that makes sense."""
+    """A finding. `offset` is the first message concerned, `count` how many there are; `segment` and `position` locate
+    the bytes, where that makes sense."""
 
     kind: FindingKind
     topic: str
@@ -80,7 +80,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """Findings that are told, and how many there are of each kind with those that are only counted."""
+    """The listed findings, and the totals of each kind, unlisted ones included."""
 
     listed: tuple[Finding, ...] = ()
     totals: Mapping[FindingKind, int] | None = None
@@ -91,7 +91,7 @@ class Findings:
 
 
 def total(findings: Iterable[Finding], uncounted: Mapping[FindingKind, int]) -> Findings:
-    """`uncounted`: how many of a kind there are besides those."""
+    """Return the findings with their totals. `uncounted`: further findings of each kind, which are not in the list."""
     listed = tuple(findings)
     totals: dict[FindingKind, int] = {}
     for each in listed:
@@ -102,11 +102,11 @@ def total(findings: Iterable[Finding], uncounted: Mapping[FindingKind, int]) -> 
     return Findings(listed, dict(sorted(totals.items())))
 
 
-# the log by itself
+# findings of the log alone
 
 
-def log_findings(log: PartitionLog, summary: PartitionSummary) -> list[Finding]:
-    """What is wrong with one partition, in the order of offsets, as far as it is told."""
+def log_findings(log: LogSnapshot, summary: PartitionSummary) -> list[Finding]:
+    """Return the listed findings of one partition, in the order of offsets."""
     found = [
         *_findings_of(log, summary.losses.first, _lost),
         *_findings_of(log, summary.disorder.first, _disorder),
@@ -117,7 +117,7 @@ def log_findings(log: PartitionLog, summary: PartitionSummary) -> list[Finding]:
 
 
 def uncounted_in_log(summary: PartitionSummary) -> dict[FindingKind, int]:
-    """What there is of it that is not told."""
+    """Return how many findings of a partition are not listed, by kind."""
     return {
         FindingKind.DAMAGED: summary.losses.runs - len(summary.losses.first),
         FindingKind.ID_ORDER: summary.disorder.count - len(summary.disorder.first),
@@ -126,7 +126,7 @@ def uncounted_in_log(summary: PartitionSummary) -> dict[FindingKind, int]:
 
 
 def _findings_of(
-    log: PartitionLog, items: Iterable[Any], make: Callable[[PartitionLog, Any], Finding | None]
+    log: LogSnapshot, items: Iterable[Any], make: Callable[[LogSnapshot, Any], Finding | None]
 ) -> Iterator[Finding]:
     for item in items:
         finding = make(log, item)
@@ -134,8 +134,8 @@ def _findings_of(
             yield finding
 
 
-def _lost(log: PartitionLog, lost: LostOffsets) -> Finding | None:
-    """What was dropped while the job ran is none."""
+def _lost(log: LogSnapshot, lost: LostOffsets) -> Finding | None:
+    """Return the finding of a loss; None if retention dropped the messages while the job ran."""
     if lost.kind is LossKind.DROPPED:
         return None
     if lost.kind is LossKind.MISSING:
@@ -146,7 +146,7 @@ def _lost(log: PartitionLog, lost: LostOffsets) -> Finding | None:
     return _finding(log, FindingKind.DAMAGED, lost.start, what, count=len(lost), **place)
 
 
-def _disorder(log: PartitionLog, item: Disorder) -> Finding:
+def _disorder(log: LogSnapshot, item: Disorder) -> Finding:
     if item.is_duplicate:
         return _finding(
             log, FindingKind.DUPLICATE_ID, item.offset, f"the id {format_id(item.id)} is that of the record before it"
@@ -155,19 +155,19 @@ def _disorder(log: PartitionLog, item: Disorder) -> Finding:
     return _finding(log, FindingKind.ID_ORDER, item.offset, what)
 
 
-def _nonconforming(log: PartitionLog, item: Nonconforming) -> Finding:
+def _nonconforming(log: LogSnapshot, item: Nonconforming) -> Finding:
     what = f"the payload is not what schema {item.schema_id} (version {item.schema_version}) says: {item.reason}"
     return _finding(log, FindingKind.NONCONFORMING, item.offset, what)
 
 
-def _index(log: PartitionLog, fault: IndexFault) -> Finding:
+def _index(log: LogSnapshot, fault: IndexFault) -> Finding:
     what = f"{fault.count} index entries do not say where their records end (rebuildable)"
     if fault.header:
         what = "the index is missing or damaged (rebuildable)"
     return _finding(log, FindingKind.INDEX, fault.first, what, count=fault.count, segment=segment_name(fault.base))
 
 
-def _finding(log: PartitionLog, kind: FindingKind, offset: int | None, what: str, **place: Any) -> Finding:
+def _finding(log: LogSnapshot, kind: FindingKind, offset: int | None, what: str, **place: Any) -> Finding:
     return Finding(kind=kind, topic=log.topic, partition=log.partition, offset=offset, what=what, **place)
 
 
@@ -179,7 +179,8 @@ def absent_partitions(keys: Iterable[tuple[str, int]]) -> list[Finding]:
 def unknown_schema_findings(
     named: Mapping[str, Mapping[tuple[int, int], int]], unknown: Mapping[int, str]
 ) -> Iterator[Finding]:
-    """`named`: how many messages of each topic name which schema; `unknown`: why an id means nothing."""
+    """Yield the findings of unknown schemas. `named`: messages of each topic by schema; `unknown`: why an id is
+    unknown."""
     for topic, schemas in named.items():
         for (schema_id, version), count in sorted(schemas.items()):
             if schema_id in unknown:
@@ -189,7 +190,7 @@ def unknown_schema_findings(
 
 @dataclass(frozen=True, slots=True)
 class DuplicateRequest:
-    """A request number that one producer has more than once in a topic."""
+    """A request number that one producer used more than once in a topic."""
 
     topic: str
     producer_id: int
@@ -214,13 +215,13 @@ def duplicate_request_findings(items: Sequence[DuplicateRequest]) -> Iterator[Fi
         )
 
 
-# the log against the archive
+# findings of the log compared with the archive
 
 
 def archive_findings(
-    log: PartitionLog, summary: PartitionSummary, holding: TableHolding, scope: ComparisonScope, rows: ArchivedRows
+    log: LogSnapshot, summary: PartitionSummary, holding: TableHolding, scope: ComparisonScope, rows: ArchivedRows
 ) -> list[Finding]:
-    """What is not the same in both, of the offsets that both should have; and what is missing of the others."""
+    """Return the differences at offsets that log and archive should both have, and other offsets the archive lacks."""
     found: list[Finding] = []
     if holding.next > log.next_offset:
         what = (
@@ -242,8 +243,9 @@ def archive_findings(
     return found
 
 
-def _count_only(log: PartitionLog, scope: ComparisonScope, rows: ArchivedRows) -> Iterator[Finding]:
-    """Where rows lie so far apart that they are not told one by one: by their number. Days tell what the log has."""
+def _count_only(log: LogSnapshot, scope: ComparisonScope, rows: ArchivedRows) -> Iterator[Finding]:
+    """Yield a finding by number alone where rows are too scattered to be listed as runs. Digests compare what the log
+    has."""
     more = rows.claimed - scope.beyond
     if more:
         what = f"of offsets that the log has no more the archive has {rows.claimed} messages, and should {scope.beyond}"
@@ -251,7 +253,7 @@ def _count_only(log: PartitionLog, scope: ComparisonScope, rows: ArchivedRows) -
         yield _finding(log, kind, None, what, count=abs(more))
 
 
-def _missing(log: PartitionLog, run: OffsetRun) -> str:
+def _missing(log: LogSnapshot, run: OffsetRun) -> str:
     if run[0] >= log.start:
         return "not in the archive"
     return (
@@ -260,7 +262,7 @@ def _missing(log: PartitionLog, run: OffsetRun) -> str:
     )
 
 
-def _run(log: PartitionLog, kind: FindingKind, run: OffsetRun, what: str) -> Finding:
+def _run(log: LogSnapshot, kind: FindingKind, run: OffsetRun, what: str) -> Finding:
     start, stop = run
     offsets = f"offset {start} is" if stop - start == 1 else f"offsets {start} to {stop - 1} are"
     return _finding(log, kind, start, f"{offsets} {what}", count=stop - start)
@@ -269,7 +271,7 @@ def _run(log: PartitionLog, kind: FindingKind, run: OffsetRun, what: str) -> Fin
 _NOTHING: Final = Digest()
 
 
-def _days(log: PartitionLog, log_days: Mapping[int, Digest], archive_days: Mapping[int, Digest]) -> Iterator[Finding]:
+def _days(log: LogSnapshot, log_days: Mapping[int, Digest], archive_days: Mapping[int, Digest]) -> Iterator[Finding]:
     for day in sorted({*log_days, *archive_days}):
         here, there = log_days.get(day, _NOTHING), archive_days.get(day, _NOTHING)
         why = difference(here, there)
@@ -279,7 +281,7 @@ def _days(log: PartitionLog, log_days: Mapping[int, Digest], archive_days: Mappi
 
 
 def difference(here: Digest, there: Digest) -> str | None:
-    """What is not the same on a day in the log and in the archive, the worst of it."""
+    """Return the worst difference between log and archive on a day; None if there is none."""
     if here.count != there.count:
         return f"the log has {here.count} messages, the archive {there.count}"
     if here.places != there.places:
@@ -293,7 +295,8 @@ def difference(here: Digest, there: Digest) -> str | None:
 
 
 def _payloads(here: Digest, there: Digest) -> str | None:
-    """An archive may keep none of those that became columns (`--drop-values`); all others it has."""
+    """Return the difference of payloads. An archive may omit payloads that became columns (`--drop-values`), no
+    others."""
     if there.payload_lost:
         return (
             f"{there.payload_lost} of {here.count} messages have no payload in the archive, and no columns instead of"
@@ -310,7 +313,7 @@ def _payloads(here: Digest, there: Digest) -> str | None:
 
 
 def day_text(day: int) -> str:
-    """As dates are written; a number where it is no day that can be."""
+    """Return the date of a day; its number if that is no possible date."""
     try:
         return (dt.date(1970, 1, 1) + dt.timedelta(days=day)).isoformat()
     except OverflowError:

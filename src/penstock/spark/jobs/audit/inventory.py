@@ -1,4 +1,4 @@
-"""What there is to look at: the logs of a data directory, from where to where, and how to cut them into tasks."""
+"""The inventory of a data directory: its logs with their ranges, and how to cut them into tasks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from penstock.storage.inspect.data_reader import DataReader, LogReader, TopicRea
 from penstock.storage.log.repair import QUARANTINE
 
 SLICE_BYTES: Final = 16 << 20
-"""Finer than tasks, so that tasks come out alike; a task reads its slices one after another."""
+"""Slice size, smaller than a task, so that tasks come out alike; a task reads its slices one after another."""
 
 _WIDTHS_MS: Final = tuple(
     count * unit
@@ -34,13 +34,13 @@ _SPANS_MAX: Final = 120
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionLog:
-    """One partition, as it is when the job begins."""
+class LogSnapshot:
+    """The log of one partition when the job begins."""
 
     topic: str
     partition: int
     start: int
-    """Where it begins: what is below was truncated."""
+    """First offset: messages below were truncated."""
     next_offset: int
     size: int
     segments: int
@@ -56,9 +56,9 @@ class PartitionLog:
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """The logs that are there, and the partitions that should be."""
+    """The existing logs, and the partitions without one."""
 
-    logs: tuple[PartitionLog, ...]
+    logs: tuple[LogSnapshot, ...]
     absent: tuple[tuple[str, int], ...] = ()
 
 
@@ -68,7 +68,8 @@ def take_inventory(
     *,
     progress: Callable[[int, int], None] = lambda _done, _all: None,
 ) -> Inventory:
-    """These topics, or all. Raises `TopicNotSupported` for one that is not there, `InvalidRequest` if there is none."""
+    """Return the logs of these topics, or of all. Raises `TopicNotSupported` for a topic that does not exist,
+    `InvalidRequest` if there are no topics."""
     chosen = [data.topic(name) for name in dict.fromkeys(topics)] if topics else data.topics()
     if not chosen:
         raise InvalidRequest("there are no topics yet: nothing to look at")
@@ -82,12 +83,12 @@ def take_inventory(
     return Inventory(tuple(logs), tuple(key for key in absent if key not in there))
 
 
-def _log(topic: TopicReader, number: int) -> PartitionLog:
+def _log(topic: TopicReader, number: int) -> LogSnapshot:
     reader = topic.partition(number)
     view = reader.view
     oldest, newest = _times(reader)
     files, size = _quarantined(topic.disk, topic, number)
-    return PartitionLog(
+    return LogSnapshot(
         topic=str(topic.name),
         partition=number,
         start=view.start,
@@ -107,7 +108,8 @@ def _times(reader: LogReader) -> tuple[int | None, int | None]:
 
 
 def _quarantined(disk: Disk, topic: TopicReader, number: int) -> tuple[int, int]:
-    """Copies of damaged and torn bytes that are kept beside a log. A broker's HTTP does not show them."""
+    """Return the number and size of the quarantine's files, copies of damaged and torn bytes. A broker's HTTP does not
+    show them."""
     folder, total = topic.logs[number] / QUARANTINE, 0
     try:
         names = disk.names(folder)
@@ -119,14 +121,14 @@ def _quarantined(disk: Disk, topic: TopicReader, number: int) -> tuple[int, int]
     return len(names), total
 
 
-def slices(location: Location, data: DataReader, logs: Sequence[PartitionLog]) -> list[Slice]:
-    """All that is in the logs, in the order of topics, partitions and offsets."""
+def slices(location: Location, data: DataReader, logs: Sequence[LogSnapshot]) -> list[Slice]:
+    """Return slices of all logs, in the order of topics, partitions and offsets."""
     ranges = {log.key: (log.start, log.next_offset) for log in logs}
     return plan_slices(location, ranges, slice_bytes=SLICE_BYTES, data=data)
 
 
-def time_spans(logs: Sequence[PartitionLog]) -> TimeSpans:
-    """Spans of one width that people know, at most `_SPANS_MAX` of them, for all that the logs have."""
+def time_spans(logs: Sequence[LogSnapshot]) -> TimeSpans:
+    """Return spans of one common width, at most `_SPANS_MAX`, that cover all messages of the logs."""
     times = [time for log in logs for time in (log.oldest_ms, log.newest_ms) if time is not None]
     if not times:
         return TimeSpans(0, _WIDTHS_MS[0], 1)

@@ -1,7 +1,7 @@
-"""What is known of one range of a partition after it was walked, as a value; and how two neighbours become one.
+"""The summary of a scanned range of a partition, and the sum of two neighbouring ranges.
 
-Adding is associative: however a log is cut into ranges, the sum is the same, and so is what is found at the seams.
-Nothing in here grows with the number of records: lists of findings keep the first ones and count the rest.
+Addition is associative: however a log is cut into ranges, the sum is the same, findings at the seams included. A
+summary does not grow with the number of records: lists of findings keep the first ones and count the rest.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from penstock.spark.jobs.audit.scan_range import IndexFault, LossKind, LostOffse
 from penstock.spark.jobs.histogram import NO_VALUES, Histogram, summed
 
 SAMPLES_MAX: Final = 1000
-"""Findings of one kind that are kept of a partition; more of them are counted. Nobody reads more, and a log that is
-all damage must not fill the driver's memory."""
+"""Findings of one kind kept for a partition; more are counted. No reader needs more, and a log full of damage must not
+fill the driver's memory."""
 PRODUCERS_MAX: Final = 100_000
 """Producers of one partition whose request numbers are followed: those with the lowest ids."""
 
@@ -26,7 +26,7 @@ _Item = TypeVar("_Item")
 
 @dataclass(frozen=True, slots=True)
 class Sample(Generic[_Item]):
-    """The first of many, and how many there were."""
+    """The first items of many, and the total count."""
 
     first: tuple[_Item, ...] = ()
     count: int = 0
@@ -39,7 +39,7 @@ class Sample(Generic[_Item]):
 
 @dataclass(frozen=True, slots=True)
 class Losses:
-    """What is lost, in order, with neighbours lost for one reason joined: the first of them, the last, how many."""
+    """The losses in order, neighbours with the same reason joined: the first ones, the last one, and how many."""
 
     first: tuple[LostOffsets, ...] = ()
     last: LostOffsets | None = None
@@ -88,8 +88,8 @@ class Disorder:
 
 @dataclass(frozen=True, slots=True)
 class Requests:
-    """The numbered requests of one producer, in the order of offsets. Without breaks each is greater than the one
-    before it, so that none can be there twice."""
+    """The numbered requests of one producer, in the order of offsets. Without breaks each number is greater than the
+    one before it, so that none can occur twice."""
 
     first: int
     last: int
@@ -103,7 +103,7 @@ class Requests:
 
 @dataclass(frozen=True, slots=True)
 class Nonconforming:
-    """A payload that is not what its schema says."""
+    """A payload that does not conform to its schema."""
 
     offset: int
     schema_id: int
@@ -113,29 +113,29 @@ class Nonconforming:
 
 @dataclass(frozen=True, slots=True)
 class Digest:
-    """How many messages, and the sums of their hashes: the same for the same messages in any order."""
+    """A count of messages and sums of their hashes: the same for the same messages in any order."""
 
     count: int = 0
     places: int = 0
-    """Of their ids and offsets."""
+    """Sum over ids and offsets."""
     fields: int = 0
-    """Of all but their payloads."""
+    """Sum over all fields except the payloads."""
     plain: int = 0
-    """Of ids, offsets and payloads, of those that name no schema: an archive always keeps these payloads."""
+    """Sum over ids, offsets and payloads of messages that name no schema: an archive always keeps these payloads."""
     typed: int = 0
-    """The same, of those that name one."""
+    """Sum over ids, offsets and payloads of messages that name a schema."""
     named: int = 0
-    """How many name a schema."""
+    """Messages that name a schema."""
     in_bad_table: int = 0
-    """How many of these are in the companion, which keeps payloads too."""
+    """Messages of `named` in the bad-rows table, which always keeps payloads."""
     without_payload: int = 0
-    """How many of them came without a payload, as where columns stand in its place."""
+    """Messages of `named` in the main table without a payload: columns may stand in its place."""
     payload_lost: int = 0
-    """How many others did: their payloads are lost."""
+    """Other messages without a payload: their payloads are lost."""
 
     @property
     def contents(self) -> int:
-        """Of ids, offsets and payloads, of all."""
+        """Order-independent hash over (id, offset, payload) of every message."""
         return (self.plain + self.typed) & _WORD
 
     def __add__(self, other: Digest) -> Digest:
@@ -154,25 +154,25 @@ class Digest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionSummary:
-    """Offsets `[start, stop)` of one partition, walked."""
+    """The summary of the scanned offsets `[start, stop)` of one partition."""
 
     start: int
     stop: int
     records: int = 0
     record_bytes: int = 0
-    """As they lie in the segments."""
+    """Size in the segments."""
     payload_bytes: int = 0
     first_offset: int = -1
-    """Of its first record that can be served; -1 if there is none."""
+    """Offset of the first readable record; -1 if there is none."""
     first_id: bytes = b""
     last_id: bytes = b""
     first_ms: int | None = None
     last_ms: int | None = None
     sizes: Histogram = NO_VALUES
     latency: Histogram = NO_VALUES
-    """From publish to archive, in ms."""
+    """Time from publish to archive, in ms."""
     volume: Mapping[int, tuple[int, int]] = field(default_factory=dict)
-    """Messages and bytes, by the number of the span of time they were published in."""
+    """Messages and bytes, by the number of the time span they were published in."""
     losses: Losses = field(default_factory=Losses)
     disorder: Sample[Disorder] = field(default_factory=Sample)
     index_faults: Mapping[int, IndexFault] = field(default_factory=dict)
@@ -181,10 +181,10 @@ class PartitionSummary:
     schemas: Mapping[tuple[int, int], int] = field(default_factory=dict)
     nonconforming: Sample[Nonconforming] = field(default_factory=Sample)
     digests: Mapping[int, Digest] = field(default_factory=dict)
-    """By the day since 1970, of those that should be in the archive."""
+    """Digests by the day since 1970, of messages that should be in the archive."""
 
     def __add__(self, other: PartitionSummary) -> PartitionSummary:
-        """This range and the one behind it."""
+        """Add the range that follows this one."""
         if self.stop != other.start:
             raise InvalidRequest(f"offsets [{other.start}, {other.stop}) do not follow [{self.start}, {self.stop})")
         requests = _merged(self.requests, other.requests)
@@ -215,7 +215,7 @@ class PartitionSummary:
 
 
 def seam(left: PartitionSummary, right: PartitionSummary) -> Sample[Disorder]:
-    """What is out of order between two ranges: the first record of the second one, or nothing."""
+    """Return the disorder between two ranges: the first record of the second one, or nothing."""
     return disorder(left.last_id, right.first_id, right.first_offset)
 
 
@@ -245,7 +245,7 @@ def _add(left: Any, right: Any) -> Any:
 
 
 def _merged(left: Mapping[Any, Any], right: Mapping[Any, Any], add: Callable[[Any, Any], Any] = _add) -> dict[Any, Any]:
-    """Both, with what is in both added, the left one first."""
+    """Return both mappings as one; values of keys that are in both are added, the left one first."""
     found = dict(left)
     for key, value in right.items():
         found[key] = add(found[key], value) if key in found else value

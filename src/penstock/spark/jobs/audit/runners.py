@@ -1,4 +1,4 @@
-"""Where the work of a job is done: on Spark's workers, or in this process."""
+"""Runners of a job's work: Spark's workers, or this process."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class JobRunner(Protocol):
     def run(
         self, what: str, work: Callable[[_Task], _Result], tasks: Sequence[_Task], progress: Progress
     ) -> list[_Result]:
-        """What the work makes of each task, in their order."""
+        """Return the result of `work` for each task, in order."""
         ...
 
     def find_duplicate_requests(self, suspects: Sequence[SuspectSlice]) -> tuple[list[DuplicateRequest], int]:
-        """Requests that are there more than once: the first of them, and how many."""
+        """Return the first requests that occur more than once, and how many there are."""
         ...
 
 
@@ -56,8 +56,8 @@ class SparkRunner:
 
 @dataclass(frozen=True, slots=True)
 class LocalRunner:
-    """One task after another, without Spark: for logs that are smaller than Spark's start is long. Looking for repeated
-    requests takes memory for each of them."""
+    """A runner in this process, one task after another: for logs that take less time than the start of Spark. Its
+    search for duplicate requests takes memory for each request."""
 
     cores: int = 1
 

@@ -1,8 +1,8 @@
-"""Walking a range of one partition: every record that can be served, verified, and what cannot be, by its offsets.
+"""The scan of a range of one partition: every readable record, verified, and the offsets of unreadable ones.
 
-The same records that readers get, and no more is believed than they believe: the index says where records lie, and
-where it cannot, the whole segment is surveyed, once. What one walk finds of an offset does not depend on where the walk
-began, so a log may be cut anywhere. Reads only. Neither Spark nor counting comes in here.
+The scan returns the records that readers get and trusts only what they trust: the index says where records are, and
+where it cannot, the whole segment is surveyed, once. The result for an offset does not depend on where the scan began,
+so a log may be cut anywhere. It only reads. Neither Spark nor counting is known here.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from penstock.storage.log.segment import Damage, index_path, read_block, read_to
 
 class LossKind(StrEnum):
     DAMAGED = "damaged"
-    """Its bytes are there and do not verify."""
+    """The bytes exist and do not verify."""
     MISSING = "missing"
-    """No file holds it."""
+    """No file holds the record."""
     DROPPED = "dropped"
-    """Retention, or whoever truncated the log, was quicker than the walk. That is in order."""
+    """Retention or a truncation removed the record before the scan reached it. That is no fault."""
 
 
 @dataclass(frozen=True, slots=True)
 class LostOffsets:
-    """Offsets `[start, stop)` that cannot be served, where their bytes lie in the segment `base`, and why."""
+    """Unreadable offsets `[start, stop)`, where their bytes are in the segment `base`, and why they are lost."""
 
     start: int
     stop: int
@@ -55,19 +55,20 @@ class LostOffsets:
 
 @dataclass(frozen=True, slots=True)
 class IndexFault:
-    """Records of the segment `base` whose index entries are lost or wrong: rebuildable, and slow to read till then."""
+    """Records of the segment `base` whose index entries are lost or wrong: rebuildable, and slow to read until
+    rebuilt."""
 
     base: int
     first: int
     count: int
     header: bool = False
-    """Its header is lost: nothing says any more whether the segment is complete."""
+    """The header is lost: it is unknown whether the segment is complete."""
 
 
 ScanEvent = Block | LostOffsets | IndexFault
 
 _BLOCK_BYTES: Final = 512 * KIB
-"""Read at a time: with what is made of it, it stays in a processor's own cache."""
+"""Bytes read at a time: with what is made of them, they stay in a processor's own cache."""
 _ROWS_FIRST: Final = 1024
 _MISSING: Final = "the segment is missing: is a file gone?"
 _TOO_SHORT: Final = "the segment ends before it"
@@ -107,7 +108,7 @@ def _segment(disk: Disk, segment: Segment, start: int, stop: int, *, verify: boo
     done = start
     try:
         with opened(disk, segment.path) as file:
-            for event in _SegmentScan(disk, file, segment, start, stop, verify=verify).run():
+            for event in _SegmentPass(disk, file, segment, start, stop, verify=verify).run():
                 yield event
                 done = _end_of(event, done)
     except FileNotFoundError:
@@ -125,7 +126,7 @@ def _end_of(event: ScanEvent, done: int) -> int:
 
 
 class _IndexEntries:
-    """The index's entries of a stretch, decoded a block at a time: all at once they would not stay in the cache."""
+    """The index entries of a range, decoded a block at a time: all at once they would not stay in the cache."""
 
     def __init__(self, disk: Disk, segment: Segment, start: int, stop: int) -> None:
         self._first = start
@@ -135,17 +136,17 @@ class _IndexEntries:
         position = HEADER_BYTES + (start - segment.base - before) * ENTRY_BYTES
         raw = _read_if_there(disk, path, position, (self._count + before) * ENTRY_BYTES)
         self.start = int(_decode_ends(raw[:ENTRY_BYTES], start - 1, 1)[0]) if before else 0
-        """Where the first record begins; -1 if that is not known."""
+        """Position of the first record; -1 if unknown."""
         self._raw = raw[before * ENTRY_BYTES :]
 
     def match(self, block: Block, offset: int, position: int) -> bool:
-        """Whether all records of a block end where they are listed to."""
+        """Tell whether all records of a block end where the index says."""
         place = (offset - self._first) * ENTRY_BYTES
         raw = self._raw[place : place + len(block) * ENTRY_BYTES]
         return raw.size == len(block) * ENTRY_BYTES and entries_held(raw, block.columns, position, offset) == len(block)
 
     def ends(self, start: int, stop: int) -> Longs:
-        """Where the records with these offsets end; -1 where that is not known."""
+        """Return where the records with these offsets end; -1 where unknown."""
         place = (start - self._first) * ENTRY_BYTES
         return _decode_ends(self._raw[place : place + (stop - start) * ENTRY_BYTES], start, stop - start)
 
@@ -166,8 +167,8 @@ def _decode_ends(raw: Bytes, first_offset: int, count: int) -> Longs:
     return np.concatenate((found, np.full(count - found.size, -1, dtype=np.int64)))
 
 
-class _SegmentScan:
-    """One pass over a part of one segment."""
+class _SegmentPass:
+    """A pass over a range of one segment."""
 
     def __init__(self, disk: Disk, file: File, segment: Segment, start: int, stop: int, *, verify: bool) -> None:
         self._disk = disk
@@ -179,7 +180,7 @@ class _SegmentScan:
         self._position = self._entries.start
         self._rows = _ROWS_FIRST
         self._survey: SegmentScan | None = None
-        """Where one was needed, it is what counts from then on."""
+        """Result of the survey, if one was needed; it replaces the index from then on."""
 
     def run(self) -> Iterator[ScanEvent]:
         if self._entries.header_lost:
@@ -191,7 +192,7 @@ class _SegmentScan:
             yield from self._next_block() if damage is None else self._skip_damage(damage)
 
     def _next_block(self) -> Iterator[ScanEvent]:
-        """The next block, or the next record that is none; nothing where that takes a survey first."""
+        """Yield the next block, or skip a bad record; yield nothing if a survey is needed first."""
         block, why = self._read(self._readable_until())
         block = block.select(0, self._stop - self._offset)
         if not len(block):
@@ -208,7 +209,8 @@ class _SegmentScan:
         self._advance(self._offset + len(block), end)
 
     def _read(self, stop: int) -> tuple[Block, ScanStop]:
-        """As `read_block`, with a table of the size that the last block needed: it is seldom too small."""
+        """Read a block like `read_block`, with a table of the size that the last block needed: it is seldom too
+        small."""
         data = read_tolerant(self._file, self._position, max(0, min(_BLOCK_BYTES, stop - self._position)))
         table = np.empty((self._rows, at.COLUMNS), dtype=np.int64)
         mode = at.STAMPED | at.ENVELOPES | at.TEXTS | (at.VERIFY if self._verify else 0)
@@ -220,7 +222,8 @@ class _SegmentScan:
         return Block(data, table[:count]), ScanStop(self._position + position, why)
 
     def _skip_bad_record(self, why: str) -> Iterator[ScanEvent]:
-        """The record at this place does not verify: the index says where it ends, or a survey finds out."""
+        """Skip the record at this position, which does not verify: the index says where it ends, or a survey finds
+        out."""
         end = int(self._entries.ends(self._offset, self._offset + 1)[0])
         if self._survey is not None:
             yield self._lost(self._stop, self._position, self._position, _TOO_SHORT)
@@ -241,13 +244,13 @@ class _SegmentScan:
         return LostOffsets(self._offset, stop, LossKind.DAMAGED, self._segment.base, position, end, reason)
 
     def _faults(self, wrong: Bools) -> Iterator[IndexFault]:
-        """`wrong` tells of the offsets from the current one on."""
+        """Yield the index faults; `wrong` is about the offsets from the current one on."""
         places = np.flatnonzero(wrong)
         if places.size:
             yield IndexFault(self._segment.base, self._offset + int(places[0]), int(places.size))
 
     def _run_survey(self) -> None:
-        """Read the whole segment to find out what lies where."""
+        """Survey the whole segment to find where its records are."""
         segment = self._segment
         found = self._survey = scan_segment_file(
             self._disk, segment.path, count=segment.count if segment.sealed else None
@@ -262,7 +265,7 @@ class _SegmentScan:
         return next((damage for damage in self._damages() if self._offset in damage.offsets), None)
 
     def _readable_until(self) -> int:
-        """No record is looked for inside of what a survey found to be damaged."""
+        """Return the position up to which records are looked for: not inside of damage that a survey found."""
         starts = (damage.start for damage in self._damages() if damage.start >= self._position)
         return min(starts, default=self._segment.size)
 

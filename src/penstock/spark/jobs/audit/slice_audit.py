@@ -1,4 +1,4 @@
-"""The part of the audit that runs in the workers: slices of the log in, what is known of them out."""
+"""The worker's part of the audit: slices of the log in, partition summaries out."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ PartitionKey = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class AuditTask:
-    """Neighbouring slices, and what is to be looked for in them. It pickles."""
+    """Neighbouring slices, and what to check in them. Can be pickled."""
 
     slices: tuple[Slice, ...]
     spans: TimeSpans
     archived: Mapping[PartitionKey, ArchivedRange] = field(default_factory=dict)
     schemas: RegistryLocation | None = None
-    """Where the schemas are that payloads are held against; None: they are not."""
+    """Registry for checking payloads; None: payloads are not checked."""
 
 
 def scan_slices(task: AuditTask) -> list[tuple[PartitionKey, PartitionSummary]]:
-    """What is known of each partition in the task, neighbours added."""
+    """Return the summaries of the task's partitions, neighbours added."""
     return merge_summaries(((part.topic, part.partition), _scan_slice(part, task)) for part in join_slices(task.slices))
 
 
 def join_slices(slices: Iterable[Slice]) -> list[Slice]:
-    """Neighbours as one: slices are for sharing out work, and each of its own costs a look at the files."""
+    """Join neighbouring slices: slices are for distributing work, and each one costs a look at the files."""
     found: list[Slice] = []
     for part in slices:
         last = found[-1] if found else None
@@ -48,7 +48,7 @@ def join_slices(slices: Iterable[Slice]) -> list[Slice]:
 def merge_summaries(
     parts: Iterable[tuple[PartitionKey, PartitionSummary]],
 ) -> list[tuple[PartitionKey, PartitionSummary]]:
-    """Neighbours of one partition as one, in the order they come in."""
+    """Add neighbouring summaries of one partition, in the order they come in."""
     found: list[tuple[PartitionKey, PartitionSummary]] = []
     for key, part in parts:
         if found and found[-1][0] == key and found[-1][1].stop == part.start:
@@ -75,11 +75,13 @@ def _conformance_check(registry: RegistryLocation | None, topic: str) -> Conform
 
 @lru_cache(maxsize=64)
 def _conformance(registry: RegistryLocation, topic: str) -> ConformanceCheck:
-    from penstock.spark.jobs.audit.conformance import Conformance  # the languages of schemas, where they are asked for
+    from penstock.spark.jobs.audit.conformance import (
+        Conformance,
+    )  # imports all schema languages: only if they are needed
 
     return Conformance(registry, topic)
 
 
 def batches_within(archived: ArchivedRange, start: int, stop: int) -> ArchivedRange:
-    """What a task needs to know of an archive: the batches of its own offsets."""
+    """Return what a task needs to know of an archive: the batches of its own offsets."""
     return replace(archived, batches=tuple(each for each in archived.batches if each[0] < stop and each[1] > start))

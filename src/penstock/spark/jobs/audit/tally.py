@@ -28,7 +28,7 @@ from penstock.spark.jobs.audit.scan_range import IndexFault, LostOffsets, ScanEv
 from penstock.spark.jobs.histogram import NO_VALUES, Histogram
 
 ConformanceCheck = Callable[[Block], Sample[Nonconforming]]
-"""Says which payloads of a block are not what their schemas say."""
+"""Returns the payloads of a block that do not conform to their schemas."""
 
 _TABLE_ROWS: Final = 1024
 
@@ -44,8 +44,8 @@ class TimeSpans:
 
 @dataclass(frozen=True, slots=True)
 class ArchivedRange:
-    """What an archive says it has of one partition: `[start, stop)`; and of the batches that it still knows of, in the
-    order of offsets: from which one on, up to which, and when they were committed."""
+    """The offsets `[start, stop)` of one partition that an archive claims; and its known batches in the order of
+    offsets: first offset, next offset, commit time."""
 
     start: int
     stop: int
@@ -57,7 +57,7 @@ NOT_ARCHIVED: Final = ArchivedRange(0, 0)
 
 @dataclass
 class RangeTally:
-    """Mutable, for one walk; `result` may be asked for once."""
+    """The counts of one scan. Mutable; call `result` once."""
 
     start: int
     stop: int
@@ -137,7 +137,7 @@ class RangeTally:
                 self._drain_tables()
 
     def _drain_tables(self) -> None:
-        """What the kernel's tables hold is added to our own, which have room."""
+        """Move the contents of the kernel's small tables into dicts."""
         for producer, _, count, first, last, breaks in _drain(self._producers_table):
             found = Requests(first, last, count, breaks)
             known = self._requests.get(producer)
@@ -148,7 +148,7 @@ class RangeTally:
         self._used[:] = 0
 
     def _compare(self, block: Block) -> None:
-        """Digests and latency of the messages that the archive should have."""
+        """Add digests and latency of the messages that the archive should have."""
         first = int(block.columns[0, at.OFFSET])
         low, high = self.archived.start - first, self.archived.stop - first
         held = block.select(max(0, low), max(0, min(high, len(block))))
@@ -159,8 +159,8 @@ class RangeTally:
             self._latency += Histogram.of(self._archive_delays(held.columns))
 
     def _archive_delays(self, columns: Longs) -> Longs:
-        """How long each message took from publish to archive, where the archive still knows; never below zero, since
-        two machines' clocks may differ."""
+        """Return the time from publish to archive of each message whose batch the archive still knows; never below
+        zero, since two machines' clocks may differ."""
         starts, stops, committed = self._batches.T
         batch = np.searchsorted(starts, columns[:, at.OFFSET], side="right") - 1
         known = (batch >= 0) & (columns[:, at.OFFSET] < stops[batch])
@@ -203,7 +203,7 @@ def _with_lowest_producers(part: PartitionSummary) -> PartitionSummary:
 
 
 def _drain(table: Any) -> list[list[int]]:
-    """The rows that are used; the table is empty afterwards."""
+    """Return the used rows of a table and clear it."""
     rows: list[list[int]] = table[table[:, kernel.COUNT] > 0].tolist()
     table[:] = 0
     return rows

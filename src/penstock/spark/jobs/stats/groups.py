@@ -1,4 +1,4 @@
-"""The part of `stats` that runs in the workers: the messages of a slice by what they have in common, added up."""
+"""The worker's part of `stats`: the messages of slices, grouped and added up."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _NAME_AT: Final = at.HEAD_BYTES + at.NAME_LENGTH_AT + 2
 
 Value = str | int | None
 Group = tuple[Value, ...]
-"""The values of the fields that were asked for, in their order."""
+"""Values of the grouping fields, in their order."""
 
 
 @dataclass(frozen=True, slots=True)
 class MessageSums:
-    """Messages of one group."""
+    """The sums over the messages of one group."""
 
     count: int
     record_bytes: int
@@ -50,7 +50,7 @@ class MessageSums:
 
 @dataclass(frozen=True, slots=True)
 class GroupTotals:
-    """What slices add up to, and how many messages could not be read."""
+    """The groups of some slices, and how many messages could not be read."""
 
     groups: Mapping[Group, MessageSums]
     lost: int = 0
@@ -63,12 +63,12 @@ class StatsTask:
 
 
 def count(task: StatsTask) -> GroupTotals:
-    """Runs in a worker."""
+    """Count the messages of a task's slices. Runs in a worker."""
     return add_totals(_counted(part, task.by) for part in join_slices(task.slices))
 
 
 def add_totals(parts: Iterable[GroupTotals]) -> GroupTotals:
-    """The sum, in any order. Raises `InvalidRequest` if there are more groups than one answer may have."""
+    """Add totals, in any order. Raises `InvalidRequest` if there are more groups than one answer may have."""
     groups: dict[Group, MessageSums] = {}
     lost = 0
     for part in parts:
@@ -102,7 +102,7 @@ def _counted(part: Slice, by: tuple[str, ...]) -> GroupTotals:
 
 
 def of_block(block: Block, topic: str, partition: int, by: tuple[str, ...]) -> dict[Group, MessageSums]:
-    """One row for each combination of values that is there."""
+    """Return the sums of each combination of values in a block."""
     fixed: Mapping[str, Value] = {"topic": topic, "partition": partition}
     codes = np.zeros(len(block), dtype=np.int64)
     values: list[list[Value]] = []
@@ -117,7 +117,7 @@ def of_block(block: Block, topic: str, partition: int, by: tuple[str, ...]) -> d
 
 
 def _split(code: int, values: list[list[Value]]) -> Group:
-    """The values that a combined number stands for."""
+    """Return the values that a combined number stands for."""
     found: list[Value] = []
     for each in reversed(values):
         code, place = divmod(code, len(each))
@@ -140,7 +140,7 @@ def _sums(block: Block, inverse: Longs, count: int) -> list[MessageSums]:
     ]
 
 
-# what messages can be grouped by: the different values in a block, and the number of its value for each record
+# grouping fields: the distinct values in a block, and for each record the number of its value
 
 CodedValues = tuple[list[Value], Longs]
 
@@ -156,7 +156,7 @@ def _texts(block: Block, starts: Longs, sizes: Longs) -> CodedValues:
 
 
 def _distinct(values: Iterable[Value], numbers: Longs) -> CodedValues:
-    """Each value once: the kernel may give one two numbers."""
+    """Make the values unique: the kernel may give one value two numbers."""
     known: dict[Value, int] = {}
     places = np.array([known.setdefault(value, len(known)) for value in values], dtype=np.int64)
     return list(known), places[numbers]
@@ -167,7 +167,7 @@ def _type(block: Block) -> CodedValues:
 
 
 def _producer(block: Block) -> CodedValues:
-    """Its name; its number where it has none."""
+    """Return the producer's name; its number if it has no name."""
     columns = block.columns
     starts = columns[:, at.START] + columns[:, at.TYPE_BYTES] + _NAME_AT
     names, numbers = _texts(block, starts, columns[:, at.NAME_BYTES])
@@ -180,7 +180,7 @@ def _producer(block: Block) -> CodedValues:
 
 
 def _schema(block: Block) -> CodedValues:
-    """Id and version; none for a message that names none."""
+    """Return schema id and version; None for a message that names no schema."""
     named = (block.columns[:, at.FLAGS] & at.FLAG_SCHEMA) != 0
     pairs = np.where(named[:, None], block.columns[:, [at.SCHEMA_ID, at.SCHEMA_VERSION]], -1)
     rows, numbers = np.unique(pairs, axis=0, return_inverse=True)

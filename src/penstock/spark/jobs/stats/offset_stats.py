@@ -1,4 +1,4 @@
-"""Counts of messages without Spark: from the offsets where they tell, else by reading what is not payload."""
+"""Message counts without Spark: from offsets where they suffice, else by reading everything except payloads."""
 
 from __future__ import annotations
 
@@ -29,12 +29,11 @@ def counts(
     url: str | None = None,
     storage_options: Mapping[str, str] | None = None,
 ) -> list[dict[str, Any]]:
-    """How many messages there are, by what `penstock stats` groups by: a row for each group, with `messages` in it.
+    """Return how many messages there are, grouped as by `penstock stats`: a row for each group, with `messages` in it.
 
-    By topic and partition that takes milliseconds, by hour and day some reads for each hour, whatever the log holds: a
-    damaged message counts, a segment that is missing does not and is logged. By anything else all messages are looked
-    at, in this process, and damaged ones are left out. Raises `InvalidRequest` or `TopicNotSupported` for what is not
-    there.
+    By topic and partition that takes milliseconds, by hour and day some reads for each hour, whatever the log's size: a
+    damaged message counts, a missing segment does not and is logged. Any other grouping reads all messages, in this
+    process, and leaves out damaged ones. Raises `InvalidRequest` or `TopicNotSupported` for what does not exist.
     """
     chosen = parse_by(by)
     location = Location.parse(path=path, url=url, storage_options=storage_options)

@@ -1,6 +1,7 @@
-"""Statistics of logs: how many messages, how large, when, by topic, type, producer, schema, hour.
+"""Statistics of logs: count, sizes and times of messages, by topic, type, producer, schema, hour.
 
-Python workers read the slices and add up; the driver adds their sums. Reads only. Damaged messages are counted apart.
+Python workers read the slices and add up; the driver adds their sums. Only reads. Damaged messages are counted
+separately.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _WHAT: Final = "counting"
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """`rows` are in the order of their groups."""
+    """The result; `rows` are in the order of their groups."""
 
     by: tuple[str, ...]
     rows: tuple[tuple[Group, MessageSums], ...]
@@ -42,14 +43,14 @@ class Stats:
         return sum(sums.count for _, sums in self.rows)
 
     def as_dicts(self) -> list[dict[str, Any]]:
-        """One for each group: what it is, and its numbers."""
+        """Return one dict for each group: its values, and its numbers."""
         return [
             dict(zip(self.by, map(_shown, self.by, group), strict=True)) | _numbers(sums) for group, sums in self.rows
         ]
 
 
 def parse_by(text: str) -> tuple[str, ...]:
-    """`topic,hour`. Raises `InvalidRequest` for what nothing can be grouped by."""
+    """Parse `topic,hour`. Raises `InvalidRequest` for a field that cannot be grouped by."""
     names = tuple(dict.fromkeys(name.strip().lower() for name in text.split(",") if name.strip()))
     unknown = [name for name in names if name not in BY]
     if unknown or not names:
@@ -65,7 +66,8 @@ def stats(
     by: Sequence[str] = ("topic",),
     stage: StageProgress = lambda _what, _done, _all: None,
 ) -> Stats:
-    """Of these topics, or of all. Raises `InvalidRequest` or `TopicNotSupported` for what is not there."""
+    """Return the statistics of these topics, or of all. Raises `InvalidRequest` or `TopicNotSupported` for what does
+    not exist."""
     return stats_with(SparkRunner(spark), location, topics, by=by, stage=stage)
 
 
@@ -77,7 +79,7 @@ def stats_with(
     by: Sequence[str] = ("topic",),
     stage: StageProgress = lambda _what, _done, _all: None,
 ) -> Stats:
-    """The same, wherever the work is done."""
+    """Return the statistics, computed by any runner; see `stats`."""
     began = time.monotonic()
     chosen = parse_by(",".join(by))
     data = location.open()

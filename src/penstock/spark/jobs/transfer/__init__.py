@@ -1,1 +1,1 @@
-"""Messages into files and back, published again, or compacted."""
+"""Messages exported, imported, copied, replayed or compacted."""

@@ -1,8 +1,8 @@
-"""Compact: of every key its latest message, into a new topic or a table of the lake.
+"""The job `compact`: the latest message of every key, into a new topic or a table of the lake.
 
-The latest is the one with the highest id: ids rise with the offset in a partition and with time across them. An empty
-payload is a tombstone: it says that the key is gone, and by default nothing of the key is left. Messages without a key
-supersede nothing and are superseded by nothing: by default they are all kept.
+The latest message is the one with the highest id: ids rise with the offset in a partition and with time across
+partitions. An empty payload is a tombstone: the key is deleted, and by default nothing of it is left. Messages without
+a key replace no others and are replaced by none: by default they are all kept.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ if TYPE_CHECKING:
 
 
 class Tombstones(StrEnum):
-    """What becomes of a key whose latest message has an empty payload."""
+    """The treatment of a key whose latest message has an empty payload."""
 
     DROP = "drop"
-    """Nothing of it is left."""
+    """The key disappears."""
     KEEP = "keep"
-    """The tombstone is kept, for whoever reads the result and has the key from elsewhere."""
+    """The tombstone is kept, for readers that have the key from elsewhere."""
 
 
 class Keyless(StrEnum):
-    """What becomes of messages without a key."""
+    """The treatment of messages without a key."""
 
     KEEP = "keep"
     DROP = "drop"
@@ -60,11 +60,11 @@ def compact(
     skip_lost: bool = False,
     progress: Progress | None = None,
 ) -> PublishReport:
-    """The latest message of every key into a topic (`target.topic`) or a table, each once however often the `run` is
-    started. Messages keep their key, payload, type, attributes and schema, and the order of their partition.
+    """Write the latest message of every key into a topic (`target.topic`) or a table, each once however often the `run`
+    is started. Messages keep their key, payload, type, attributes and schema, and the order of their partition.
 
-    If the log has grown since a run was broken off, starting it again adds the newer messages behind the older ones.
-    Raises `StorageFailed` for what cannot be read of a log, or with `skip_lost` goes on without it.
+    If the log has grown since a run was interrupted, starting it again adds the newer messages behind the older ones.
+    Raises `StorageFailed` for what cannot be read of a log, or with `skip_lost` continues without it.
     """
     chosen, name, losses = (
         selection or Selection(),
@@ -80,7 +80,7 @@ def compact(
 
 
 def latest(rows: DataFrame, *, tombstones: Tombstones = Tombstones.DROP, keyless: Keyless = Keyless.KEEP) -> DataFrame:
-    """Of messages with the columns of the log, the latest of every key."""
+    """Return the latest message of every key, of messages with the columns of the log."""
     from pyspark.sql import functions as f
 
     names = [name for name in rows.columns if name != "key"]
@@ -94,7 +94,7 @@ def latest(rows: DataFrame, *, tombstones: Tombstones = Tombstones.DROP, keyless
 
 
 def _into_table(rows: DataFrame, table: LakeTable, run: str) -> PublishReport:
-    """As an archive has it, so that it can be read and replayed as one."""
+    """Write the rows in the columns of an archive, so that the table can be read and replayed as one."""
     from penstock.spark.lake.frames import write_frame
     from penstock.spark.lake.tables.columns import DAY_COLUMN
     from penstock.spark.lake.tables.table import CommitMarker, Committed
@@ -118,7 +118,7 @@ def _rows(table: LakeTable) -> int:
 
 
 def as_archive(rows: DataFrame) -> DataFrame:
-    """The columns of the log under the names of an archive's."""
+    """Rename the columns of the log to those of an archive."""
     from pyspark.sql import functions as f
 
     from penstock.spark.lake.tables.columns import DAY_COLUMN, LOG_NAMES, SYSTEM_COLUMNS

@@ -1,6 +1,6 @@
-"""Messages in files that other tools read: Parquet, JSON lines, CSV. Every field of a message, there and back.
+"""Files of messages that other tools read: Parquet, JSON lines, CSV. Every field of a message survives the round trip.
 
-Parquet has the columns of the log as they are; how a message is written as text says `textual`.
+Parquet has the columns of the log unchanged; `text_formats` describes a message as text.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _SUFFIXES: Final = {
 
 
 def format_of(path: Path, given: str | None) -> FileFormat:
-    """What is said, or what the name tells. Raises `InvalidRequest` if neither is anything."""
+    """Return the given format, or that of the file's name. Raises `InvalidRequest` if neither is known."""
     if given is not None:
         if given not in tuple(FileFormat):
             raise InvalidRequest(f"format {given!r}: expected {', '.join(FileFormat)}", given=given)
@@ -57,7 +57,7 @@ class Writer(Protocol):
 
 
 def writer_of(file_format: FileFormat, path: Path) -> Writer:
-    """Of a file of messages; the batches have all columns of the log."""
+    """Return the writer of a file of messages; its batches have all columns of the log."""
     makers: dict[FileFormat, Callable[[Path], Writer]] = {
         FileFormat.PARQUET: _ParquetWriter,
         FileFormat.JSONL: JsonWriter,
@@ -72,8 +72,8 @@ def check_file(path: Path) -> None:
 
 
 def read(file_format: FileFormat, path: Path, columns: Sequence[str] = COLUMNS.names) -> Iterator[pa.RecordBatch]:
-    """The messages of a file, in order: those of these columns that it has. Raises `InvalidRequest` that names the line
-    or the column that is wrong."""
+    """Yield the messages of a file, in order, with those of `columns` that it has. Raises `InvalidRequest` with the
+    wrong line or column."""
     check_file(path)
     readers = {FileFormat.PARQUET: _read_parquet, FileFormat.JSONL: read_json, FileFormat.CSV: read_csv}
     return readers[file_format](path, columns)

@@ -1,4 +1,4 @@
-"""What a job goes on without: messages that are lost or damaged. Workers leave them out, the driver learns which."""
+"""The accumulator of lost or damaged messages: workers leave them out of a job, the driver learns which they are."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 LostRanges = frozenset[tuple[str, int, int, int]]
-"""Topic, partition, and the offsets that are lost, from and to."""
+"""Topic, partition, and lost offsets, half-open."""
 
 
 class LossAccumulator:
-    """Complete when the job is done. A task that is repeated, or a log that is read twice, tells of the same offsets:
-    each counts once."""
+    """The lost offsets of a job, complete when the job is done. A repeated task, or a log that is read twice, adds the
+    same offsets: each counts once."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
@@ -38,7 +38,7 @@ class LossAccumulator:
         return count_offsets(self._lost.value)
 
     def read_without_lost(self, given: Mapping[str, str]) -> DataFrame:
-        """What the source would read with these options, in all columns of the log, without what is lost."""
+        """Read what the source would read with these options, in all columns of the log, without lost messages."""
         options = ReadOptions.of(given, streaming=False)
         ranges = batch_ranges(open_data(options.location), options, options.where)
         slices = plan_slices(options.location, ranges)
@@ -55,7 +55,7 @@ class _UnionOfRanges(AccumulatorParam[LostRanges]):
 
 
 class _ReadSlices:
-    """Runs in a worker."""
+    """The reading of slices in a worker."""
 
     def __init__(self, slices: Sequence[Slice], filters: Filters, ranges: Accumulator[LostRanges]) -> None:
         self._slices = slices
@@ -76,7 +76,7 @@ class _ReadSlices:
 
 
 def count_offsets(ranges: LostRanges) -> int:
-    """How many offsets these are, each once."""
+    """Return how many offsets the ranges have, each counted once."""
     count, last, reached = 0, ("", 0), 0
     for topic, partition, start, stop in sorted(ranges):
         if (topic, partition) != last:

@@ -1,7 +1,8 @@
-"""Replay: messages of a log or of the archive, published again into a topic; each once, however often it is started.
+"""The job `replay`: messages of a log or an archive, published again into a topic; each once, however often it is
+started.
 
-The number of a message is its offset where it came from, under a producer that stands for the run, the selection and
-the partition. So a run that was broken off, or is started again, goes on behind what is stored, whatever Spark does.
+A message's request number is its offset in the source, under a producer for each run, selection and partition. So a run
+that was interrupted or is started again continues behind what is stored, whatever Spark does.
 """
 
 from __future__ import annotations
@@ -32,12 +33,12 @@ REPLAY_ATTRIBUTES: Final = (
     "x-replayed-offset",
     "x-replayed-time",
 )
-"""Attributes of a message that was published again: by which run, and where it stands in the log it came from."""
+"""Attributes of a replayed message: the run, and its position in the source log."""
 
 MESSAGE: Final = ("key", "value", "type", "attributes", "schema_id", "schema_version")
 PACED_ORDER: Final = ("id", "producer_name", "request_id")
-"""The order of messages at a pace. Ids rise over all partitions, also where the clock stood or was set back: then many
-messages have the same time, and only ids tell which came first."""
+"""Order of messages that are published at a pace. Ids rise over all partitions, also where the clock stood still or was
+set back: then many messages have the same time, and only ids tell their order."""
 
 _TASKS_MAX: Final = 64
 """Connections to the broker at once."""
@@ -45,15 +46,15 @@ _TASKS_MAX: Final = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishReport:
-    """What a job that writes a topic has done."""
+    """The result of a job that writes a topic."""
 
     run: str
     target: str
     rows: int
-    """Messages that were to be there in the end."""
+    """Messages that the topic should have in the end."""
     published: int
     known: int
-    """Of them, there already: an earlier start of the same run had published them."""
+    """Messages that an earlier start of the same run had already published."""
     seconds: float
     lost: int = 0
     """Messages that could not be read, and were left out."""
@@ -71,12 +72,12 @@ def replay(
     skip_lost: bool = False,
     progress: Progress | None = None,
 ) -> PublishReport:
-    """Publish what is selected into `target.topic`, in the order of each partition; with `target.rows_per_second` at
-    that pace, in the order of time.
+    """Publish the selected messages into `target.topic`, in the order of each partition; with `target.rows_per_second`
+    at that pace, in the order of time.
 
     A message keeps its key, payload, type, attributes and schema; `mark` adds `REPLAY_ATTRIBUTES`. With the `run` of an
-    earlier start, and the same selection, what that has published is not published again.
-    Raises `StorageFailed` for what cannot be read of a log, or with `skip_lost` goes on without it.
+    earlier start, and the same selection, messages that it published are not published again. Raises `StorageFailed`
+    for what cannot be read of a log, or with `skip_lost` continues without it.
     """
     chosen, name, losses = (
         selection or Selection(),
@@ -105,7 +106,7 @@ def new_run() -> str:
 def numbered(
     rows: DataFrame, topics: Sequence[TopicName], selection: Selection, run: str, *, mark: bool, job: str = "replay"
 ) -> DataFrame:
-    """Messages with the producer and the number under which they are published again, and the id they had."""
+    """Return messages with the producer and request number under which they are published again, and their old id."""
     from pyspark.sql import functions as f
 
     names = {str(topic): f"{job}/{run}/{selection.digest(topic)}" for topic in topics}
@@ -122,7 +123,7 @@ def numbered(
 
 
 def _marked(run: str) -> Column:
-    """The attributes without those of an earlier replay, and with those of this one."""
+    """Return the attributes, with those of an earlier replay replaced by those of this one."""
     from pyspark.sql import functions as f
 
     moment = f.date_format(f.to_utc_timestamp("timestamp", f.current_timezone()), "yyyy-MM-dd'T'HH:mm:ss.SSS'Z'")
@@ -135,10 +136,10 @@ def _marked(run: str) -> Column:
 def publish_numbered(
     rows: DataFrame, target: SinkOptions, run: str, *, progress: Progress | None = None
 ) -> PublishReport:
-    """Rows with `producer_name` and `request_id`, each producer's in order."""
+    """Publish rows that have `producer_name` and `request_id`, each producer's in order."""
     began = time.monotonic()
     options = replace(target, numbers=RowNumbers.COLUMNS, run=run)
-    # The numbers say what is there already, and a later start may have more to publish: nobody repeats this write.
+    # Request numbers skip stored messages, and a later start may have more: no start repeats this very write.
     identity = WriteIdentity(query=single_use_name(), batch=0)
     tally = publish(_ordered(rows, options), options, identity, progress=progress)
     return PublishReport(
@@ -152,7 +153,7 @@ def publish_numbered(
 
 
 def _ordered(rows: DataFrame, options: SinkOptions) -> DataFrame:
-    """The rows of a producer are in one task, in order; at a pace they are all in one, in the order of time."""
+    """Order the rows: each producer's in one task; at a pace all in one task, in the order of time."""
     if options.rows_per_second is not None:
         return rows.repartition(1).sortWithinPartitions(*PACED_ORDER).drop("id")
     tasks = min(_TASKS_MAX, context(rows.sparkSession).defaultParallelism)

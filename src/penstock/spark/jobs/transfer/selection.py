@@ -1,6 +1,6 @@
-"""What a job reads: topics from a log or from the archive, and which of their messages. As a DataFrame, or as text.
+"""The input of a job: topics of a log or an archive, and a selection of their messages. As a DataFrame, or as text.
 
-Both sources give the columns of the log, so that whatever follows need not know where a message came from.
+Both origins give the columns of the log, so that a job need not know where a message came from.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _WITHOUT_PAYLOAD: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """Which messages: all conditions hold. Globs have `*` and `?`; `where` is a condition in Spark's SQL."""
+    """A selection of messages: all conditions hold. Globs have `*` and `?`; `where` is a condition in Spark's SQL."""
 
     start: str = "earliest"
     stop: str | None = None
@@ -52,7 +52,7 @@ class Selection:
         return parse_positions(self.start, self.stop)
 
     def digest(self, topic: TopicName) -> str:
-        """Tells one selection of a topic from another."""
+        """Return a text that differs for every selection of a topic."""
         told = [self.start, self.stop, self.partition, self.types, self.keys, self.where, str(topic)]
         return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:12]
 
@@ -66,7 +66,7 @@ class LogOrigin:
     def frame(
         self, spark: SparkSession, topics: Sequence[TopicName], selection: Selection, losses: LossAccumulator | None
     ) -> DataFrame:
-        """What of the selection the log can be searched by is not read; the rest is the caller's to leave out."""
+        """Read the messages, filtered by what the log can be searched by; the caller applies the other conditions."""
         options = _location_options(self.location) | {"subscribe": ",".join(map(str, topics))}
         options |= {"includeAttributes": "true"}
         if where := log_condition(selection):
@@ -80,7 +80,7 @@ class LogOrigin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchiveOrigin:
-    """The tables that `penstock archive` made, with those of the messages that did not decode."""
+    """The tables that `penstock archive` made, with the bad-rows tables."""
 
     warehouse: str
     table_format: str = "delta"
@@ -129,9 +129,9 @@ def select_messages(
     *,
     losses: LossAccumulator | None = None,
 ) -> DataFrame:
-    """The messages, in the columns of the log. What is lost there fails the read, or is told to `losses`.
+    """Return the selected messages, in the columns of the log. A lost message fails the read, or is added to `losses`.
 
-    Raises `InvalidRequest` for a condition that Spark does not take.
+    Raises `InvalidRequest` for a condition that Spark refuses.
     """
     rows = origin.frame(spark, topics, selection, losses)
     for condition in _conditions(selection):
@@ -163,7 +163,7 @@ def _conditions(selection: Selection) -> list[Column]:
 
 
 def _bounds(place: Position | None, *, lower: bool) -> list[Column]:
-    """A place as a condition of Spark's."""
+    """Return a position as a condition of Spark's."""
     from pyspark.sql import functions as f
 
     value: Any
@@ -184,7 +184,7 @@ def _any(conditions: list[Column]) -> Column:
 
 
 def _like(column: Column, glob: str) -> Column:
-    """`*` is any text and `?` one character; without them it is equality."""
+    """Return a condition for a glob: `*` is any text and `?` one character; without them it is equality."""
     if not _has_wildcards(glob):
         return column == glob
     return column.rlike(f"(?s)^{regex_of(glob)}$")
@@ -195,7 +195,7 @@ def _has_wildcards(glob: str) -> bool:
 
 
 def log_condition(selection: Selection) -> str:
-    """What of a selection the log can be searched by, as the option `where` of the source has it."""
+    """Return the conditions that the log can be searched by, in the syntax of the source's option `where`."""
     first, last = selection.places()
     found = [*_condition_text(first, ">="), *_condition_text(last, "<")]
     if selection.partition is not None:
@@ -221,13 +221,13 @@ def _quoted(text: str) -> str:
 
 
 def regex_of(glob: str) -> str:
-    """A glob in the regular expressions of Java: every character that means something there stands for itself."""
+    """Return a glob as a regular expression of Java; every other character stands for itself."""
     parts = {"*": ".*", "?": "."}
     return "".join(parts.get(each) or (each if each.isalnum() else f"\\x{{{ord(each):x}}}") for each in glob)
 
 
 def _as_log(rows: DataFrame) -> DataFrame:
-    """A table of the archive in the columns of the log."""
+    """Rename an archive table's columns to those of the log."""
     from pyspark.sql import functions as f
 
     from penstock.spark.lake.tables.columns import LOG_NAMES
@@ -239,6 +239,6 @@ def _as_log(rows: DataFrame) -> DataFrame:
 
 
 def _location_options(location: Location) -> dict[str, str]:
-    """As the options of the source."""
+    """Return the location as options of the source."""
     name = "url" if location.is_broker else "path"
     return {name: location.uri, **{f"storage.{key}": value for key, value in location.storage_options}}

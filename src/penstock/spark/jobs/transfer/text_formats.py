@@ -1,7 +1,7 @@
-"""Messages as lines of text: JSON objects and CSV, every field there and back. Files are the affair of `interchange`.
+"""Messages as lines of text: JSON objects and CSV, with every field. `file_formats` opens the files.
 
-A payload or key that is text stands as text, any other in base64, and it says which. Ids are written as people write
-them, times in ISO 8601.
+A payload or key that is text is written as text, any other in base64, and the field tells which. Ids are written in
+their text form, times in ISO 8601.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from penstock.core.ids import parse_id
 from penstock.spark.scan.columns import COLUMNS
 
 ROWS: Final = 5_000
-"""Rows that are made into a batch."""
+"""Rows of one batch."""
 _LINE_BYTES_MAX: Final = 256 << 20
-"""A payload of the largest kind in base64, and words about it."""
+"""Longest line: the largest payload in base64, and the other fields."""
 _NUMBERS: Final = ("partition", "offset", "producer_id", "request_id", "schema_id", "schema_version")
 _TEXTS: Final = ("topic", "type", "producer_name")
 _BYTES: Final = ("key", "value")
@@ -35,7 +35,7 @@ _CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f]")
 _TIME: Final = "%Y-%m-%dT%H:%M:%SZ"
 
 Row = dict[str, Any]
-"""A message: a value for each column of the log, None for one that is not there."""
+"""A message: a value for each column of the log, None for a missing one."""
 
 
 def check_fields(names: Iterable[str], allowed: Iterable[str] = COLUMNS.names) -> None:
@@ -50,7 +50,7 @@ def check_fields(names: Iterable[str], allowed: Iterable[str] = COLUMNS.names) -
 
 
 def _at_line(error: InvalidRequest, path: Path, line: int) -> InvalidRequest:
-    """The same, with where it is."""
+    """Return the error with the file and line."""
     return InvalidRequest(f"{path}, line {line}: {error.message}", line=line, **error.details)
 
 
@@ -94,18 +94,18 @@ def _batches(rows: Iterable[Row], columns: Iterable[str]) -> Iterator[pa.RecordB
 
 
 def _batch(rows: list[Row], columns: list[str]) -> pa.RecordBatch:
-    """Columns that no row has are left out: what a message is without is not what it has as nothing."""
+    """Build a batch. Columns that no row has are left out: an absent field is not an empty one."""
     values = {name: [row.get(name) for row in rows] for name in columns}
     there = {name: each for name, each in values.items() if name == "value" or any(one is not None for one in each)}
     arrays = [pa.array(each, COLUMNS.field(name).type) for name, each in there.items()]
     return pa.RecordBatch.from_arrays(arrays, schema=pa.schema([COLUMNS.field(name) for name in there]))
 
 
-# what stands for a value in text
+# values as text
 
 
 def _text(data: bytes) -> str | None:
-    """The bytes as text, if they are; None if only base64 says them exactly."""
+    """Return the bytes as text; None if only base64 can represent them exactly."""
     try:
         return data.decode()
     except UnicodeDecodeError:
@@ -120,7 +120,7 @@ def _from_base64(text: Any, name: str) -> bytes:
 
 
 def _parse_row(row: Row, columns: Iterable[str]) -> Row:
-    """Ids and times from text, where they are wanted; numbers and texts that are none are refused."""
+    """Parse ids and times, if they are among `columns`; refuse wrong types of numbers and texts."""
     try:
         if row.get("id") is not None and "id" in columns:
             row["id"] = parse_id(row["id"])
@@ -169,7 +169,7 @@ class JsonWriter:
 
 
 def _as_json(row: Row) -> Row:
-    """Without what the message does not have."""
+    """Return the fields that the message has."""
     made: Row = {}
     for name, value in row.items():
         if value is None or value == {}:
@@ -231,7 +231,8 @@ _ENCODED: Final = ("key_encoding", "value_encoding")
 _CSV_FIELDS: Final = tuple(
     name for column in COLUMNS.names for name in ((f"{column}_encoding", column) if column in _BYTES else (column,))
 )
-"""Before a key and a payload stands how it is written: `text`, `base64`, or nothing where there is none."""
+"""Columns of the CSV. The field before a key or payload has its encoding: `text`, `base64`, or empty if there is
+none."""
 
 
 class CsvWriter:
@@ -255,7 +256,8 @@ def _as_csv(row: Row) -> Row:
 
 
 def _csv_bytes(data: bytes | None) -> tuple[str, str]:
-    """Text with control characters goes as base64, too: other tools read such CSV each in its own way."""
+    """Return encoding and text. Text with control characters is written in base64, too: tools differ in reading such
+    CSV."""
     if data is None:
         return "", ""
     text = _text(data)
@@ -307,7 +309,7 @@ def _number(text: str | None, name: str) -> int | None:
 
 
 def _bytes_from_csv(given: Mapping[str, str], name: str) -> bytes | None:
-    """Where the file does not say how it is written it is text, and a key that is empty is none."""
+    """Return the bytes of a field. Without an encoding it is text, and an empty key is no key."""
     text = given.get(name, "")
     coding = given.get(f"{name}_encoding", "text" if text or name == "value" else "")
     if coding == "base64":

@@ -1,7 +1,7 @@
-"""Import and export: topics into files that other tools read, and back; or from one data directory into another.
+"""Import, export and copy: topics into files that other tools read, and back; or from one data directory to another.
 
-Neither needs Spark: the log's own kernels and pyarrow are quicker than a JVM is to start. What is published again gets
-an id, an offset and a time of its own; a file keeps those that it was exported with.
+None of them needs Spark: the log's own kernels and pyarrow are quicker than a JVM is to start. A message that is
+published again gets a new id, offset and time; a file keeps the original ones.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ from penstock.storage.inspect.data_reader import DataReader
 from penstock.storage.store import Store
 
 Progress = Callable[[int, int | None], None]
-"""Told how many messages are done, and of how many, where that is known."""
+"""Callback with the number of finished messages, and of all messages if known."""
 
 _US_PER_MS: Final = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportReport:
-    """What an export has done."""
+    """The result of an export."""
 
     path: str
     format: str
@@ -69,10 +69,10 @@ def export(
     skip_lost: bool = False,
     progress: Progress | None = None,
 ) -> ExportReport:
-    """Messages into a file, topic by topic and partition by partition, in order. It is there once it is complete; one
-    that was there before stays until then.
+    """Write messages into a file, topic by topic and partition by partition, in order. The file appears once it is
+    complete; an existing file stays until then.
 
-    Raises `DataLoss` for what cannot be read, or with `skip_lost` goes on without it.
+    Raises `DataLoss` for what cannot be read, or with `skip_lost` continues without it.
     """
     began, rows, losses = time.monotonic(), 0, slice_reader.LossCounter()
     chosen = _without_sql(selection)
@@ -113,10 +113,10 @@ def import_file(
     keep_partitions: bool = False,
     progress: Progress | None = None,
 ) -> PublishReport:
-    """The messages of a file into `target.topic`, or each into the topic that it names.
+    """Publish the messages of a file into `target.topic`, or each into the topic that it names.
 
-    The number of a message is its place in the file: with the `run` of an earlier import of the same file, what that
-    has stored is not stored again.
+    A message's request number is its position in the file: with the `run` of an earlier import of the same file,
+    messages that it stored are not stored again.
     """
     _check_keeping(target, keep_partitions)
     batches = read(kind, file, (*MESSAGE, "topic", *(("partition",) if keep_partitions else ())))
@@ -134,12 +134,12 @@ def copy(
     skip_lost: bool = False,
     progress: Progress | None = None,
 ) -> PublishReport:
-    """Messages of one data directory into another, or into a broker, under the same names; with `target.topic` all into
-    that one. Topics that are not there are created with as many partitions.
+    """Copy messages of one data directory into another, or into a broker, under the same topic names; with
+    `target.topic` all into that one. Missing topics are created with as many partitions.
 
-    The number of a message is its offset: with the `run` of an earlier copy, what that has stored is not stored again.
-    Into a directory every message goes to the partition that it had. Raises `DataLoss` for what cannot be read, or with
-    `skip_lost` goes on without it.
+    A message's request number is its offset: with the `run` of an earlier copy, messages that it stored are not stored
+    again. In a directory every message goes to its old partition. Raises `DataLoss` for what cannot be read, or with
+    `skip_lost` continues without it.
     """
     chosen, name, losses = _without_sql(selection), run or uuid.uuid4().hex, slice_reader.LossCounter()
     data = location.open()
@@ -187,7 +187,7 @@ def _report(run: str, options: SinkOptions, tally: WriteCounts, seconds: float) 
 
 
 def _numbered(batch: pa.RecordBatch, selection: Selection, run: str, *, placed: bool) -> pa.RecordBatch:
-    """Rows of one partition with the producer and the number under which they are stored elsewhere."""
+    """Return rows of one partition with the producer and request number under which they are stored elsewhere."""
     topic, partition = batch.column("topic")[0].as_py(), batch.column("partition")[0].as_py()
     name = f"copy/{run}/{selection.digest(TopicName.parse(topic))}/{partition}"
     kept = batch.select([*MESSAGE, "topic", *(("partition",) if placed else ())])
@@ -226,7 +226,7 @@ def _without_sql(selection: Selection | None) -> Selection:
 
 
 def _slices(location: Location, topics: Sequence[TopicName], selection: Selection) -> list[Slice]:
-    """What is to be read of each partition, as it is now."""
+    """Return the slices to read of each partition, as it is now."""
     data, filters = location.open(), _filters(selection)
     ranges: dict[tuple[str, int], tuple[int, int]] = {}
     for name in topics:
@@ -244,7 +244,7 @@ def _read(
     selection: Selection,
     on_loss: Callable[[slice_reader.LostRange], None] = slice_reader.raise_loss,
 ) -> Iterator[tuple[pa.RecordBatch, int]]:
-    """All columns of what is selected, and how many offsets were looked at until then."""
+    """Yield all columns of the selected messages, and how many offsets have been read so far."""
     filters, done = _filters(selection), 0
     for part in slices:
         maker = BatchBuilder(COLUMNS.names, part.topic, part.partition, rows_max=slice_reader.ROWS_MAX)
@@ -266,7 +266,7 @@ def _filters(selection: Selection) -> Filters:
 
 
 def _number(place: Position | None, kind: type[Position]) -> int | None:
-    """A place of this kind as filters have it."""
+    """Return the number of a position of this kind, in the unit of filters; None for another kind."""
     if not isinstance(place, kind):
         return None
     match place:

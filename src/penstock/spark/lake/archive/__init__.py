@@ -1,1 +1,1 @@
-"""The archive: topics into tables, exactly once."""
+"""The archive: topics copied into tables, exactly once."""

@@ -1,8 +1,8 @@
-"""`penstock archive`: topics into tables, continuously or as far as there is something now.
+"""The archive, `penstock archive`: topics into tables, continuously or up to the messages that exist now.
 
-The driver plans: it decides where a batch ends, logs that, has the batch's jobs run by an engine, commits, and notes
-that the batch is done. All of it is the same for every engine, so any of them goes on with what another has begun. The
-checkpoint says which offsets a batch has; the tables say which batches they have.
+The driver plans: it chooses where a batch ends, logs that, lets an engine run the batch's tasks, commits, and marks the
+batch as done. All of this is the same for every engine, so one engine can continue what another began. The checkpoint
+knows which offsets a batch has; the tables know which batches they have.
 """
 
 from __future__ import annotations
@@ -43,10 +43,11 @@ if TYPE_CHECKING:
     from penstock.spark.source.progress import ProgressReporter
 
 BATCH_BYTES: Final = 1 << 30
-"""Of log in one batch: what is lost of the work when a process is killed, and how many files wait for a commit."""
+"""Log bytes in one batch: bounds the work lost when a process is killed, and the number of files that wait for a
+commit."""
 SLICE_BYTES: Final = 64 << 20
 EVERY_SECONDS: Final = 10.0
-"""Between batches, unless told otherwise: files get larger with it, and the tables staler."""
+"""Default pause between batches: a longer pause makes larger files and staler tables."""
 _LOG: Final = logging.getLogger("penstock.lake")
 
 ALL_TOPICS: Final = "/.*"
@@ -54,7 +55,7 @@ ALL_TOPICS: Final = "/.*"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchiveRequest:
-    """What to archive, and how; see `archive`."""
+    """A request to archive: the topics, the destination and the pace; see `archive`."""
 
     location: Location
     topics: tuple[str, ...] = ()
@@ -74,7 +75,7 @@ class ArchiveRequest:
 
 @dataclass(slots=True)
 class ArchiveReport:
-    """What an archive did while it ran."""
+    """The totals of one archive run."""
 
     query_id: str
     engine: str = ""
@@ -103,7 +104,7 @@ class ArchiveReport:
 
 
 def _described(name: str, table: TableReport) -> dict[str, Any]:
-    """Where there are bad rows, in which table they are and why as well."""
+    """Return the report of one table; if it has bad rows, also their table and the reasons."""
     described = {key: value for key, value in asdict(table).items() if key != "why"}
     return described | ({"bad_table": bad_table_of(name), "bad_rows": table.why.as_dict()} if table.bad else {})
 
@@ -133,13 +134,13 @@ def archive(
     on_batch: Callable[[BatchReport], None] | None = None,
     stop: threading.Event | None = None,
 ) -> ArchiveReport:
-    """Archive topics, all of them if none is named, into tables of a warehouse, each message exactly once.
+    """Archive topics, or all topics if none is named, into tables of a warehouse, each message exactly once.
 
-    Workers of `spark` read and write; None: this process does. Each goes on with what the other has done. With `once`
-    it ends when all that is there now is archived; otherwise it goes on until `stop` is set: a batch that is under way
-    is finished first. `on_batch` hears of every batch.
-    Raises `NotOwner` if another archive extends one of the tables, `StorageFailed` for messages that are lost or a
-    topic that was made anew, `InvalidRequest` for what cannot be.
+    Workers of `spark` read and write; with None this process does. Each continues what the other has done. With `once`
+    the archive ends when all current messages are archived; otherwise it runs until `stop` is set, and a batch in
+    progress is finished first. `on_batch` is called after every batch. Raises `NotOwner` if another archive extends one
+    of the tables, `StorageFailed` for lost messages or a topic that was deleted and created again, `InvalidRequest` for
+    invalid arguments.
     """
     request = ArchiveRequest(
         location=location,
@@ -172,7 +173,7 @@ def archive(
 def open_archive(
     request: ArchiveRequest, on_batch: Callable[[BatchReport], None] | None = None
 ) -> Iterator[ArchiveRun]:
-    """An archive that holds its checkpoint. What can be found wrong before an engine runs is raised here."""
+    """Lock the checkpoint and yield a prepared archive run. Errors that need no engine to be found are raised here."""
     check_formats(request.destination, find_logs(request.location, request.topics))
     with Checkpoint(request.checkpoint) as checkpoint:
         ready = ArchiveRun(request, checkpoint, on_batch)
@@ -209,7 +210,7 @@ def destination_of(
 
 
 def _registry(location: Location, uri: str | None) -> RegistryLocation | None:
-    """Where schemas are; None if none are with the data and no other place is named."""
+    """Return the location of the schemas; None if the data has none and no registry is named."""
     found = RegistryLocation(location, uri)
     try:
         found.open()
@@ -222,7 +223,7 @@ def _registry(location: Location, uri: str | None) -> RegistryLocation | None:
 
 
 def checkpoint_of(warehouse: str, name: str, given: str | None) -> Path:
-    """Where an archive keeps its own. Raises `InvalidRequest` if that has to be said and is not."""
+    """Return the checkpoint directory of an archive. Raises `InvalidRequest` if it must be given and is not."""
     if given is not None:
         if "://" in given:
             raise InvalidRequest(f"checkpoint {given!r}: it is a directory on the machine that runs the command")
@@ -236,7 +237,7 @@ def checkpoint_of(warehouse: str, name: str, given: str | None) -> Path:
 
 
 class ArchiveRun:
-    """One run of an archive. The checkpoint is held by whoever made this."""
+    """A run of an archive. The caller holds the lock of the checkpoint."""
 
     def __init__(
         self, request: ArchiveRequest, checkpoint: Checkpoint, on_batch: Callable[[BatchReport], None] | None = None
@@ -249,10 +250,12 @@ class ArchiveRun:
     # before the first batch
 
     def prepare(self) -> None:
-        """Whose the tables are, what a killed process has left, where to go on: all without an engine.
+        """Check or take the tables' ownership, sweep the files of a killed process, find the starting position: without
+        an engine.
 
-        Raises `NotOwner` where another archive extends one of the tables, `TopicNotSupported` for a topic that is not
-        there, `StorageFailed` for one that is another by now, `InvalidRequest` for another archive's checkpoint.
+        Raises `NotOwner` if another archive extends one of the tables, `TopicNotSupported` for a topic that does not
+        exist, `StorageFailed` for a topic that was created again, `InvalidRequest` if the checkpoint belongs to another
+        archive.
         """
         request, destination = self._request, self._request.destination
         self._checkpoint.check_settings(
@@ -277,17 +280,19 @@ class ArchiveRun:
         self._open_follower()
 
     def _existing_tables(self, names: Sequence[str]) -> Iterator[LakeTable]:
-        """Each companion before its table: whoever is fenced off both does not get further than the companion."""
+        """Yield the existing tables, each bad-rows table before its main table: an archive that is fenced off both gets
+        no further than the bad-rows table."""
         for name in (each for own in names for each in (bad_table_of(own), own)):
             table = self._request.destination.open(name)
             if table.exists():
                 yield table
 
     def _is_own_and_current(self, names: Sequence[str]) -> bool:
-        """Whether the tables are this checkpoint's already and it is not behind them: nothing is to be taken over.
+        """Tell whether this checkpoint owns the tables already and is not behind them: then nothing needs to be taken
+        over.
 
-        So a command that always says --take-over does not begin anew each time. With a batch that was not ended it
-        does: that may be what could not be gone on with.
+        So a command that always passes --take-over does not start anew each time. With a batch in flight it does: that
+        batch may be the one that could not be continued.
         """
         query_id, log = self._checkpoint.known_query(), self._checkpoint.log
         if query_id is None or log.in_flight:
@@ -307,14 +312,14 @@ class ArchiveRun:
         _LOG.warning("took over table %s from the query %s", table.name, owner)
 
     def _tables_in_flight(self, names: Sequence[str]) -> list[str]:
-        """Tables that a batch which was begun may have files of, those of topics that are not named any more as well,
-        and their companions."""
+        """List the tables that the batch in flight may have files of, with their bad-rows tables; topics that are no
+        longer named count too."""
         log = self._checkpoint.log
         begun = {self._request.destination.table_of(topic) for topic, _ in log.end_of(log.last_begun).marks}
         return [name for each in sorted(begun.union(names)) for name in (each, bad_table_of(each))]
 
     def _open_follower(self) -> None:
-        """Where to go on: behind the last batch that has ended, or where a new query begins."""
+        """Set the starting position: behind the last batch that ended, or the first position of a new query."""
         log = self._checkpoint.log
         self._follower = TopicFollower(ReadOptions.of(self._source_options(), streaming=True))
         if self._request.once:
@@ -336,10 +341,10 @@ class ArchiveRun:
         return chosen | {f"storage.{name}": value for name, value in request.location.storage_options}
 
     def _starting_offsets(self) -> str:
-        """Where a new query begins: behind what the tables have. An old one goes on by its checkpoint, which
-        tells also where its first batch began.
+        """Return the option `startingOffsets` of a new query: behind what the tables have. An old query continues from
+        its checkpoint, which also knows where its first batch began.
 
-        Companions say nothing of that: they were told last of the last batch that had something bad.
+        Bad-rows tables do not count: their position is that of the last batch that had a bad row.
         """
         if self._checkpoint.log.last_begun >= 0:
             return "earliest"
@@ -355,7 +360,8 @@ class ArchiveRun:
         return json.dumps(starting) if starting else "earliest"
 
     def backlog(self) -> Backlog | None:
-        """How much there is to archive now, a batch that was broken off included; None if it goes on without an end."""
+        """Return how much there is to archive now, a batch in flight included; None if the archive runs without an
+        end."""
         if not self._request.once:
             return None
         log = self._checkpoint.log
@@ -366,7 +372,7 @@ class ArchiveRun:
     # batches
 
     def run(self, engine: Engine, stop: threading.Event) -> ArchiveReport:
-        """Batch after batch. Between two of them it ends if `stop` is set."""
+        """Run batch after batch; stops between two batches if `stop` is set."""
         begun = time.monotonic()
         self.report.engine = engine.name
         self._batch_runner.use_engine(engine)
@@ -381,13 +387,13 @@ class ArchiveRun:
         return self.report
 
     def _repeat_in_flight(self) -> None:
-        """The batch that was begun and has not ended, as it was."""
+        """Repeat the batch that began and did not end, with the same offsets."""
         log = self._checkpoint.log
         if log.in_flight:
             self._batch(log.last_begun, log.end_of(log.last_begun))
 
     def _run_next(self, stop: threading.Event) -> bool:
-        """The next batch, if there is something; False if there is not and that is the end."""
+        """Run the next batch if there are new messages; return False if there are none and the run ends."""
         begun = time.monotonic()
         end = self._follower.latest(self._done, bytes_max=self._request.batch_bytes)
         is_new = end != self._done
@@ -412,12 +418,12 @@ class ArchiveRun:
             self._on_batch(report)
 
     def _slices(self, end: Offsets) -> list[Slice]:
-        """What lies between the last batch and this end."""
+        """Return the slices between the last batch and `end`."""
         ranges = self._follower.ranges(self._done, end)
         return plan_slices(self._request.location, ranges, slice_bytes=self._request.batch_bytes)
 
     def _report_progress(self, slices: Sequence[Slice]) -> None:
-        """To the broker, as a subscription: how far it is archived, for those who watch and for retention."""
+        """Report the archived offsets to the broker as a subscription's position: for monitoring and for retention."""
         if self._request.subscription is None or self._request.broker is None:
             return
         if self._progress is None:
@@ -433,7 +439,8 @@ class ArchiveRun:
 
 
 def find_logs(location: Location, topics: Sequence[str]) -> dict[TopicPartition, PartitionLog]:
-    """The partitions of these topics, or of all. Raises `TopicNotSupported` for one that is named and not there."""
+    """Return the partitions of these topics, or of all topics. Raises `TopicNotSupported` for a named topic that does
+    not exist."""
     data = location.open()
     named = tuple(TopicName.parse(each) for each in topics)
     subscribed = TopicSelection(named) if named else TopicSelection(pattern=re.compile(ALL_TOPICS))
@@ -441,13 +448,13 @@ def find_logs(location: Location, topics: Sequence[str]) -> dict[TopicPartition,
 
 
 def check_formats(destination: Destination, sources: Iterable[TopicPartition]) -> None:
-    """Raises `InvalidRequest` where the table of a topic is one of another format."""
+    """Raise `InvalidRequest` if a topic's table has another format."""
     for name in sorted({destination.table_of(topic) for topic, _ in sources}):
         check_no_other_format(destination.open(name))
 
 
 def _check_same_log(table: LakeTable, log: PartitionLog, position: int) -> None:
-    """Raises `StorageFailed` if the log is not the one that was archived: the topic was deleted and made again."""
+    """Raise `StorageFailed` if the log is not the one that was archived: the topic was deleted and created again."""
     topic, partition = log.key
     _, following = log.edges()
     here = log.id_at(position - 1)

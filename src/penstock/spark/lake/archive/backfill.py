@@ -1,8 +1,8 @@
-"""Backfill: a range of the past into tables, before what they have. Whoever archives the present is not disturbed.
+"""The backfill: a range of past offsets added to tables before what they have. A running archive is not disturbed.
 
-What a table holds of a partition is one span without holes. A backfill makes it longer at its beginning, batch by batch
-from its newest part to its oldest; where there is nothing yet, or nobody who archives, at its end. Offsets that are
-there already are left out, so it may be repeated, and goes on where it was broken off.
+A table holds one span of offsets of a partition, without holes. A backfill extends that span at its beginning, batch by
+batch from the newest part to the oldest; where the table has nothing yet, or no archive owns it, at the end. Offsets
+that the table has already are left out, so a backfill may be repeated, and continues where it was interrupted.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 class BackfillRange(NamedTuple):
-    """Offsets that are to be added, and at which end."""
+    """Offsets of one partition to add, and at which end of the table's span."""
 
     source: TopicPartition
     start: int
@@ -50,8 +50,8 @@ class BackfillRange(NamedTuple):
 def backfill_ranges(
     source: TopicPartition, start: int, stop: int, span: OffsetSpan | None, owner: str | None
 ) -> Iterator[BackfillRange]:
-    """What of a range a table has not. Raises `InvalidRequest` if a hole would be left, `NotOwner` if it is for
-    somebody else to add it."""
+    """Yield the parts of a range that a table lacks. Raises `InvalidRequest` if a hole would be left, `NotOwner` if
+    another query must add them."""
     if start >= stop:
         return
     where = f"{source[0]}[{source[1]}]"
@@ -81,7 +81,7 @@ def _check_owner(where: str, owner: str | None) -> None:
 
 
 def backfill_checkpoint(warehouse: str, name: str, given: str | None) -> Path:
-    """Where the backfills of an archive keep theirs: never where the archive itself does, which may be running."""
+    """Return the checkpoint directory of an archive's backfills: never the archive's own, which may be in use."""
     if given is None:
         return checkpoint_of(warehouse, f"{name}-backfill", None)
     return checkpoint_of(warehouse, name, given) / "backfill"
@@ -99,10 +99,10 @@ def backfill(
     batch_bytes: int = BATCH_BYTES,
     on_batch: Callable[[BatchReport], None] | None = None,
 ) -> ArchiveReport:
-    """Archive the messages of topics from one place to another, as far as the tables have them not.
+    """Archive the messages of topics between two places, except those that the tables already have.
 
-    `checkpoint` is held, and is the backfill's own. Without `spark` this process does it. Raises what `backfill_ranges`
-    does.
+    `checkpoint` is locked, and is the backfill's own. Without `spark` this process does the work. Raises what
+    `backfill_ranges` does.
     """
     engine = LOCAL_ENGINE if spark is None else SparkEngine(spark)
     return BackfillRun(location, topics, destination, checkpoint, start, stop).run(
@@ -119,14 +119,14 @@ def open_backfill(
     start: Position,
     stop: Position | None = None,
 ) -> Iterator[BackfillRun]:
-    """A backfill that holds its checkpoint. What can be found wrong before an engine runs is raised here."""
+    """Lock the checkpoint and yield a backfill run. Errors that need no engine to be found are raised here."""
     check_formats(destination, find_logs(location, topics))
     with Checkpoint(checkpoint) as locked:
         yield BackfillRun(location, topics, destination, locked, start, stop)
 
 
 class BackfillRun:
-    """One run of a backfill; an engine only runs the jobs."""
+    """A run of a backfill; an engine runs its tasks."""
 
     def __init__(
         self,
@@ -154,8 +154,7 @@ class BackfillRun:
         self._batch_runner = BatchRunner(destination, checkpoint, self._query_id, backfills=True)
 
     def backlog(self) -> Backlog:
-        """How much there is to add. Raises what `backfill_ranges`
-        does."""
+        """Return how much there is to add. Raises what `backfill_ranges` does."""
         data = self._location.open()
         found = [
             each
@@ -172,12 +171,12 @@ class BackfillRun:
         batch_bytes: int = BATCH_BYTES,
         on_batch: Callable[[BatchReport], None] | None = None,
     ) -> ArchiveReport:
-        """Batch after batch. Between two of them it ends if `stop` is set."""
+        """Run batch after batch; stops between two batches if `stop` is set."""
         begun = time.monotonic()
         report = ArchiveReport(self._query_id, engine.name)
         self._batch_runner.use_engine(engine)
         last = max(self._checkpoint.plans(), default=-1)
-        self._batch_runner.finish(last)  # a batch that was broken off
+        self._batch_runner.finish(last)  # a batch that was interrupted
         data = self._location.open()
         report.swept = self._batch_runner.sweep(self._names(data))
         for number, (part, before) in enumerate(self._batches(data, batch_bytes), last + 1):
@@ -191,7 +190,7 @@ class BackfillRun:
         return report
 
     def _batches(self, data: DataReader, batch_bytes: int) -> Iterator[tuple[list[Slice], bool]]:
-        """The slices of each, and at which end of its table they are added."""
+        """Yield the slices of each batch, and whether they go before the table's span."""
         for missing in list(self._ranges(data)):
             yield from ((part, missing.before) for part in self._batches_of(data, missing, batch_bytes))
 
@@ -212,7 +211,8 @@ class BackfillRun:
                 yield from backfill_ranges(source, low, high, spans.get(source), owner)
 
     def _batches_of(self, data: DataReader, missing: BackfillRange, batch_bytes: int) -> Iterator[list[Slice]]:
-        """Batches of a piece, each beside what the table has then: the last first where it grows at its beginning."""
+        """Cut a range into batches, each adjacent to what the table has by then: the last one first where the span
+        grows at its beginning."""
         ranges, aim = {missing.source: (missing.start, missing.stop)}, min(SLICE_BYTES, batch_bytes)
         found = plan_slices(self._location, ranges, slice_bytes=aim, data=data)
         batches = list(packed(found, batch_bytes))
@@ -234,7 +234,7 @@ def _bounds(
 
 
 def _clamped_offset(look: Callable[[], int], first: int, after: int) -> int:
-    """An offset outside of the log means all there is on that side."""
+    """Return the offset that `look` finds; one outside of the log means the log's first or next offset."""
     try:
         return min(max(look(), first), after)
     except OffsetOutOfRange as error:

@@ -1,4 +1,4 @@
-"""Messages that did not decode, summed up: where they are, and the reasons that are given most often."""
+"""The summary of messages that did not decode: their partitions and offsets, and the most frequent reasons."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 REASONS_MAX: Final = 100
-"""Told apart: a reason may quote the payload, and then there are as many as messages."""
+"""Reasons counted separately: a reason may quote the payload, and then there are as many reasons as messages."""
 REASONS_SHOWN: Final = 3
 
 
 @dataclass(slots=True)
 class BadRows:
-    """Of one table. It travels as JSON."""
+    """The bad rows of one table. Travels as JSON."""
 
     places: dict[str, list[int]] = field(default_factory=dict)
-    """By partition, `TOPIC[N]`: the first and the last offset of a bad message."""
+    """First and last offset of a bad message, by partition (`TOPIC[N]`)."""
     reasons: dict[str, int] = field(default_factory=dict)
     others: int = 0
-    """How many have a reason that is not told apart."""
+    """Rows whose reason is not counted separately."""
 
     @classmethod
     def of_json(cls, said: Mapping[str, Any] | None) -> BadRows:
         return cls(**said) if said else cls()
 
     def add_rows(self, batch: pa.RecordBatch) -> None:
-        """Rows for a companion table, of one partition."""
+        """Add rows of a bad-rows table; all are of one partition."""
         if not batch.num_rows:
             return
         edges = pc.min_max(batch.column("_offset")).as_py()
@@ -56,9 +56,9 @@ class BadRows:
             self.others += count
 
     def top(self) -> list[tuple[str, int]]:
-        """The most frequent reasons, and how often each was given."""
+        """Return the most frequent reasons with their counts."""
         return Counter(self.reasons).most_common(REASONS_SHOWN)
 
     def as_dict(self) -> dict[str, Any]:
-        """For people and scripts: what is frequent."""
+        """Return the offsets and the most frequent reasons, for people and scripts."""
         return {"places": self.places, "reasons": dict(self.top())}

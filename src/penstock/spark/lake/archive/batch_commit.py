@@ -1,7 +1,8 @@
-"""One batch of an archive, from slices to commits: what the driver does. An engine only runs the jobs.
+"""The driver's side of one archive batch, from slices to commits. An engine only runs the write tasks.
 
-A batch is decided once: when its files are written, their list is saved with the checkpoint before the first table is
-told. However often it is repeated, the same files are committed, each table by itself; one that has it says so.
+A batch is decided once: when its files are written, their list is saved in the checkpoint before the first table is
+committed. However often the batch is repeated, the same files are committed, to each table separately; a table that has
+the batch already reports so.
 """
 
 from __future__ import annotations
@@ -39,22 +40,22 @@ from penstock.spark.scan.slices import Slice, plan_slices
 
 TASK_BYTES_MIN: Final = 16 << 20
 TASK_BYTES_MAX: Final = 256 << 20
-"""Of log: a job makes about one file of the size that tables want."""
+"""Largest log bytes of a task: it then writes about one file of the size that tables want."""
 _TASKS_PER_CORE: Final = 2
-"""So that the last job is not waited for long."""
+"""Tasks for each core, so that the last task is not waited for long."""
 
 RunTasks = Callable[[Sequence[WriteTask]], list[WriteResult]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Destination:
-    """What an archive is for: where tables are, in which format, and what goes into them."""
+    """The target of an archive: where the tables are, their format, and what goes into them."""
 
     warehouse: str
     table_format: str = "delta"
     one_table: bool = False
     registry: RegistryLocation | None = None
-    """None: payloads stay as they are."""
+    """Location of the schemas; None: payloads are archived as they are."""
     keep_values: bool = True
     storage_options: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     catalog: tuple[tuple[str, str], ...] = field(default=(), repr=False)
@@ -76,7 +77,7 @@ class Destination:
 
 @dataclass(frozen=True, slots=True)
 class TableCommit:
-    """What a batch has for one table."""
+    """The commit of one batch to one table, as the checkpoint saves it."""
 
     table: str
     files: tuple[DataFile, ...]
@@ -84,7 +85,7 @@ class TableCommit:
     gaps: bool = False
     before: bool = False
     why: BadRows | None = None
-    """Of a companion: where its rows are from, and why they are there."""
+    """Offsets and reasons of the rows of a bad-rows table."""
 
     @classmethod
     def of_json(cls, said: Mapping[str, Any]) -> TableCommit:
@@ -95,14 +96,14 @@ class TableCommit:
 
 @dataclass(slots=True)
 class TableReport:
-    """What went into one table."""
+    """Rows and files that went into one table."""
 
     rows: int = 0
     bad: int = 0
     files: int = 0
     bytes: int = 0
     why: BadRows = field(default_factory=BadRows)
-    """Of the bad ones."""
+    """Offsets and reasons of the bad rows."""
 
     def add(self, other: TableReport) -> None:
         self.rows += other.rows
@@ -114,11 +115,11 @@ class TableReport:
 
 @dataclass(slots=True)
 class BatchReport:
-    """What one batch did."""
+    """The result of one batch."""
 
     batch_id: int
     repeated: bool = False
-    """Its files were there from before; at least one table had it already, or none was rewritten."""
+    """The batch used files from an earlier run: at least one table had it already, or no file was written again."""
     seconds: float = 0.0
     lost: int = 0
     tables: dict[str, TableReport] = field(default_factory=dict)
@@ -129,7 +130,7 @@ class BatchReport:
 
 
 class BatchRunner:
-    """Carries out batches of one query."""
+    """Runs the batches of one query."""
 
     def __init__(
         self,
@@ -141,7 +142,7 @@ class BatchRunner:
         cores: int = 1,
         backfills: bool = False,
     ) -> None:
-        """`backfills`: the tables stay whose they are, and batches may lie before what these have."""
+        """`backfills`: table owners stay unchanged, and batches may lie before the tables' spans."""
         self._destination = destination
         self._checkpoint = checkpoint
         self._query_id = query_id
@@ -151,7 +152,7 @@ class BatchRunner:
         self._tables: dict[str, LakeTable] = {}
 
     def use_engine(self, engine: Engine) -> None:
-        """From now on the jobs are for this engine to run."""
+        """Let `engine` run the tasks of all later batches."""
         self._run, self._cores = engine.run, engine.cores
 
     def table(self, name: str) -> LakeTable:
@@ -160,7 +161,8 @@ class BatchRunner:
         return self._tables[name]
 
     def batch(self, batch_id: int, slices: Sequence[Slice], *, before: bool = False) -> BatchReport:
-        """On return, all of it is in the tables, once. `before`: it lies before what they have."""
+        """Write and commit one batch; on return all of it is in the tables, once. `before`: it lies before the tables'
+        spans."""
         begun = time.monotonic()
         report = BatchReport(batch_id)
         reach("batch-started")
@@ -171,7 +173,7 @@ class BatchRunner:
         return self._commit_all(batch_id, commits, report, begun)
 
     def finish(self, batch_id: int) -> BatchReport | None:
-        """What was decided of a batch, in the tables; None if nothing was, or its files are gone."""
+        """Commit a batch whose plan is saved; None if there is no plan, or its files are gone."""
         commits = self._saved_commits(batch_id, None)
         report = BatchReport(batch_id, repeated=True)
         return None if commits is None else self._commit_all(batch_id, commits, report, time.monotonic())
@@ -184,10 +186,10 @@ class BatchRunner:
         report.seconds = time.monotonic() - begun
         return report
 
-    # what is decided
+    # the saved plan
 
     def _saved_commits(self, batch_id: int, ranges: Sequence[OffsetRange] | None) -> list[TableCommit] | None:
-        """The parts of a batch that was written before; None if it was not, or its files are gone."""
+        """Return the commits of a batch that was written before; None if it was not, or its files are gone."""
         plan = self._checkpoint.plan(batch_id)
         if plan is None or plan["query"] != self._query_id:
             return None
@@ -239,14 +241,14 @@ class BatchRunner:
     # tables and jobs
 
     def cut(self, slices: Sequence[Slice]) -> list[Slice]:
-        """The same offsets, cut so that all cores are busy to the end."""
+        """Cut the same offsets into slices that keep all cores busy to the end."""
         ranges = {(each.topic, each.partition): (each.start, each.stop) for each in _ranges(slices)}
         if not slices or len(ranges) < len(_ranges(slices)):
             return list(slices)
         return plan_slices(slices[0].location, ranges, slice_bytes=self._aim(slices))
 
     def _aim(self, slices: Sequence[Slice]) -> int:
-        """About how much of the log a job has: as many jobs as make full turns of all cores."""
+        """Return about how many log bytes a task gets: as many tasks as make full turns of all cores."""
         total, turn = _total_bytes(slices), self._cores * TASK_BYTES_MAX
         tasks = self._cores * max(_TASKS_PER_CORE, -(-total // turn))
         return max(TASK_BYTES_MIN, -(-total // tasks))
@@ -275,9 +277,10 @@ class BatchRunner:
                 number += 1
 
     def _quarantined(self, name: str, slices: Sequence[Slice]) -> Iterator[QuarantinedOffsets]:
-        """What the companion has of these offsets: somebody was stopped between its commit and the table's.
+        """Yield the offsets that the bad-rows table already holds because an earlier run stopped between its commit and
+        the main table's.
 
-        Otherwise it has none of them: it never is ahead of its table by more than one batch.
+        Usually there are none: the bad-rows table is never ahead of the main table by more than one batch.
         """
         companion = self.table(bad_table_of(name))
         spans = companion.spans()
@@ -290,7 +293,7 @@ class BatchRunner:
                 )
 
     def _prepare_output(self, name: str, topic: str) -> tuple[Output, PayloadDecoding | None]:
-        """A table, made and with all the columns that this batch may need."""
+        """Create the table if needed and add all columns that this batch may need."""
         table = self._owned_table(name, SYSTEM_COLUMNS)
         registry = self._destination.registry
         if self._destination.one_table or registry is None:
@@ -298,7 +301,7 @@ class BatchRunner:
         schemas, topic_name = registry.open(), TopicName.parse(topic)
         if not has_schemas(schemas, topic_name, deleted=True):
             return _output(table), None
-        target = target_for(schemas, topic_name, pick="merged", deleted=True)  # messages name deleted ones, too
+        target = target_for(schemas, topic_name, pick="merged", deleted=True)  # messages may name deleted schemas
         schema, mappings = place_fields(table.schema(), target.fields)
         table.evolve(schema)
         bad = self._owned_table(bad_table_of(name), BAD_COLUMNS)
@@ -317,12 +320,13 @@ class BatchRunner:
             raise wrong_owner(name, owner, self._query_id)
         return table
 
-    # what a killed batch has left
+    # files left by a killed batch
 
     def sweep(self, names: Iterable[str]) -> int:
-        """Delete files of batches of this query that no table has, and none will: nobody writes them any more.
+        """Delete files of this query's batches that no table has or will have: no process writes them any more.
 
-        Only for whoever holds the checkpoint, before it begins. Those that the next batch is decided to use stay.
+        Call it only with the checkpoint locked, before the first batch. Files of the saved plan stay for the next
+        batch.
         """
         kept = self._planned_files()
         swept = 0
@@ -340,7 +344,7 @@ class BatchRunner:
         return {file["path"] for plan in plans for commit in plan.get("parts", ()) for file in commit["files"]}
 
     def _files_after(self, table: LakeTable, done: int) -> Iterator[str]:
-        """Files of batches behind this one."""
+        """Yield files of batches after `done`."""
         start = file_prefix(self._query_id, 0).removesuffix("00000000-")
         for each in table.folder.list():
             _, found, rest = each.path.rpartition(start)
@@ -349,7 +353,7 @@ class BatchRunner:
 
 
 def file_prefix(query_id: str, batch_id: int) -> str:
-    """How the names of a batch's files begin: whose they are can be told from nothing else."""
+    """Return the prefix of a batch's file names: the only sign of which query wrote a file."""
     return f"archive-{query_id}-{batch_id:08d}-"
 
 
@@ -362,7 +366,7 @@ def _total_bytes(slices: Iterable[Slice]) -> int:
 
 
 def packed(slices: Sequence[Slice], aim: int) -> Iterator[list[Slice]]:
-    """In order, as many together as make about `aim` bytes."""
+    """Group slices in order, up to about `aim` bytes in a group."""
     group: list[Slice] = []
     for each in slices:
         if group and _total_bytes(group) + each.bytes > aim:
@@ -378,7 +382,7 @@ def _ranges(slices: Sequence[Slice]) -> list[OffsetRange]:
 
 
 def merge_ranges(ranges: Iterable[OffsetRange]) -> list[OffsetRange]:
-    """In order, those that follow each other as one."""
+    """Sort ranges and join adjacent ones."""
     found: list[OffsetRange] = []
     for each in sorted(ranges):
         if found and found[-1][:2] == each[:2] and found[-1].stop == each.start:
@@ -394,7 +398,7 @@ def _offsets_in(table: LakeTable, topic: str, partition: int, start: int, stop: 
 
 
 def _check_covers(table: LakeTable, batch_id: int, commit: TableCommit) -> None:
-    """Raises `StorageFailed` if a table that has the batch has other offsets than are in it now."""
+    """Raise `StorageFailed` if a table that has the batch lacks some of the offsets that it contains now."""
     spans = table.spans()
     for each in commit.ranges:
         span = spans.get((each.topic, each.partition))
@@ -410,7 +414,7 @@ def _check_covers(table: LakeTable, batch_id: int, commit: TableCommit) -> None:
 
 
 def without_quarantined(ranges: Iterable[OffsetRange], quarantined: Sequence[QuarantinedOffsets]) -> list[OffsetRange]:
-    """Without the offsets that the companion has been told of."""
+    """Return the ranges without the offsets that the bad-rows table was committed for."""
     left = list(ranges)
     for known in quarantined:
         left = [rest for each in left for rest in _outside(each, known)]
@@ -428,7 +432,8 @@ def _outside(each: OffsetRange, known: QuarantinedOffsets) -> Iterator[OffsetRan
 def _table_commits(
     results: Sequence[WriteResult], quarantined: Mapping[str, Sequence[QuarantinedOffsets]], *, gaps: bool, before: bool
 ) -> list[TableCommit]:
-    """By table. The companion comes first: the table's own commit is what says that the batch is done."""
+    """Group the results by table. The bad-rows table comes first: the main table's commit says that the batch is
+    done."""
     by_table: dict[str, list[WriteResult]] = defaultdict(list)
     for each in results:
         by_table[each.table].append(each)

@@ -1,9 +1,9 @@
-"""What an archive keeps beside its tables: which batches there were, who may use it, and what a batch has decided.
+"""The checkpoint of an archive: its batches, its lock, and the files that each batch commits.
 
-DIR/archive.json   what is archived to where: another archive does not go on with it by mistake
+DIR/archive.json   what is archived to where: another archive does not continue it by mistake
 DIR/lock           held by the process that archives
-DIR/query/         as Spark keeps a streaming query: `metadata` names it, for ever; its batches are in a `QueryLog`
-DIR/plans/7.json   the files of batch 7, written when they are: a batch that is repeated commits the same ones
+DIR/query/         as Spark keeps a streaming query: `metadata` has its permanent id, `QueryLog` writes its batches
+DIR/plans/7.json   the files of batch 7, saved once they are written: a repeated batch commits the same files
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _PLAN: Final = re.compile(r"([0-9]+)\.json")
 
 
 class Checkpoint:
-    """A directory on the driver's machine. Use it as a context: nobody else uses it meanwhile."""
+    """A directory on the driver's machine. As a context manager it holds the lock, so that no other process uses it."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -62,16 +62,16 @@ class Checkpoint:
 
     @property
     def query(self) -> Path:
-        """Where the query is named, and its batches are logged."""
+        """Directory with the query's id and the log of its batches."""
         return self.root / "query"
 
     @property
     def log(self) -> QueryLog:
-        """The batches that were begun, and those that have ended."""
+        """The log of the batches that began and ended."""
         return QueryLog(self.query)
 
     def query_id(self) -> str:
-        """The query that this checkpoint belongs to."""
+        """Return the id of the query that this checkpoint belongs to; create one if it is new."""
         path = self.query / "metadata"
         with contextlib.suppress(FileNotFoundError):
             return _id_of(path)
@@ -80,14 +80,14 @@ class Checkpoint:
         return _id_of(path)
 
     def known_query(self) -> str | None:
-        """The query it belongs to; None if it is new, or does not say so any more."""
+        """Return the query's id; None if the checkpoint is new or its metadata cannot be read."""
         try:
             return _id_of(self.query / "metadata")
         except (FileNotFoundError, StorageFailed):
             return None
 
     def start_new_query(self) -> None:
-        """Begin anew; what was there is kept under another name, the last few times."""
+        """Move the query aside and drop its plans, so that a new query begins; the last few old queries are kept."""
         if self.query.exists():
             self.query.rename(self.root / f"replaced-{time.time_ns() // 1_000_000:015d}")
         for old in sorted(self.root.glob("replaced-*"))[:-_REPLACED_MAX]:
@@ -96,7 +96,7 @@ class Checkpoint:
             self._plan_path(number).unlink(missing_ok=True)
 
     def check_settings(self, settings: Mapping[str, Any]) -> None:
-        """Raises `InvalidRequest` if it was made for something else."""
+        """Save the settings of a new checkpoint. Raises `InvalidRequest` if it was made with other settings."""
         path = self.root / "archive.json"
         wanted = {"format": FORMAT, **settings}
         if not path.exists():
@@ -121,7 +121,7 @@ class Checkpoint:
         return found
 
     def save(self, batch_id: int, plan: Mapping[str, Any]) -> None:
-        """Durable on return. Those of the batches before are not needed any more."""
+        """Save the plan of a batch, durable on return, and delete the plans of earlier batches."""
         (self.root / "plans").mkdir(exist_ok=True)
         write_atomically(self._plan_path(batch_id), json.dumps(plan))
         for number in self.plans():

@@ -1,7 +1,7 @@
-"""Engines: what runs the jobs of a batch. One is this process itself, the other is Spark with its workers.
+"""Engines that run the write tasks of a batch: this process itself, or Spark with its workers.
 
-Both are given the same jobs and give back the same: what a batch is, when it is begun and when it is done is decided
-elsewhere, without either. Spark is imported by whoever has started it.
+Both take the same tasks and return the same results; no engine decides what a batch is, or when it begins and ends. The
+caller who starts Spark imports it.
 """
 
 from __future__ import annotations
@@ -28,35 +28,35 @@ SPARK: Final = "spark"
 ENGINES: Final = (AUTO, LOCAL, SPARK)
 
 _CORES_UNKNOWN: Final = 8
-"""A Spark Connect server does not say how many it has."""
+"""Assumed cores: a Spark Connect server does not tell how many it has."""
 
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """What is new in the topics: how much there is to archive."""
+    """Messages and log bytes that wait to be archived."""
 
     messages: int = 0
     bytes: int = 0
 
 
 class Engine(Protocol):
-    """What runs jobs; after an error of one of them, whatever the others have written is in no table."""
+    """A runner of write tasks. After an error of one task, no table has the files of the others."""
 
     @property
     def name(self) -> str: ...
 
     @property
     def cores(self) -> int:
-        """How many jobs run at once."""
+        """Number of tasks that run at once."""
         ...
 
     def run(self, tasks: Sequence[WriteTask]) -> list[WriteResult]:
-        """Raises what a job did, as itself; `StorageFailed` where the engine could not run it."""
+        """Run the tasks. Raises a task's own error unchanged; `StorageFailed` if the engine could not run it."""
         ...
 
 
 class LocalEngine:
-    """This process, one job after the other."""
+    """This process, which runs one task after another."""
 
     name: Final = LOCAL
     cores: Final = 1
@@ -66,7 +66,7 @@ class LocalEngine:
             return [run_task(task) for task in tasks]
         except (PenstockError, OSError):
             raise
-        except Exception as error:  # of Arrow, or of an object store
+        except Exception as error:  # raised by Arrow or an object store
             raise StorageFailed(f"the files of a batch could not be written: {error}") from error
 
 
@@ -74,7 +74,7 @@ LOCAL_ENGINE: Final = LocalEngine()
 
 
 class SparkEngine:
-    """The Python workers of a Spark session, a task for each job."""
+    """The Python workers of a Spark session, with one Spark task for each write task."""
 
     name: Final = SPARK
 
@@ -88,8 +88,8 @@ class SparkEngine:
         return _CORES_UNKNOWN if self._context is None else int(self._context.defaultParallelism)
 
     def run(self, tasks: Sequence[WriteTask]) -> list[WriteResult]:
-        """In a thread of its own: a second Ctrl-C meets this one waiting, and not in the middle of a call into the JVM,
-        which cannot be left in order."""
+        """Run the tasks in a separate thread: a second Ctrl-C then interrupts this waiting thread, and not a call into
+        the JVM, which cannot be left in order."""
         return self._thread.submit(self._results, list(tasks)).result()
 
     def _results(self, tasks: list[WriteTask]) -> list[WriteResult]:
@@ -101,7 +101,7 @@ class SparkEngine:
 
 
 def _context(spark: SparkSession) -> SparkContext | None:
-    """None where the session is one of Spark Connect, which has none."""
+    """Return the session's context; None for Spark Connect, which has none."""
     from pyspark.errors import PySparkException
 
     try:
@@ -111,7 +111,8 @@ def _context(spark: SparkSession) -> SparkContext | None:
 
 
 def _by_tasks(context: SparkContext, tasks: list[WriteTask]) -> list[str]:
-    """Plain tasks: a DataFrame would have Spark plan a query first, which takes longer than few messages do."""
+    """Run plain Spark tasks: for a DataFrame Spark would first plan a query, which takes longer than few messages
+    do."""
     found: list[str] = context.parallelize(tasks, len(tasks)).map(_run_as_text).collect()
     return found
 
@@ -120,14 +121,14 @@ def _by_frame(spark: SparkSession, tasks: list[WriteTask]) -> list[str]:
     def write(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in numbers:
             texts = [_run_as_text(tasks[number]) for number in batch.column(0).to_pylist()]
-            yield pa.RecordBatch.from_pydict({"landed": texts})
+            yield pa.RecordBatch.from_pydict({"result": texts})
 
-    rows = spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(write, "landed string").collect()
+    rows = spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(write, "result string").collect()
     return [row[0] for row in rows]
 
 
 def _run_as_text(task: WriteTask) -> str:
-    """In a worker: what came of a job, as it travels back."""
+    """Run one write task in a worker and return its result as JSON text."""
     from penstock.spark.scan.read_tasks import freeze_gc
 
     freeze_gc()
@@ -135,6 +136,6 @@ def _run_as_text(task: WriteTask) -> str:
 
 
 def check_engine(name: str) -> None:
-    """Raises `InvalidRequest` for an engine that there is not."""
+    """Raise `InvalidRequest` for an unknown engine."""
     if name not in ENGINES:
         raise InvalidRequest(f"engine {name!r}: expected one of {', '.join(ENGINES)}", given=name)

@@ -1,10 +1,10 @@
-"""The log of an archive's batches, in the format that Spark keeps of a streaming query: whoever writes it, another
-engine or an older Penstock, reads it on.
+"""The log of an archive's batches, in the format of Spark's streaming queries: any engine, and any older Penstock, can
+continue it.
 
-DIR/offsets/7   where batch 7 ends in every partition, written before anything of it is done
+DIR/offsets/7   where batch 7 ends in every partition, written before any of its work
 DIR/commits/7   batch 7 is done
 
-A batch that is begun and not done is repeated as it was: it lies between its offsets and those of the one before.
+A batch that began and is not done is repeated unchanged: it lies between its offsets and those of the batch before.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from penstock.spark.lake.tables.folder import write_atomically
 from penstock.spark.source.offsets import Offsets
 
 ENTRIES_KEPT: Final = 100
-"""Of batches that are done, as Spark keeps them; one would be enough to go on."""
+"""Entries of finished batches that are kept, as many as Spark keeps; one would be enough to continue."""
 _VERSION: Final = "v1"
 _DONE: Final = '{"nextBatchWatermarkMs":0}'
 
 
 class QueryLog:
-    """Below the directory of a query. Only for whoever holds its checkpoint."""
+    """The batches below a query's directory. Use it only with the checkpoint locked."""
 
     def __init__(self, root: Path) -> None:
         self._offsets, self._commits = root / "offsets", root / "commits"
@@ -42,22 +42,23 @@ class QueryLog:
 
     @property
     def last_begun(self) -> int:
-        """-1 if none was."""
+        """Number of the last batch that began; -1 if there is none."""
         return max(self.begun, default=-1)
 
     @property
     def in_flight(self) -> bool:
-        """The last batch was begun, and not ended: its process was killed, or it failed."""
+        """True if the last batch began and did not end: its process was killed, or it failed."""
         return self.last_begun >= 0 and self.last_begun not in self.ended
 
     def end_of(self, batch_id: int) -> Offsets:
-        """Where a batch ends; nowhere yet before the first. Raises `StorageFailed` if that cannot be read."""
+        """Return where a batch ends; empty before the first batch. Raises `StorageFailed` if the entry cannot be
+        read."""
         if batch_id < 0:
             return Offsets()
         return Offsets.of_json(self._entry(batch_id)[1])
 
     def begin(self, batch_id: int, end: Offsets) -> None:
-        """Durable on return: this is what the batch has, however often it is repeated."""
+        """Log the end of a batch, durable on return: repeating the batch covers the same offsets."""
         metadata = self._entry(batch_id - 1)[0] if batch_id else {}
         metadata = {
             "batchWatermarkMs": 0,
@@ -70,7 +71,7 @@ class QueryLog:
         )
 
     def finish(self, batch_id: int) -> None:
-        """Durable on return. Old entries are deleted."""
+        """Log that a batch is done, durable on return, and delete old entries."""
         _write_entry(self._commits / str(batch_id), _DONE)
         for directory in (self._offsets, self._commits):
             for number in _numbers(directory):
@@ -78,7 +79,7 @@ class QueryLog:
                     _delete_entry(directory / str(number))
 
     def _entry(self, batch_id: int) -> tuple[dict[str, Any], Any]:
-        """The metadata and the offsets of a batch."""
+        """Read the metadata and the offsets of a batch."""
         path = self._offsets / str(batch_id)
         try:
             version, metadata, offsets = path.read_text().splitlines()
@@ -109,5 +110,5 @@ def _delete_entry(path: Path) -> None:
 
 
 def _checksum(path: Path) -> Path:
-    """Hadoop keeps one beside each file that it writes, and holds the file against it."""
+    """Return the path of the checksum that Hadoop keeps beside each file it writes and compares the file with."""
     return path.parent / f".{path.name}.crc"

@@ -1,7 +1,8 @@
-"""Slices of topics into files of tables: what one task of an archive does. In the workers, without Spark.
+"""The write task of an archive: slices of topics into files of tables. Runs in the workers, without Spark.
 
-Rows are made from the log's own columns and, where a topic has schemas, from its payloads. What does not decode goes to
-the companion table with the reason; what names no schema stays as it is, in `_value`. Nothing is left out.
+Rows are made of the log's own columns and, where a topic has schemas, of its payloads. A payload that does not decode
+goes to the bad-rows table with the reason; a payload that names no schema stays unchanged in `_value`. No message is
+left out.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _READ: Final = ("topic", "partition", *LOG_NAMES.values())
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """Where files go, and how they look."""
+    """The folder and the layout of a table's files."""
 
     folder: Folder
     layout: FileLayout
@@ -42,20 +43,20 @@ class Output:
 
 @dataclass(frozen=True, slots=True)
 class PayloadDecoding:
-    """How payloads become columns."""
+    """The decoding of payloads into columns."""
 
     target: Target
     registry: RegistryLocation
     mappings: tuple[ColumnMapping, ...]
     keep_values: bool
-    """Whether payloads that decode stay in `_value` as well."""
+    """True if payloads that decode are also kept in `_value`."""
     bad: Output
 
 
 @dataclass(frozen=True, slots=True)
 class QuarantinedOffsets:
-    """Offsets of a partition that the companion table was told of before the table was: those it has are bad, and no
-    others are. It was decided when they were committed, whatever would be decided today."""
+    """Offsets of a partition that were committed to the bad-rows table and not yet to the main table: those in `bad`
+    are bad, all others are not. That decision holds, whatever would decode today."""
 
     topic: str
     partition: int
@@ -66,13 +67,13 @@ class QuarantinedOffsets:
 
 @dataclass(frozen=True, slots=True)
 class WriteTask:
-    """Some slices of one table's topics."""
+    """Slices of one table's topics, to be written as files."""
 
     table: str
     output: Output
     slices: tuple[Slice, ...]
     name: str
-    """The beginning of its files' names."""
+    """Beginning of the names of its files."""
     typed: PayloadDecoding | None = None
     verify: bool = True
     fail_on_data_loss: bool = True
@@ -81,7 +82,7 @@ class WriteTask:
 
 @dataclass(slots=True)
 class WriteResult:
-    """What a job has written. Nothing of it is in a table yet."""
+    """The files that a task has written. No table has them yet."""
 
     table: str
     ranges: list[OffsetRange]
@@ -89,7 +90,7 @@ class WriteResult:
     bad: list[DataFile] = field(default_factory=list)
     lost: int = 0
     why: BadRows = field(default_factory=BadRows)
-    """Of the bad ones."""
+    """Offsets and reasons of the bad rows."""
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -102,7 +103,7 @@ class WriteResult:
 
 
 def run_task(task: WriteTask) -> WriteResult:
-    """Write the files of a job. After an error there are none."""
+    """Write the files of a task. After an error no file is left."""
     result = WriteResult(
         task.table, [OffsetRange(each.topic, each.partition, each.start, each.stop) for each in task.slices]
     )
@@ -131,7 +132,8 @@ def run_task(task: WriteTask) -> WriteResult:
 
 
 def run_as_json(task: WriteTask) -> dict[str, Any]:
-    """As it travels back from a worker: an error of ours as what it says, so that it is raised again as itself."""
+    """Run a task and return its result as JSON; a Penstock error becomes a dict, so that the driver raises it as the
+    same error."""
     try:
         return run_task(task).as_json()
     except PenstockError as error:
@@ -139,7 +141,7 @@ def run_as_json(task: WriteTask) -> dict[str, Any]:
 
 
 def results_of(said: Sequence[dict[str, Any]]) -> list[WriteResult]:
-    """Raises the first error among them."""
+    """Return the results that workers sent. Raises the first error among them."""
     for each in said:
         if "error" in each:
             raise error_from_dict(each["error"])
@@ -162,7 +164,7 @@ class RowMaker:
         self._quarantined = quarantined
         self._is_typed = typed is not None
         if typed is not None:
-            from penstock.spark.decode.decoder import Decoder  # with all languages of schemas: a second of imports
+            from penstock.spark.decode.decoder import Decoder  # imports all schema languages, which takes a second
             from penstock.spark.decode.options import Mode
 
             self._decoder = Decoder(typed.target, typed.registry, Mode.QUARANTINE)
@@ -170,7 +172,7 @@ class RowMaker:
             self._keep_values = typed.keep_values
 
     def of(self, batch: pa.RecordBatch) -> TableRows:
-        """`batch` is of one partition. Rows that the companion has already are left out."""
+        """Make the rows of a batch of one partition, without those that the bad-rows table already has."""
         batch = self._without_quarantined(batch)
         columns = system_columns(batch)
         unnamed = batch.column("schema_id").null_count
@@ -191,7 +193,7 @@ class RowMaker:
         return [each for each in self._quarantined if (each.topic, each.partition) == source]
 
     def _reasons_of_new(self, batch: pa.RecordBatch, reasons: pa.Array) -> pa.Array:
-        """Why rows are bad; null for those of which it was settled that they are not. They stay as they are."""
+        """Return the reasons of bad rows; null for quarantined offsets that were found good: they stay good."""
         offset = batch.column("offset")
         for each in self._quarantined_in(batch):
             good = pc.and_(pc.greater_equal(offset, each.start), pc.less(offset, each.stop))
@@ -199,7 +201,7 @@ class RowMaker:
         return reasons
 
     def _decoded(self, columns: dict[str, pa.Array], batch: pa.RecordBatch, places: pa.Array | None) -> TableRows:
-        """`places` are the rows that name a schema, if not all do."""
+        """Decode the payloads of the rows at `places`, the ones that name a schema; None: all rows do."""
         rows = batch.num_rows
         found = self._decoder.decode(batch if places is None else batch.take(places))
         reasons = found.reasons if places is None else _scattered(found.reasons, places, rows)
@@ -227,25 +229,25 @@ class RowMaker:
         return made
 
     def _values(self, batch: pa.RecordBatch, reasons: pa.Array) -> dict[str, pa.Array]:
-        """Payloads of rows that are typed are kept in `_value` only if that is asked for."""
+        """Return `_value` without the payloads that became columns, unless they are to be kept."""
         if self._keep_values:
             return {}
         typed, values = pc.and_(batch.column("schema_id").is_valid(), reasons.is_null()), batch.column("value")
         return {"_value": pc.if_else(typed, pa.scalar(None, values.type), values)}
 
     def _batch(self, columns: dict[str, pa.Array], rows: int) -> pa.RecordBatch:
-        """Columns that the table has and these rows have not are null."""
+        """Build a batch in the table's schema; columns that these rows lack are null."""
         arrays = [columns[each.name] if each.name in columns else pa.nulls(rows, each.type) for each in self._schema]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
 
 def _scattered(values: pa.Array, places: pa.Array, rows: int) -> pa.Array:
-    """The values at these places of so many rows; null elsewhere."""
+    """Return `rows` values: the given ones at `places`, null elsewhere."""
     return pc.scatter(values, places.cast(pa.int64()), max_index=rows - 1)
 
 
 def system_columns(batch: pa.RecordBatch) -> dict[str, pa.Array]:
-    """What every message has."""
+    """Return the columns that every message has."""
     columns = {name: batch.column(source) for name, source in LOG_NAMES.items()}
     columns |= {"_topic": batch.column("topic"), "_partition": batch.column("partition")}
     return columns | {DAY_COLUMN: batch.column("timestamp").cast(pa.date32())}

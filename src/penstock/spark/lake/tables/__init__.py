@@ -1,1 +1,1 @@
-"""Tables of a lakehouse behind one seam: Delta, Iceberg, plain Parquet."""
+"""Tables of a lakehouse behind one interface: Delta, Iceberg, plain Parquet."""

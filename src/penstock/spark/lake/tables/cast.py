@@ -1,4 +1,4 @@
-"""Values in the type of the column that they go to, or that they are read as."""
+"""The conversion of Arrow arrays to the type of the column that they are written to or read as."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import pyarrow.compute as pc
 
 
 def cast_array(column: pa.Array, kind: pa.DataType, *, by_position: bool = False) -> pa.Array:
-    """The same values in a type that is at least as wide; fields of structs that they have not are null.
+    """Return the same values in a type that is at least as wide; struct fields that the array lacks are null.
 
-    Fields are found by name; by place where the type differs in the names alone.
+    Struct fields are matched by name, or by position where the types differ in names alone.
     """
     if column.type.equals(kind):
         return column
@@ -41,7 +41,8 @@ def _list(column: pa.ListArray, kind: pa.ListType, *, by_position: bool) -> pa.A
 
 
 def _map(column: pa.MapArray, kind: pa.MapType, *, by_position: bool) -> pa.Array:
-    """Through the list of entries that a map is: entries of null maps, and those outside of a slice, fall away."""
+    """Convert through the list of entries that a map is: entries of null maps, and those outside of a slice, fall
+    away."""
     entries = column.cast(pa.list_(pa.struct([("key", column.type.key_type), ("value", column.type.item_type)])))
     inner = entries.flatten()
     sizes = pc.fill_null(pc.list_value_length(entries), 0)
@@ -55,5 +56,5 @@ def _mask(column: pa.Array) -> pa.Array | None:
 
 
 def _ends(sizes: pa.Array) -> pa.Array:
-    """Where lists of these sizes begin and end, one behind the other."""
+    """Return the offsets of consecutive lists of these sizes."""
     return pa.concat_arrays([pa.array([0], pa.int32()), pc.cumulative_sum(sizes).cast(pa.int32())])

@@ -1,8 +1,8 @@
-"""The columns of an archive table: those that every message has, and those that its topic's schemas give.
+"""The columns of an archive table: the system columns of every message, and the typed columns of its topic's schemas.
 
-Typed columns come after the system columns and only ever grow. Whole numbers are 64 bits and fractions double from the
-start, so that a schema whose field gets wider needs no other table. Where a field changes into something that its
-column cannot hold, it gets a column of its own beside it, named after its new type.
+Typed columns follow the system columns and only ever grow. Whole numbers are 64 bits and fractions double from the
+start, so that a schema whose field gets wider needs no other table. A field that changes into a type that its column
+cannot hold gets a second column beside it, named after the new type.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ SYSTEM_COLUMNS: Final = pa.schema(
         pa.field(DAY_COLUMN, pa.date32()),
     ]
 )
-"""Every table has these, in this order."""
+"""Columns of every table, in this order."""
 
 BAD_COLUMNS: Final = SYSTEM_COLUMNS.append(pa.field("_reason", pa.string()))
-"""The companion of a table: the same, and why the payload did not decode."""
+"""Columns of a bad-rows table: the system columns, and why the payload did not decode."""
 
 LOG_NAMES: Final = {
     "_id": "id",
@@ -55,16 +55,16 @@ LOG_NAMES: Final = {
     "_key": "key",
     "_value": "value",
 }
-"""Columns of the log that become system columns as they are."""
+"""System columns that the log has under another name, by that name."""
 
 _RESERVED: Final = {name.lower() for name in (*SYSTEM_COLUMNS.names, "_reason")}
 _UNUSABLE: Final = re.compile(r"[ ,;{}()\n\t=.`]")
-"""Delta takes none of these in a column's name; a dot or a backtick makes one that cannot be asked for."""
+"""Characters that Delta refuses in a column's name; a dot or a backtick makes a name that cannot be queried."""
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnMapping:
-    """Where the values of a field of the schema go."""
+    """The column that the values of a schema's field go to."""
 
     field: int
     column: str
@@ -72,7 +72,8 @@ class ColumnMapping:
 
 
 def column_type(kind: pa.DataType) -> pa.DataType:
-    """The type of the column for values of this type: as wide as its kind gets, in names that tables take."""
+    """Return the type of the column for values of a type: as wide as its kind gets, with field names that tables
+    accept."""
     if pa.types.is_integer(kind):
         return pa.int64()
     if pa.types.is_floating(kind):
@@ -87,7 +88,7 @@ def column_type(kind: pa.DataType) -> pa.DataType:
 
 
 def canonical(schema: pa.Schema) -> pa.Schema:
-    """The same schema, whatever a library calls the insides of lists and maps: everything may be null, as in tables."""
+    """Return the same schema with uniform names inside of lists and maps; all fields are nullable, as in tables."""
     return pa.schema([pa.field(each.name, _canonical(each.type)) for each in schema])
 
 
@@ -110,7 +111,7 @@ def _plain(kind: pa.DataType) -> pa.DataType:
 
 
 def _named(kind: pa.StructType) -> Iterable[tuple[str, pa.Field]]:
-    """The fields of a struct with names that are usable and differ, capital letters aside."""
+    """Yield the fields of a struct with names that are usable and unique, ignoring case."""
     taken: set[str] = set()
     for each in kind:
         name = _free(_clean(each.name), taken)
@@ -119,7 +120,7 @@ def _named(kind: pa.StructType) -> Iterable[tuple[str, pa.Field]]:
 
 
 def merged_type(column: pa.DataType, kind: pa.DataType) -> pa.DataType | None:
-    """A column's type with what another adds to it; None if the column cannot hold both."""
+    """Return a column's type extended by another type; None if the column cannot hold both."""
     if column.equals(kind):
         return column
     if pa.types.is_struct(column) and pa.types.is_struct(kind):
@@ -147,7 +148,7 @@ def _merged_struct(column: pa.StructType, kind: pa.StructType) -> pa.DataType | 
 
 
 def place_fields(table: pa.Schema, fields: pa.Schema) -> tuple[pa.Schema, tuple[ColumnMapping, ...]]:
-    """The table's schema with columns for all of these fields, and which column each field goes to."""
+    """Return the table's schema with columns for all of these fields, and the column of each field."""
     columns = {each.name: each.type for each in table}
     by_fold = {name.lower(): name for name in columns}
     used = set(_RESERVED)
@@ -165,7 +166,7 @@ def place_fields(table: pa.Schema, fields: pa.Schema) -> tuple[pa.Schema, tuple[
 def _column_for(
     name: str, kind: pa.DataType, columns: dict[str, pa.DataType], by_fold: dict[str, str], used: set[str]
 ) -> tuple[str, pa.DataType]:
-    """The column of that name, or the next of its names that is free or can hold the values."""
+    """Return the column of that name, or the next candidate name that is free or can hold the values."""
     for candidate in _candidates(name, kind):
         if candidate.lower() in used:
             continue

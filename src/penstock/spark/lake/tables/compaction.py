@@ -18,14 +18,14 @@ from penstock.spark.lake.tables.table import CommitConflict, DataFile, LakeTable
 from penstock.spark.lake.tables.table_scan import file_batches
 
 SMALL: Final = 0.75
-"""A file is small below this part of the size aimed at: what compaction has made is not compacted again."""
+"""Share of the target size below which a file counts as small: compacted files are not compacted again."""
 _TRIES_MAX: Final = 8
 _LOG: Final = logging.getLogger("penstock.lake")
 
 
 @dataclass(frozen=True, slots=True)
 class CompactionReport:
-    """What a compaction did."""
+    """The totals of a compaction."""
 
     files_before: int = 0
     files_after: int = 0
@@ -44,14 +44,15 @@ class CompactionReport:
 
 
 def compaction_groups(files: Sequence[DataFile], target_bytes: int) -> Iterator[list[DataFile]]:
-    """Small files of one partition that together make one of about the size aimed at; at least two."""
+    """Yield groups of small files of one partition that together make about one file of the target size; at least
+    two."""
     small = sorted((each for each in files if each.size < target_bytes * SMALL), key=_order)
     for _, same in groupby(small, key=lambda each: each.partition):
         yield from (group for group in _grouped(same, target_bytes) if len(group) > 1)
 
 
 def _order(file: DataFile) -> tuple[str, str, int, str]:
-    """Rows that were beside each other in the log are so in the table."""
+    """Return the sort key that keeps rows together in the table that were together in the log."""
     low = json.loads(file.stats).get("minValues", {})
     return file.partition or "", str(low.get("_topic", "")), int(low.get("_offset", 0)), file.path
 
@@ -74,8 +75,8 @@ def compact(
 ) -> CompactionReport:
     """Rewrite the small files of a table, group by group; each group is committed when it is done.
 
-    An archive may go on meanwhile. `on_group` gets the bytes of each group that is done. Raises `StorageFailed` if a
-    rewritten file has other rows than those it replaces, before anything is replaced.
+    An archive may go on meanwhile. `on_group` gets the bytes of each finished group. Raises `StorageFailed` if a
+    rewritten file has another number of rows than the files it replaces, before any file is replaced.
     """
     total = CompactionReport()
     for group in list(compaction_groups(table.live_files(), target_bytes)):
@@ -86,7 +87,7 @@ def compact(
 
 
 def plan_compaction(table: LakeTable, *, target_bytes: int = FILE_BYTES_MAX) -> CompactionReport:
-    """What compaction would take up."""
+    """Return what a compaction would rewrite."""
     files = [each for group in compaction_groups(table.live_files(), target_bytes) for each in group]
     return CompactionReport(
         files_before=len(files), bytes_before=sum(f.size for f in files), rows=sum(f.rows for f in files)
@@ -101,9 +102,9 @@ def _compact_group(table: LakeTable, group: list[DataFile], target_bytes: int) -
             writer.write(batch)
         written = writer.finish()
         _check(table, group, written)
-    # Outside of the writer, which would delete its files: from here on they may be the table.
+    # Outside of the writer, which would delete its files: from here on the table may use them.
     if not _try_replace(table, group, written):
-        return CompactionReport()  # somebody else has rewritten or deleted them
+        return CompactionReport()  # another process has rewritten or deleted them
     return CompactionReport(
         len(group), len(written), _bytes(group), _bytes(written), sum(each.rows for each in written)
     )
@@ -125,16 +126,17 @@ def _check(table: LakeTable, group: list[DataFile], written: list[DataFile]) -> 
 
 
 def _try_replace(table: LakeTable, group: list[DataFile], written: list[DataFile]) -> bool:
-    """Whether the table has the new files now; False if somebody else was quicker.
+    """Replace the files of a group; return whether the table has the new files, False if another process changed it
+    first.
 
-    Files are deleted only where the table has refused them and does not have them. After any other error they stay,
-    for `vacuum`: the commit may have landed, or land yet.
+    The new files are deleted only if the table refused the commit and does not have them. After any other error they
+    stay for `vacuum`: the commit may have succeeded, or still succeed.
     """
     try:
         _replace(table, group, written)
     except (CommitConflict, ServiceUnavailable) as error:
         if _are_live(table, written):
-            return True  # refused was a repetition inside of the library: its first try had landed
+            return True  # the library repeated its commit and was refused: the first try had succeeded
         table.folder.delete([each.path for each in written])
         if isinstance(error, CommitConflict):
             return False
@@ -142,7 +144,7 @@ def _try_replace(table: LakeTable, group: list[DataFile], written: list[DataFile
     except Exception:
         if not _are_live(table, written):
             raise
-        _LOG.warning("a commit to %s was reported lost and is there: going on", table.name)
+        _LOG.warning("commit to table %s reported an error, but succeeded: continuing", table.name)
     return True
 
 
@@ -152,7 +154,8 @@ def _are_live(table: LakeTable, written: list[DataFile]) -> bool:
 
 
 def _replace(table: LakeTable, group: list[DataFile], written: list[DataFile]) -> None:
-    """Again where only others' appends were in the way. Raises `CommitConflict` where the files themselves are gone."""
+    """Commit the replacement, again if only appends of others were in the way. Raises `CommitConflict` if the old files
+    are gone."""
     for attempt in range(_TRIES_MAX):
         try:
             table.replace(group, written)
@@ -167,7 +170,7 @@ def _replace(table: LakeTable, group: list[DataFile], written: list[DataFile]) -
 
 
 def file_layout_of(table: LakeTable, *, file_bytes_max: int = FILE_BYTES_MAX) -> FileLayout:
-    """How new files of a table look."""
+    """Return the layout of a table's new files."""
     return FileLayout(
         table.schema(),
         table.partition_by(),

@@ -1,9 +1,9 @@
-"""Delta tables by `deltalake`: markers are the application transactions of the format itself.
+"""Delta tables by `deltalake`: commit markers are the application transactions of the Delta format.
 
 A commit adds the files and, in the same transaction, one application transaction for the query (its batch), and two for
 each partition (the first and the next offset). Two commits that name the same application conflict, and so do a commit
-and a change of the table's properties: whoever comes second judges again. Which partitions there are, and whose table
-it is, are properties, since application transactions cannot be listed and hold a number only.
+and a change of the table's properties: the second one checks again. The list of partitions and the owner are
+properties, since application transactions cannot be listed and hold only a number.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ from penstock.spark.lake.tables.table import (
 
 _OWNER: Final = "penstock.owner"
 _SOURCES: Final = "penstock.partitions."
-"""Followed by a topic: how many of its partitions the table knows."""
+"""Prefix of a property, followed by a topic: how many of its partitions the table knows."""
 _LOCK: Final = "penstock"
-"""In every commit of ours, so that any two conflict."""
+"""Application transaction of every commit by Penstock, so that any two of them conflict."""
 _MARKER: Final = "penstock"
 _ONE_TRY: Final = 1
 _FIRST_VERSION: Final = 0
 _UNMARKED_MAX: Final = 50
-"""Entries without a marker that are looked past for the last batches."""
+"""Entries without a marker that are skipped while looking for the last batches."""
 _READER_FEATURES: Final = frozenset({"timestampNtz", "variantType", "variantType-preview", "vacuumProtocolCheck"})
 
 
@@ -94,7 +94,7 @@ class DeltaLakeTable(LakeTable):
         except (CommitFailedError, DeltaError):
             if not self.exists():
                 raise
-            return False  # another process was quicker
+            return False  # another process created it first
         return True
 
     def schema(self) -> pa.Schema:
@@ -156,7 +156,7 @@ class DeltaLakeTable(LakeTable):
         found = self._table().vacuum(
             retention_hours=math.ceil(hours),
             dry_run=dry_run,
-            enforce_retention_duration=False,  # the caller has weighed it
+            enforce_retention_duration=False,  # the caller is responsible for it
             full=True,
         )
         return sorted(found)
@@ -192,7 +192,7 @@ class DeltaLakeTable(LakeTable):
             [Transaction(name, number, _now_ms()) for name, number in numbers.items()],
         )
 
-    # the library
+    # deltalake
 
     @property
     def _uri(self) -> str:
@@ -203,7 +203,7 @@ class DeltaLakeTable(LakeTable):
         return dict(self.folder.options) or None
 
     def _table(self) -> DeltaTable:
-        """As it is now. Raises `TableNotFoundError`."""
+        """Return the table in its current version. Raises `TableNotFoundError`."""
         if self._known is None:
             if self.folder.is_local and not (self.folder.local / "_delta_log").is_dir():
                 raise TableNotFoundError(f"no Delta table in {self._uri}")
@@ -228,7 +228,8 @@ class DeltaLakeTable(LakeTable):
         self._sync(table.version())
 
     def _name_sources(self, sources: Iterable[TopicPartition]) -> None:
-        """Before the commit: a partition that is named and has nothing yet does no harm."""
+        """Add partitions to the table's properties before the commit: a named partition without offsets does no
+        harm."""
         table = self._table()
         known = dict(_known_partitions(table))
         wanted = dict(known)
@@ -248,7 +249,7 @@ class DeltaLakeTable(LakeTable):
 
 @contextlib.contextmanager
 def _conflicts(*, retried: bool = False) -> Iterator[None]:
-    """Somebody else's commit came first."""
+    """Turn a commit that came second into `CommitConflict`, or into a pause if the caller retries."""
     try:
         yield
     except CommitFailedError:
@@ -322,12 +323,12 @@ def _file(action: dict[str, Any], by: str | None) -> DataFile:
     rows = action.get("num_records")
     stats = {"numRecords": rows, "minValues": low, "maxValues": high}
     value = None if by is None else partition_text(action.get(f"partition.{by}"))
-    # The log has paths as parts of URLs; the library encodes what it is given, and does not decode what it gives.
+    # The Delta log has URL-encoded paths; the library encodes the paths it gets, and does not decode those it returns.
     return DataFile(unquote(action["path"]), action["size_bytes"], rows or 0, value, json.dumps(stats, default=str))
 
 
 def _prefixed(action: dict[str, Any], prefix: str) -> dict[str, Any]:
-    """Whole numbers alone: they are all that files are skipped by."""
+    """Return the statistics under a prefix, whole numbers only: files are skipped by nothing else."""
     return {
         name.removeprefix(prefix): value
         for name, value in action.items()

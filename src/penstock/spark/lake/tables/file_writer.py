@@ -1,6 +1,7 @@
-"""Rows into Parquet files of a table: one value of the partition column in a file, no file much larger than asked for.
+"""The writer of a table's Parquet files: one value of the partition column in a file, no file much over the target
+size.
 
-Plain Python and pyarrow, for workers and for compaction. Nothing here makes a file part of a table.
+Plain Python and pyarrow, for workers and for compaction. Nothing here adds a file to a table.
 """
 
 from __future__ import annotations
@@ -22,24 +23,24 @@ from penstock.spark.lake.tables.folder import Folder
 from penstock.spark.lake.tables.table import DataFile
 
 FILE_BYTES_MAX: Final = 128 << 20
-"""About as much as one task reads well; Delta and Iceberg both aim there by default."""
+"""Target size of a file: about as much as one task reads well; Delta and Iceberg both aim there by default."""
 ROW_GROUP_BYTES: Final = 32 << 20
-"""Of Arrow memory. What a writer holds back, and the least that a reader can skip."""
+"""Arrow memory of a row group: what a writer buffers, and the least that a reader can skip."""
 OPEN_FILES_MAX: Final = 16
-"""Days that one task writes at once; a slice spans a day or two unless clocks went wrong."""
+"""Files, one for each day, that one task writes at once; a slice spans a day or two unless clocks went wrong."""
 COMPRESSION: Final = "zstd"
-"""At its lowest level: as quick as snappy on messages of 200 bytes, and half the size."""
+"""Default codec, at its lowest level: as quick as snappy on messages of 200 bytes, and half the size."""
 _PAGE_BYTES: Final = 256 << 10
 _SAMPLE_ROWS: Final = 4096
-"""Of the first rows of a file, by which its columns are judged."""
+"""First rows of a file by which the encoding of its columns is chosen."""
 
 _STATS_OF: Final = (pa.types.is_integer, pa.types.is_date32, pa.types.is_timestamp)
 _DICTIONARY_COLUMNS: Final = frozenset(
     {"_topic", "_type", "_producer", "_schema_id", "_schema_version", "_partition", "_reason"}
 )
-"""Few values, many rows: dictionaries pay."""
+"""System columns with few different values in many rows: dictionaries pay."""
 _RISING_COLUMNS: Final = frozenset({"_offset", "_timestamp", "_request_id"})
-"""Differences to the row before are small."""
+"""System columns whose difference to the row before is small."""
 
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
@@ -50,18 +51,18 @@ _NAME_BYTES_MAX: Final = 255
 
 @dataclass(frozen=True, slots=True)
 class FileLayout:
-    """How the files of a table look."""
+    """The layout of a table's files."""
 
     schema: pa.Schema
     partition_by: str | None = None
     keeps_partition: bool = False
     prefix: str = ""
-    """The folder of the files inside the table's folder."""
+    """Folder of the files inside the table's folder."""
     compression: str = COMPRESSION
     file_bytes_max: int = FILE_BYTES_MAX
 
     def file_schema(self) -> pa.Schema:
-        """What is in a file."""
+        """Return the columns that a file holds."""
         if self.partition_by is None or self.keeps_partition:
             return self.schema
         return self.schema.remove(self.schema.get_field_index(self.partition_by))
@@ -83,7 +84,7 @@ class _OpenFile:
 
 
 class FileWriter:
-    """Batches in, files out. A context: left with an error, what it wrote is deleted.
+    """Writes batches into files. A context manager: left with an error, it deletes the files that it wrote.
 
     `name` is the beginning of every file's name.
     """
@@ -107,12 +108,12 @@ class FileWriter:
         self._folder.delete([each.path for each in self._done])
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Rows in the table's schema, the partition column included."""
+        """Write rows in the table's schema, the partition column included."""
         for partition, rows in _by_partition(batch, self._layout.partition_by):
             self._append(partition, rows.select(self._schema.names))
 
     def finish(self) -> list[DataFile]:
-        """Close all; the files, in the order in which they were begun or filled."""
+        """Close all files and return them, in the order in which they were begun or filled."""
         for partition in list(self._open):
             self._close(partition)
         return self._done
@@ -160,8 +161,8 @@ def _flush(file: _OpenFile, schema: pa.Schema) -> None:
 
 
 def _settings(first: pa.RecordBatch, compression: str) -> dict[str, Any]:
-    """Dictionaries and statistics where they pay: hashing values that all differ would take a third of the time, and
-    the file would be larger for it."""
+    """Return writer settings with dictionaries and statistics where they pay: hashing values that all differ would take
+    a third of the time, and make the file larger."""
     schema = first.schema
     plain = [each.name for each in schema if each.name.startswith("_") and each.name not in _DICTIONARY_COLUMNS]
     typed = [each.name for each in schema if not each.name.startswith("_") and _repeats(first.column(each.name))]
@@ -179,7 +180,7 @@ def _settings(first: pa.RecordBatch, compression: str) -> dict[str, Any]:
 
 
 def _repeats(column: pa.Array) -> bool:
-    """Whether the same values come again, as far as the first rows tell."""
+    """Tell whether values repeat, judged by the first rows."""
     if pa.types.is_nested(column.type):
         return True
     sample = column.slice(0, _SAMPLE_ROWS)
@@ -187,7 +188,7 @@ def _repeats(column: pa.Array) -> bool:
 
 
 def _by_partition(batch: pa.RecordBatch, column: str | None) -> Iterator[tuple[str | None, pa.RecordBatch]]:
-    """The batch, cut where the value of the partition column changes; together where it is the same again."""
+    """Split a batch by the value of the partition column."""
     if column is None or not batch.num_rows:
         yield None, batch
         return
@@ -202,9 +203,9 @@ def _by_partition(batch: pa.RecordBatch, column: str | None) -> Iterator[tuple[s
 
 
 def partition_folder(column: str, value: str | None) -> str:
-    """The folder of a partition, named as Hive and Spark do. Whatever the value, it is one folder's name.
+    """Return the folder of a partition, named as Hive and Spark do. Any value makes the name of one folder.
 
-    Raises `InvalidRequest` for a value that is too long to be one.
+    Raises `InvalidRequest` for a value that is too long for a name.
     """
     name = f"{_escaped(column)}={_escaped(value) if value else _NULL_FOLDER}"
     if len(name.encode()) > _NAME_BYTES_MAX:
@@ -217,12 +218,12 @@ def partition_folder(column: str, value: str | None) -> str:
 
 
 def _escaped(text: str) -> str:
-    """ASCII alone: whoever reads such names takes each escape for a character."""
+    """Escape to ASCII: readers of such names take each escape for one character."""
     return "".join(f"%{ord(each):02X}" if each in _ESCAPED or each < " " else each for each in text)
 
 
 def partition_text(value: Any) -> str | None:
-    """A partition's value, as logs have it."""
+    """Return a partition's value as table logs write it."""
     if isinstance(value, bool):
         return str(value).lower()
     return value.isoformat() if isinstance(value, dt.date | dt.datetime) else _or_none(value)
@@ -233,7 +234,8 @@ def _or_none(value: Any) -> str | None:
 
 
 def statistics(metadata: pq.FileMetaData, rows: int) -> str:
-    """What Delta keeps of a file, from its footer: whole numbers, dates and times, where every row group says."""
+    """Return the statistics that Delta keeps of a file, from its footer: whole numbers, dates and times for which every
+    row group has them."""
     found: dict[str, Any] = {"numRecords": rows, "minValues": {}, "maxValues": {}, "nullCount": {}}
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
     for number in range(metadata.num_columns if groups else 0):
@@ -255,8 +257,8 @@ def _add_column(found: dict[str, Any], name: str, groups: list[Any]) -> None:
 
 
 def _bounds(groups: list[Any], *, is_micros: bool) -> tuple[Any, Any]:
-    """The least and the greatest value. Times are taken as the numbers they are: for a time of its own pyarrow imports
-    pandas, where there is one, which takes a second in every new worker."""
+    """Return the least and the greatest value. Times are computed from their raw numbers: for a time value pyarrow
+    imports pandas if it is installed, which takes a second in every new worker."""
     if not is_micros:
         return min(each.min for each in groups), max(each.max for each in groups)
     low, high = min(each.min_raw for each in groups), max(each.max_raw for each in groups)
@@ -269,7 +271,7 @@ def _is_micros(group: Any) -> bool:
 
 
 def _json_stat(value: Any, *, up: bool = False) -> Any:
-    """As JSON has it. Delta's times are in milliseconds: the greatest is rounded up, the least down."""
+    """Return a value as JSON has it. Delta's times are in milliseconds: the greatest is rounded up, the least down."""
     if isinstance(value, dt.datetime):
         rest = value.microsecond % 1000
         cut = value - dt.timedelta(microseconds=rest)

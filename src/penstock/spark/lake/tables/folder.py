@@ -22,7 +22,7 @@ import pyarrow as pa
 from penstock.core.errors import InvalidRequest
 
 SCHEMES: Final = ("s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "adl", "file+store")
-"""`file+store` is a directory that is used as object stores are, for tests."""
+"""URL schemes of object stores; `file+store` is a directory that is used as object stores are, for tests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,14 +34,15 @@ class FileEntry:
 
 @dataclass(frozen=True, slots=True)
 class Folder:
-    """`uri`: an absolute directory, or the URL of a place in an object store."""
+    """A folder at `uri`: an absolute directory, or a URL in an object store."""
 
     uri: str
     options: tuple[tuple[str, str], ...] = field(default=(), repr=False)
 
     @classmethod
     def parse(cls, given: str, options: Mapping[str, str] | None = None) -> Folder:
-        """Raises `InvalidRequest` for what is neither a directory nor an object store."""
+        """Return the folder at a path or URL. Raises `InvalidRequest` for one that is neither a directory nor an object
+        store."""
         parts = urlsplit(given)
         chosen = tuple(sorted((options or {}).items()))
         if "://" not in given or parts.scheme == "file":
@@ -54,7 +55,7 @@ class Folder:
             raise InvalidRequest(f"warehouse {given!r}: expected a directory, or one of {allowed}", given=given)
         found = cls(given.rstrip("/"), chosen)
         if chosen:
-            _store(found)  # an option that the store does not have is refused now, before anything has begun
+            _store(found)  # refuse an unknown option now, before any work
         return found
 
     @property
@@ -68,7 +69,7 @@ class Folder:
 
     @property
     def url(self) -> str:
-        """With a scheme, as Iceberg keeps it: a local path is not encoded, since PyIceberg does not decode it."""
+        """The folder as a URL, as Iceberg keeps it: a local path is not encoded, since PyIceberg does not decode it."""
         return f"file://{self.uri}" if self.is_local else self.uri
 
     def child(self, *names: str) -> Folder:
@@ -78,29 +79,29 @@ class Folder:
         return f"{self.uri}/{path}"
 
     def make(self) -> None:
-        """The directory, on disk. Stores have none."""
+        """Create the directory, durable on return. Object stores have none."""
         if self.is_local:
             _make_directory(self.local)
 
     def check(self) -> None:
-        """Raises `InvalidRequest` for options that the object store's client does not take. Nothing is asked of it."""
+        """Raise `InvalidRequest` for options that the object store's client refuses. No request is sent."""
         if not self.is_local:
             _store(self)
 
     # files
 
     def create(self, path: str) -> AbstractContextManager[Any]:
-        """A new file to write to; on disk when it is closed without an error, gone after one."""
+        """Create a file for writing; durable when closed without an error, deleted after one."""
         return _local_output(self.local / path) if self.is_local else _store_output(self, path)
 
     def open(self, path: str) -> Any:
-        """A file to read from, as pyarrow takes it."""
+        """Open a file for reading, as pyarrow takes it."""
         if self.is_local:
             return pa.memory_map(str(self.local / path))
         return pa.PythonFile(_StoreReader(self, path), mode="r")
 
     def read(self, path: str) -> bytes:
-        """Raises `FileNotFoundError`."""
+        """Return the bytes of a file. Raises `FileNotFoundError`."""
         if self.is_local:
             return (self.local / path).read_bytes()
         import obstore
@@ -108,7 +109,7 @@ class Folder:
         return bytes(obstore.get(_store(self), path).bytes())
 
     def put_new(self, path: str, data: bytes) -> bool:
-        """Write a small file whole, unless there is one of that name; False if there is. Durable on return."""
+        """Write a small file whole, unless one of that name exists; return False if it does. Durable on return."""
         if self.is_local:
             return _put_new_local(self.local / path, data)
         import obstore
@@ -121,11 +122,11 @@ class Folder:
         return True
 
     def list(self, below: str = "") -> Iterator[FileEntry]:
-        """Every file below, in no order."""
+        """Yield every file below, in no order."""
         yield from _list_local(self.local, below) if self.is_local else _list_store(self, below)
 
     def delete(self, paths: Sequence[str]) -> None:
-        """Those that are gone already are no error."""
+        """Delete files; a file that is already gone is no error."""
         if self.is_local:
             for path in paths:
                 (self.local / path).unlink(missing_ok=True)
@@ -135,7 +136,7 @@ class Folder:
             obstore.delete(_store(self), list(paths))
 
     def size(self, path: str) -> int | None:
-        """None if it is not there."""
+        """Return the size of a file; None if it does not exist."""
         try:
             if self.is_local:
                 return (self.local / path).stat().st_size
@@ -146,7 +147,8 @@ class Folder:
             return None
 
     def sync(self, paths: Sequence[str]) -> None:
-        """Files that a library wrote, and the directories with their names, on disk. Stores have no such thing."""
+        """Sync files that a library wrote, and the directories with their names, to disk. Object stores need no
+        sync."""
         if not self.is_local:
             return
         for path in {*paths, *(str(Path(path).parent) for path in paths)}:
@@ -173,13 +175,13 @@ def _store_output(folder: Folder, path: str) -> Iterator[Any]:
         with pa.PythonFile(_StoreWriter(folder, path), mode="w") as out:
             yield out
     except BaseException:
-        with contextlib.suppress(Exception):  # an orphan then, that nobody refers to
+        with contextlib.suppress(Exception):  # then an orphan is left, which no table refers to
             folder.delete([path])
         raise
 
 
 class _StoreReader(io.RawIOBase):
-    """An object as a file, as Python knows files."""
+    """An object of a store as a Python file for reading."""
 
     def __init__(self, folder: Folder, path: str) -> None:
         import obstore
@@ -203,7 +205,8 @@ class _StoreReader(io.RawIOBase):
 
 
 class _StoreWriter(io.RawIOBase):
-    """As above, to be written from its beginning to its end. The object is there when it is closed."""
+    """An object of a store as a Python file, written from beginning to end. The object exists once the file is
+    closed."""
 
     def __init__(self, folder: Folder, path: str) -> None:
         import obstore
@@ -237,7 +240,8 @@ def _sync(path: Path) -> None:
 
 
 def _make_directory(directory: Path) -> None:
-    """With all above it. Each that is new is on disk: otherwise a power cut takes the folder of files that are."""
+    """Create a directory and its parents, each synced to disk: otherwise a power cut could lose the folder of synced
+    files."""
     missing = [each for each in (directory, *directory.parents) if not each.exists()]
     for each in reversed(missing):
         each.mkdir(exist_ok=True)
@@ -245,7 +249,7 @@ def _make_directory(directory: Path) -> None:
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """A small local file in place of what is there: whole or not at all, and on disk, with its directory."""
+    """Replace a small local file: whole or not at all, and synced to disk with its directory."""
     _make_directory(path.parent)
     temporary = path.parent / f".{path.name}.new"
     with temporary.open("w") as out:

@@ -1,8 +1,8 @@
-"""Iceberg tables by `pyiceberg`: markers are table properties, set in the same commit that adds the files.
+"""Iceberg tables by `pyiceberg`: commit markers are table properties, set in the same commit that adds the files.
 
-PyIceberg repeats a commit that came second by itself, and would so commit a batch twice: it is told not to, and the
-loop of the seam judges again. Every commit of ours makes a snapshot, also one without files: a change of properties
-alone is not checked against what others did meanwhile. Snapshots may expire, properties do not.
+PyIceberg by itself retries a commit that came second, and would so commit a batch twice: its retries are switched off,
+and `LakeTable.commit` checks again. Every commit here makes a snapshot, also one without files: a change of properties
+alone is not checked against concurrent commits. Snapshots may expire, properties do not.
 """
 
 from __future__ import annotations
@@ -61,12 +61,12 @@ _PAUSE_SECONDS: Final = 0.05
 _LOCKED_SECONDS: Final = 30
 _TABLE_PROPERTIES: Final = {"format-version": "2", "write.metadata.previous-versions-max": "100", **_RETRIES}
 
-# It warns of every column without statistics in every file: payloads have none, on purpose.
+# PyIceberg warns of every column without statistics in every file: payloads have none, on purpose.
 logging.getLogger("pyiceberg.io.pyarrow").setLevel(logging.ERROR)
 
 
 def catalog_of(warehouse: Folder, options: Mapping[str, str] | None = None) -> Catalog:
-    """The catalog that the options name; without any, a SQLite file in the warehouse itself."""
+    """Return the catalog that the options name; without options, a SQLite file in the warehouse itself."""
     chosen = dict(options or {})
     name = chosen.pop("name", CATALOG)
     check_catalog(warehouse, options)
@@ -77,7 +77,7 @@ def catalog_of(warehouse: Folder, options: Mapping[str, str] | None = None) -> C
 
 
 def check_catalog(warehouse: Folder, options: Mapping[str, str] | None = None) -> None:
-    """Raises `InvalidRequest` if there must be a catalog and none is named. Nothing is opened."""
+    """Raise `InvalidRequest` if a catalog is required and none is named. Nothing is opened."""
     is_named = dict(options or {}) not in ({}, {"name": CATALOG})
     if not warehouse.is_local and not is_named:
         raise InvalidRequest(
@@ -87,13 +87,13 @@ def check_catalog(warehouse: Folder, options: Mapping[str, str] | None = None) -
 
 
 def _database(file: Path) -> str:
-    """Its address; others that write to it are waited for."""
+    """Return the database URL of the catalog file; it waits for other writers."""
     return URL.create("sqlite", database=str(file), query={"timeout": str(_LOCKED_SECONDS)}).render_as_string()
 
 
 def _opened(name: str, properties: Mapping[str, str]) -> Catalog:
-    """A catalog in a database makes its tables when it is opened for the first time, and fails if another process makes
-    them at that moment: by the next time they are there. Raises `ServiceUnavailable` if that does not help."""
+    """Open a catalog. One in a database creates its tables when first opened, and fails if another process creates them
+    at that moment: on the next try they exist. Raises `ServiceUnavailable` if retries do not help."""
     for _ in range(_OPENINGS_MAX):
         try:
             return load_catalog(name, **properties)
@@ -114,7 +114,7 @@ class IcebergLakeTable(LakeTable):
         self._use_catalog_location()
 
     def _use_catalog_location(self) -> None:
-        """Where the table really is: a catalog may have put it elsewhere than asked."""
+        """Set the folder to the table's real location: a catalog may have put it elsewhere than requested."""
         with contextlib.suppress(NoSuchTableError):
             self.folder = _folder_at(self._table().location(), self.folder)
 
@@ -124,7 +124,7 @@ class IcebergLakeTable(LakeTable):
     def create(self, schema: pa.Schema, partition_by: str | None = None, *, owner: str | None = None) -> None:
         if self.exists():
             return
-        with contextlib.suppress(IntegrityError):  # another process made it at that moment
+        with contextlib.suppress(IntegrityError):  # another process created it at that moment
             self._catalog.create_namespace_if_not_exists(self._id[0])
         properties = _TABLE_PROPERTIES | ({} if owner is None else {_OWNER: owner})
         with (
@@ -217,7 +217,7 @@ class IcebergLakeTable(LakeTable):
         return unused
 
     def _files_in_use(self) -> set[str]:
-        """Every file that some snapshot in use needs, and those of the table's own log."""
+        """Return every file that a snapshot in use needs, and those of the table's own metadata log."""
         table = self._table()
         paths = {table.metadata_location, *(each.metadata_file for each in table.metadata.metadata_log)}
         for snapshot in table.snapshots():
@@ -231,7 +231,7 @@ class IcebergLakeTable(LakeTable):
         return {self._path_in_folder(each) for each in paths} | {"metadata/version-hint.text"}
 
     def _path_in_folder(self, address: str) -> str:
-        """Raises `InvalidRequest` for a file that is elsewhere, or that cannot be told to be here."""
+        """Return the path below the table's folder. Raises `InvalidRequest` for a file that is elsewhere, or may be."""
         path = _relative(self.folder, address)
         if path == address:
             raise InvalidRequest(
@@ -267,7 +267,7 @@ class IcebergLakeTable(LakeTable):
             _snapshot(change, self._as_iceberg_files(table, change, files), summary)
             change.set_properties(_RETRIES | spans | {f"{_BATCH}{marker.query_id}": str(marker.batch_id)})
 
-    # the library
+    # pyiceberg
 
     def _table(self) -> Table:
         return self._catalog.load_table(self._id)
@@ -276,7 +276,8 @@ class IcebergLakeTable(LakeTable):
         return f"{self.folder.url}/{file.path}"
 
     def _as_iceberg_files(self, table: Table, change: Transaction, files: Sequence[DataFile]) -> list[IcebergFile]:
-        """Files as Iceberg describes them, from their footers; they carry no field ids, so names tell the columns."""
+        """Describe files as Iceberg does, from their footers; they have no field ids, so columns are matched by
+        name."""
         if files and table.name_mapping() is None:
             change.set_properties({"schema.name-mapping.default": table.schema().name_mapping.model_dump_json()})
         return [parquet_file_to_data_file(table.io, change.table_metadata, self._address(each)) for each in files]
@@ -290,7 +291,7 @@ def _snapshot(change: Transaction, files: Sequence[IcebergFile], summary: dict[s
 
 @contextlib.contextmanager
 def _conflicts(*, retried: bool = False) -> Iterator[None]:
-    """Somebody else's commit came first."""
+    """Turn a commit that came second into `CommitConflict`, or into a pause if the caller retries."""
     try:
         yield
     except CommitFailedException:
@@ -318,7 +319,7 @@ def _span_key(source: TopicPartition) -> str:
 
 
 def _replaced_before(snapshots: Sequence[Snapshot], moment_ms: float) -> list[int]:
-    """Versions that were not the last one any more at that time: since then nobody has begun to read them."""
+    """Return the snapshots that were replaced before that time: since then no reader has begun with them."""
     in_order = sorted(snapshots, key=lambda each: (each.sequence_number or 0, each.timestamp_ms))
     return [before.snapshot_id for before, after in pairwise(in_order) if after.timestamp_ms < moment_ms]
 
@@ -340,26 +341,27 @@ def _file(folder: Folder, file: IcebergFile, whole: Mapping[int, str], *, is_day
 
 
 def _bounds(found: Mapping[int, bytes] | None, whole: Mapping[int, str]) -> dict[str, int]:
-    """Of whole numbers: they are all that files are skipped by. Iceberg keeps them as little-endian bytes."""
+    """Return the bounds of whole-number columns: files are skipped by nothing else. Iceberg keeps little-endian
+    bytes."""
     named = ((whole[number], value) for number, value in (found or {}).items() if number in whole)
     return {name: int.from_bytes(value, "little", signed=True) for name, value in named}
 
 
 def _day(value: Any) -> str | None:
-    """Iceberg keeps dates as days since 1970."""
+    """Return the text of a date, which Iceberg keeps as days since 1970."""
     if isinstance(value, int):
         return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(days=value)).date().isoformat()
     return partition_text(value)
 
 
 def _relative(folder: Folder, address: str) -> str:
-    """The path below the folder; the address itself if it is elsewhere."""
+    """Return the path below the folder; the address itself if it is elsewhere."""
     plain, start = _plain(address), f"{_plain(folder.uri)}/"
     return plain.removeprefix(start) if plain.startswith(start) else address
 
 
 def _plain(address: str) -> str:
-    """Without what makes no difference: the spellings of one scheme, and of local paths."""
+    """Return an address without differences that do not matter: the spellings of one scheme, and of local paths."""
     scheme, found, rest = address.partition(":")
     if not found or "/" in scheme:
         return address
@@ -367,7 +369,7 @@ def _plain(address: str) -> str:
 
 
 def _folder_at(location: str, known: Folder) -> Folder:
-    """As the catalog says it. A local path is not encoded there."""
+    """Return the folder at a location from the catalog, where a local path is not encoded."""
     plain = _plain(location)
     if plain.startswith("/"):
         return Folder(plain.rstrip("/"))

@@ -1,8 +1,8 @@
-"""Plain Parquet, the simple format: numbered manifests in `_manifests` are the only truth about which files count.
+"""Plain Parquet tables, the simple format: numbered manifests in `_manifests` decide which files belong to the table.
 
-`_manifests/00000000000000000007.json` is made whole or not at all, and never again: whoever comes second with a number
-looks again. Each says what it adds and removes and all that the table says of itself; every so often one lists all
-files, so that the older ones need not be read, and may be forgotten.
+`_manifests/00000000000000000007.json` is created whole or not at all, and never replaced: a writer that comes second
+with a number reads again. Each manifest has the files that it adds and removes and the table's whole state; every so
+often one lists all files, so that older manifests need not be read and may expire.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from penstock.spark.lake.tables.table import (
 FORMAT: Final = 1
 MANIFESTS: Final = "_manifests/"
 FULL_EVERY: Final = 50
-"""Manifests between two that list all files: what is read to open a table stays small, and so does what is written."""
+"""Manifests between two that list all files: limits what opening a table reads, and what a commit writes."""
 
 _MANIFEST_NAME: Final = re.compile(r"_manifests/([0-9]{20})\.json")
 
 
 @dataclass(frozen=True, slots=True)
 class _Manifest:
-    """The table after a manifest."""
+    """The state of the table after a manifest."""
 
     number: int
     schema: pa.Schema
@@ -106,7 +106,7 @@ class ParquetLakeTable(LakeTable):
         for number in reversed(self._manifest_numbers()):
             if limit is not None and len(found) >= limit:
                 break
-            with contextlib.suppress(FileNotFoundError):  # expired meanwhile
+            with contextlib.suppress(FileNotFoundError):  # expired since it was listed
                 body = self._read_body(number)
                 if "marker" in body:
                     found.append((int(body["time_ms"]), marker_from_json(body["marker"])))
@@ -114,7 +114,7 @@ class ParquetLakeTable(LakeTable):
 
     def vacuum(self, *, hours: float, dry_run: bool = False) -> list[str]:
         before_ms = _now_ms() - hours * 3_600_000
-        # Listed first: what is committed after the listing is looked up behind it.
+        # Listed first: files committed after the listing are not in it, and the state is read behind it.
         there = [each for each in self.folder.list() if each.modified_ms < before_ms]
         kept = set(self._manifest().files) | self._recently_removed(before_ms)
         unused = sorted(each.path for each in there if each.path.endswith(".parquet") and each.path not in kept)
@@ -123,7 +123,7 @@ class ParquetLakeTable(LakeTable):
         return unused
 
     def _recently_removed(self, before_ms: float) -> set[str]:
-        """Files that were removed so late that a reader may still have begun with them."""
+        """Return files that were removed so late that a reader may still have begun with them."""
         bodies = map(self._read_body, self._manifest_numbers())
         return {path for body in bodies if body["time_ms"] >= before_ms for path in body.get("remove", ())}
 
@@ -137,7 +137,8 @@ class ParquetLakeTable(LakeTable):
         return len(old)
 
     def _last_full_manifest(self) -> int:
-        """A manifest that lists all files, as it was read back: those before it are needed by nobody."""
+        """Return the number of a manifest that lists all files, checked by reading it: older manifests are not
+        needed."""
         for _ in range(ATTEMPTS_MAX):
             last = self._manifest_numbers()[-1]
             if "files" in self._read_body(last):
@@ -211,7 +212,7 @@ class ParquetLakeTable(LakeTable):
     def _write(
         self, manifest: _Manifest, body: dict[str, Any], added: Mapping[str, DataFile], *, full: bool = False
     ) -> bool:
-        """The manifest of a state; False if somebody else made that number."""
+        """Write a manifest; return False if another process created that number."""
         whole = full or manifest.number % FULL_EVERY == 0
         body = {
             "format": FORMAT,

@@ -1,8 +1,8 @@
-"""The seam: what a table of the lake is, whatever its format, and how a batch gets into it exactly once.
+"""The interface of a lake table, whatever its format, and the commit that adds a batch exactly once.
 
-A commit carries a marker: which query, which of its batches, which offsets. The table keeps three things of it, in the
-same transaction as the files: the last batch of each query, the span of offsets it holds of each partition, and whose
-table it is. `needs_commit` decides from these alone; formats only read and write them.
+A commit carries a marker: its query, the batch number, and the offsets. The table keeps three things of it, in the same
+transaction as the files: the last batch of each query, the span of offsets it holds of each partition, and its owner.
+`needs_commit` decides from these alone; formats only read and write them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _LOG: Final = logging.getLogger("penstock.lake")
 TopicPartition = tuple[str, int]
 """A topic's full name, and a partition."""
 Condition = tuple[str, str, Any]
-"""A column, one of `= != < <= > >= in`, and what to compare it with. Several are all to hold."""
+"""A column, one of `= != < <= > >= in`, and the value to compare with. Several conditions must all hold."""
 
 
 class OffsetRange(NamedTuple):
@@ -43,7 +43,7 @@ class OffsetRange(NamedTuple):
 
 
 class OffsetSpan(NamedTuple):
-    """What a table holds of one partition: all from the first up to the next, and nothing else."""
+    """The offsets that a table holds of one partition: all from `first` up to `next`, and no others."""
 
     first: int
     next: int
@@ -57,50 +57,50 @@ class DataFile:
     size: int
     rows: int
     partition: str | None = None
-    """The value of the column that the table is partitioned by, as text."""
+    """Value of the column that the table is partitioned by, as text."""
     stats: str = "{}"
-    """As Delta has it: numRecords, minValues, maxValues, nullCount."""
+    """Statistics in Delta's form: numRecords, minValues, maxValues, nullCount."""
 
 
 @dataclass(frozen=True, slots=True)
 class CommitMarker:
-    """Which batch of which query a commit is, and the offsets in it."""
+    """The identity of a commit: its query, its batch, and the offsets in it."""
 
     query_id: str
     batch_id: int
     ranges: tuple[OffsetRange, ...] = ()
     gaps: bool = False
-    """The ranges need not begin where the table ends: a companion table, or a log that has lost something."""
+    """The ranges need not begin where the table ends: for a bad-rows table, or a log that has lost messages."""
     before: bool = False
-    """A backfill: the ranges lie before what the table has, and are no business of whoever extends its end."""
+    """A backfill: the ranges lie before the table's span, and do not concern the owner, who extends its end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """The batch is in the table. `despite_error`: the commit was reported lost, and was there all the same."""
+    """The batch is in the table. `despite_error`: the commit reported an error, and had succeeded all the same."""
 
     despite_error: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class AlreadyCommitted:
-    """The batch was in the table before; nothing was done."""
+    """The table had the batch before; nothing was done."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableState:
-    """What a table says of itself at one moment."""
+    """The query position, the owner and the spans of a table at one moment."""
 
     batch: int | None = None
-    """The last batch of the query that asks."""
+    """Last batch of the query that the state was read for."""
     owner: str | None = None
     spans: Mapping[TopicPartition, OffsetSpan] = field(default_factory=dict)
 
 
 def needs_commit(state: TableState, marker: CommitMarker, table: str) -> bool:
-    """Whether this batch is to be committed; False if it is there already.
+    """Return whether this batch is to be committed; False if the table has it already.
 
-    Raises `NotOwner` where another archiver extends the table, `StorageFailed` where the offsets do not join.
+    Raises `NotOwner` if another archive extends the table, `StorageFailed` if the offsets are not adjacent.
     """
     if state.batch is not None and marker.batch_id <= state.batch:
         return False
@@ -114,7 +114,7 @@ def needs_commit(state: TableState, marker: CommitMarker, table: str) -> bool:
 
 
 def spans_after(state: TableState, marker: CommitMarker) -> dict[TopicPartition, OffsetSpan]:
-    """The spans after the commit, of the partitions in it."""
+    """Return the spans after the commit, of the partitions in it."""
     spans: dict[TopicPartition, OffsetSpan] = {}
     for each in marker.ranges:
         source = (each.topic, each.partition)
@@ -166,28 +166,28 @@ def _not_adjacent(table: str, span: OffsetSpan, each: OffsetRange) -> StorageFai
 
 
 class CommitConflict(Exception):
-    """Somebody else committed first: look again."""
+    """Another process committed first: read the table again."""
 
 
 class LakeTable(ABC):
-    """One table. Every answer is about now: nothing is kept between calls that another process can change."""
+    """A table of the lake. Every answer is current: nothing that another process can change is cached between calls."""
 
     table_format: ClassVar[str]
     keeps_partition: ClassVar[bool]
-    """Whether the files hold the column that the table is partitioned by, or the path alone says it."""
+    """True if the files hold the partition column, False if only their path does."""
 
     def __init__(self, name: str, folder: Folder) -> None:
         self.name = name
         self.folder = folder
 
-    # what a format does
+    # implemented by each format
 
     @abstractmethod
     def exists(self) -> bool: ...
 
     @abstractmethod
     def create(self, schema: pa.Schema, partition_by: str | None = None, *, owner: str | None = None) -> None:
-        """Make the table, unless it is there; `owner` is then the query that may extend it."""
+        """Create the table unless it exists; `owner` is then the query that may extend it."""
 
     @abstractmethod
     def schema(self) -> pa.Schema: ...
@@ -197,57 +197,59 @@ class LakeTable(ABC):
 
     @abstractmethod
     def evolve(self, schema: pa.Schema) -> None:
-        """Add the columns, and fields of columns, that it has not. What it has stays as it is."""
+        """Add the columns, and fields of columns, that the table lacks. Existing ones stay unchanged."""
 
     @abstractmethod
     def table_state(self, query_id: str, sources: Sequence[TopicPartition] | None = None) -> TableState:
-        """What it says of itself now; of these partitions, or of all."""
+        """Return the current state, with the spans of these partitions, or of all."""
 
     @abstractmethod
     def claim(self, query_id: str, *, seen: str | None) -> None:
-        """From now on this query, and no other, extends the table.
+        """Make this query the only one that may extend the table.
 
-        `seen`: whose it was when that was decided. Raises `NotOwner` if it is somebody else's by now.
+        `seen`: the owner when that was decided. Raises `NotOwner` if the owner has changed since.
         """
 
     @abstractmethod
     def live_files(self) -> list[DataFile]:
-        """The files that are the table now."""
+        """Return the files of the current version."""
 
     @abstractmethod
     def replace(self, removed: Sequence[DataFile], added: Sequence[DataFile]) -> None:
-        """Other files with the same rows. Raises `CommitConflict` if one of the removed is gone."""
+        """Replace files by others with the same rows. Raises `CommitConflict` if one of the removed files is gone."""
 
     @abstractmethod
     def commit_history(self, limit: int | None = None) -> list[tuple[int, CommitMarker]]:
-        """When which batch was committed (Unix ms), oldest first, as far back as the table's history goes.
+        """Return the commit time (Unix ms) and marker of each batch, oldest first, as far back as the table's history
+        goes.
 
-        `limit`: the last so many, at most: a long history is read file by file.
+        `limit`: only the last so many: a long history is read file by file.
         """
 
     @abstractmethod
     def vacuum(self, *, hours: float, dry_run: bool = False) -> list[str]:
-        """Delete files that no version in use refers to and that are older than `hours`; which they are."""
+        """Delete files older than `hours` that no version in use refers to; return their paths."""
 
     @abstractmethod
     def expire(self, *, hours: float) -> int:
-        """Forget versions older than `hours`, but the last; how many. Markers and positions stay."""
+        """Drop versions older than `hours`, except the last; return how many. Markers and positions stay."""
 
     @abstractmethod
     def version(self) -> str:
-        """Which state of the table is the last, for people."""
+        """Return the last version of the table, for people."""
 
     @abstractmethod
     def _try_commit(self, files: Sequence[DataFile], marker: CommitMarker, state: TableState) -> None:
-        """Commit on what was read as `state`. Raises `CommitConflict` if that is no longer what the table says."""
+        """Commit on top of `state`. Raises `CommitConflict` if the table has changed since."""
 
-    # what all do alike
+    # shared by all formats
 
     def commit(self, files: Sequence[DataFile], marker: CommitMarker) -> Committed | AlreadyCommitted:
-        """Files and marker in one transaction, or neither. On return it is done, by this call or before.
+        """Commit files and marker in one transaction, or neither. On return the batch is committed, by this call or
+        before.
 
-        Raises what `needs_commit` does; `ServiceUnavailable` if others commit all the time; what the format
-        raises if it cannot commit, after having looked whether it did.
+        Raises what `needs_commit` does; `ServiceUnavailable` if others commit all the time; the format's own error if
+        the commit failed, after a check that it did.
         """
         sources = [(each.topic, each.partition) for each in marker.ranges]
         for attempt in range(ATTEMPTS_MAX):
@@ -264,7 +266,7 @@ class LakeTable(ABC):
             except Exception:
                 if not self._has_batch(marker):
                     raise
-                _LOG.warning("a commit to %s was reported lost and is there: going on", self.name)
+                _LOG.warning("commit to table %s reported an error, but succeeded: continuing", self.name)
                 return Committed(despite_error=True)
             reach("committed-before-return")
             return Committed()
@@ -273,7 +275,7 @@ class LakeTable(ABC):
         )
 
     def _check_files(self, files: Sequence[DataFile]) -> None:
-        """Raises `StorageFailed` if one is gone: a table that names it could not be read any more."""
+        """Raise `StorageFailed` if a file is gone: a table that names it could no longer be read."""
         for each in files:
             if self.folder.size(each.path) != each.size:
                 raise StorageFailed(
@@ -289,23 +291,23 @@ class LakeTable(ABC):
         return batch is not None and batch >= marker.batch_id
 
     def spans(self) -> dict[TopicPartition, OffsetSpan]:
-        """What it holds of each partition."""
+        """Return the span of each partition that the table has."""
         return dict(self.table_state("").spans) if self.exists() else {}
 
     def positions(self) -> dict[TopicPartition, int]:
-        """The next offset to archive, of each partition it has something of."""
+        """Return the next offset to archive, of each partition that the table has."""
         return {source: span.next for source, span in self.spans().items()}
 
     def owner(self) -> str | None:
         return self.table_state("", []).owner if self.exists() else None
 
     def read(self, columns: Sequence[str] | None = None, where: Sequence[Condition] = ()) -> Iterator[pa.RecordBatch]:
-        """The rows, file by file; files whose statistics say that nothing matches are not opened."""
+        """Yield the rows, file by file; files whose statistics exclude a match are not opened."""
         from penstock.spark.lake.tables.table_scan import scan
 
         return scan(self, columns, where)
 
 
 def pause(attempt: int) -> None:
-    """Longer each time, and not the same for two that met."""
+    """Sleep longer with each attempt, by a random share, so that two writers that met do not meet again."""
     time.sleep(min(_PAUSE_SECONDS_MAX, 0.05 * 2**attempt) * random.uniform(0.5, 1.0))  # noqa: S311 - no secret

@@ -1,4 +1,4 @@
-"""Which format a table has is decided here, once."""
+"""The choice of a table's format: the one place that knows all formats."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from penstock.spark.lake.tables.table import LakeTable
 
 TABLE_FORMATS: Final = ("delta", "iceberg", "parquet")
 _FORMAT_FOLDERS: Final = {"delta": "_delta_log", "iceberg": "metadata", "parquet": "_manifests"}
-"""The folder by which a table of each format is told."""
+"""Folder that identifies a table of each format."""
 
 
 def open_table(
@@ -26,10 +26,10 @@ def open_table(
     storage_options: Mapping[str, str] | None = None,
     catalog: Mapping[str, str] | None = None,
 ) -> LakeTable:
-    """A table of a warehouse, whether it is there yet or not.
+    """Return a table of a warehouse, existing or not.
 
-    `name` is NAME or NAMESPACE.NAME. `storage_options` are those of the object store, `catalog` what PyIceberg's
-    catalogs take (`uri`, `type`, …; `name` is one of its own configuration). Raises `InvalidRequest`.
+    `name` is NAME or NAMESPACE.NAME. `storage_options` are those of the object store, `catalog` the properties that
+    PyIceberg's catalogs take (`uri`, `type`, …; `name` is one of its own configuration). Raises `InvalidRequest`.
     """
     check_table_format(table_format)
     root = Folder.parse(warehouse, storage_options)
@@ -54,7 +54,7 @@ def check_table_format(table_format: str) -> None:
 
 
 def check_reachable(table_format: str, root: Folder, catalog: Mapping[str, str] | None = None) -> None:
-    """Raises `InvalidRequest` for options that the object store does not take, and for a catalog that is missing."""
+    """Raise `InvalidRequest` for options that the object store refuses, and for a missing catalog."""
     root.check()
     if table_format == "iceberg":
         from penstock.spark.lake.tables.iceberg import check_catalog
@@ -63,8 +63,8 @@ def check_reachable(table_format: str, root: Folder, catalog: Mapping[str, str] 
 
 
 def check_no_other_format(table: LakeTable) -> None:
-    """Raises `InvalidRequest` if a table of another format is where this one would be made: what one of them does not
-    know of, its upkeep deletes."""
+    """Raise `InvalidRequest` if a table of another format is where this one would be created: one format's maintenance
+    deletes the files that it does not know."""
     if table.exists():
         return
     for table_format, mark in _FORMAT_FOLDERS.items():
@@ -84,7 +84,7 @@ def table_names(
     storage_options: Mapping[str, str] | None = None,
     catalog: Mapping[str, str] | None = None,
 ) -> list[str]:
-    """The tables of a warehouse."""
+    """Return the names of a warehouse's tables."""
     check_table_format(table_format)
     root = Folder.parse(warehouse, storage_options)
     if table_format == "iceberg":
@@ -98,7 +98,7 @@ def table_names(
 def formats_present(
     warehouse: str, *, storage_options: Mapping[str, str] | None = None, catalog: Mapping[str, str] | None = None
 ) -> list[str]:
-    """The formats of which a warehouse has tables. Nothing is made: opening an Iceberg catalog would."""
+    """Return the formats of which a warehouse has tables. Nothing is created: opening an Iceberg catalog would."""
     root = Folder.parse(warehouse, storage_options)
     has_catalog = bool(catalog) or (root.is_local and _is_iceberg_catalog(root.local / CATALOG_FILE))
     asked = [table_format for table_format in TABLE_FORMATS if table_format != "iceberg" or has_catalog]
@@ -110,8 +110,8 @@ def formats_present(
 
 
 def _is_iceberg_catalog(file: Path) -> bool:
-    """Whether a catalog is one of Iceberg tables: a data directory has a file of that name, too, which a plain look
-    would leave files beside."""
+    """Tell whether a catalog file is one of Iceberg tables: a data directory has a file of that name too, and a normal
+    open would leave files beside it."""
     if not file.exists():
         return False
     with closing(sqlite3.connect(f"{file.absolute().as_uri()}?immutable=1", uri=True)) as database:
@@ -122,7 +122,7 @@ def _is_iceberg_catalog(file: Path) -> bool:
 
 
 def _tables_with_folder(root: Folder, mark: str) -> set[str]:
-    """Folders two levels down that hold a table of this format."""
+    """Return tables, two levels down, that have this format's folder."""
     if root.is_local:
         found = root.local.glob(f"*/*/{mark.rstrip('/')}")
         return {".".join(path.parts[-3:-1]) for path in found if path.is_dir()}

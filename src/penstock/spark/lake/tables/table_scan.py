@@ -1,4 +1,5 @@
-"""Reading a table's live files with pyarrow: in the table's schema of today, whatever schema a file was written in."""
+"""The scan of a table's live files with pyarrow, in the table's current schema, whatever schema a file was written
+in."""
 
 from __future__ import annotations
 
@@ -40,7 +41,7 @@ _POSSIBLE: Final[Mapping[str, Callable[[Any, Any, Any], bool]]] = {
 
 
 def scan(table: LakeTable, columns: Sequence[str] | None, where: Sequence[Condition]) -> Iterator[pa.RecordBatch]:
-    """Rows of the live files that match all conditions, in these columns."""
+    """Yield rows of the live files that match all conditions, in these columns."""
     schema, partition_by = table.schema(), table.partition_by()
     wanted = list(schema.names) if columns is None else list(columns)
     _check(schema, wanted, where)
@@ -64,7 +65,8 @@ def _check(schema: pa.Schema, wanted: Sequence[str], where: Sequence[Condition])
 def file_batches(
     folder: Folder, file: DataFile, schema: pa.Schema, partition_by: str | None
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of one file in this schema: columns it has not are null, the partition's is the file's value."""
+    """Yield the rows of one file in this schema: columns it lacks are null, the partition column is the file's
+    value."""
     with folder.open(file.path) as source, pq.ParquetFile(source, memory_map=False) as parquet:
         there = set(parquet.schema_arrow.names)
         for batch in parquet.iter_batches(batch_size=ROWS_MAX, columns=[n for n in schema.names if n in there]):
@@ -95,7 +97,7 @@ def matching(batch: pa.RecordBatch, where: Sequence[Condition]) -> pa.RecordBatc
 
 
 def may_match(file: DataFile, where: Sequence[Condition], partition_by: str | None) -> bool:
-    """False only if the file's statistics, or its partition, say that none of its rows match."""
+    """Return False only if the file's statistics or its partition exclude a match."""
     if not where:
         return True
     stats = json.loads(file.stats)
@@ -120,7 +122,8 @@ def _possible(sign: str, low: Any, high: Any, value: Any) -> bool:
 
 
 def _as_text(value: Any) -> str | None:
-    """Of a date, as partitions have it. Times are compared in the rows alone: theirs are cut to milliseconds."""
+    """Return a date or text as partitions have it. Times are compared in the rows alone: statistics cut them to
+    milliseconds."""
     if isinstance(value, dt.datetime):
         return None
     return value.isoformat() if isinstance(value, dt.date) else value if isinstance(value, str) else None

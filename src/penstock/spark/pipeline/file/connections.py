@@ -1,4 +1,4 @@
-"""Whether the parts of a pipeline hang together: names that exist, steps in order, a stream for each query. Pure."""
+"""Connections between the parts of a pipeline: names that exist, steps in order, a stream for each query. Pure."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ class Parts:
 
     @property
     def names(self) -> list[str]:
-        """Of all that can be read."""
+        """Names of everything that can be read."""
         return [each.name for each in self.readable]
 
 
 def connected(parts: Parts, mode: Mode, problems: list[str]) -> Parts:
-    """The same with the steps in order; what is wrong is noted."""
+    """Return the parts with the steps in order; problems are appended."""
     sinks = tuple(replace(sink, source=sink.source.lower()) for sink in parts.sinks)
     parts = replace(parts, sinks=sinks)
     problems += [*_twice(parts), *_missing(parts)]
@@ -43,7 +43,7 @@ def connected(parts: Parts, mode: Mode, problems: list[str]) -> Parts:
 
 
 def _twice(parts: Parts) -> Iterator[str]:
-    """SQL does not tell upper from lower case, and a step would hide a source."""
+    """Yield names used twice: SQL ignores case, and a step would hide a source."""
     for what, names in (("sources or steps", parts.names), ("sinks", [sink.name for sink in parts.sinks])):
         for name in _repeated(names):
             count = f"{as_written(name)} names {names.count(name)} {what}"
@@ -69,7 +69,7 @@ def _missing(parts: Parts) -> Iterator[str]:
 
 
 def _standing(parts: Parts) -> Iterator[str]:
-    """Sinks of what is no stream."""
+    """Yield sinks that read no stream."""
     streams = step_graph.streaming(parts.sources, parts.steps)
     for sink in parts.sinks:
         if sink.source not in streams:
@@ -79,11 +79,11 @@ def _standing(parts: Parts) -> Iterator[str]:
             )
 
 
-# what is allowed, and perhaps not meant
+# ---- warnings
 
 
 def warnings(parts: Parts, *, refreshed: bool = False) -> Iterator[str]:
-    """Of parts that are connected."""
+    """Yield sentences about connected parts that are allowed, and perhaps not intended."""
     if refreshed and all(source.streaming for source in parts.sources):
         yield "[pipeline] refresh does nothing: all sources are streams"
     used = step_graph.used(parts.steps, parts.sinks)
@@ -103,7 +103,7 @@ def _idle_watermarks(parts: Parts) -> Iterator[str]:
 
 
 def _loops(parts: Parts) -> Iterator[str]:
-    """What a sink writes into a topic that a source reads comes back, again and again."""
+    """Yield sinks that write to a topic that a source reads: their rows come back, again and again."""
     reads = {(topic, source.name) for source in parts.sources for topic in _topics(source)}
     for sink in parts.sinks:
         for topic, source in sorted(reads):

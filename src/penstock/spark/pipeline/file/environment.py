@@ -1,6 +1,6 @@
-"""`${NAME}` in a pipeline's texts: taken from the environment when the file is read, and hidden in all that is shown.
+"""`${NAME}` in a pipeline's texts: replaced from the environment when the file is read, and hidden in all output.
 
-`${NAME:-text}` has a text for where the variable is not set; `$${` is a plain `${`.
+`${NAME:-text}` has a text for an unset variable; `$${` is a plain `${`.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ from typing import Final
 _REFERENCE: Final = re.compile(r"\$\$\{|\$\{([^}]*)\}")
 _WRITTEN: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?", re.DOTALL)
 _HIDDEN_CHARS_MIN: Final = 4
-"""A shorter value stands in too many places by chance to be hidden everywhere."""
+"""Characters of the shortest hidden value: a shorter one stands in too many places by chance."""
 
 
 class Unset(ValueError):
-    """A variable that is not set and has no default, or no name of one; the text says which."""
+    """A variable that is unset and has no default, or an invalid name; the text says which."""
 
 
 @dataclass(frozen=True, slots=True)
 class Secrets:
-    """The values that came from the environment, by name. `hide` is put before everything that is printed."""
+    """Values that came from the environment, by name. Apply `hide` to everything that is printed."""
 
     values: tuple[tuple[str, str], ...] = field(default=(), repr=False)
 
     def hide(self, text: str) -> str:
-        """The text with each value replaced by where it came from; the longest first, since one may be in another."""
+        """Return the text with each value replaced by its reference; the longest first, since one may be in another."""
         for name, value in sorted(self.values, key=lambda pair: -len(pair[1])):
             if len(value) >= _HIDDEN_CHARS_MIN:
                 text = text.replace(value, f"${{{name}}}")
@@ -35,7 +35,7 @@ class Secrets:
 
 
 class Environment:
-    """Fills in texts, and remembers which variables it took."""
+    """A filler of texts that remembers which variables it used."""
 
     def __init__(self, variables: Mapping[str, str]) -> None:
         self._variables = variables
@@ -46,7 +46,7 @@ class Environment:
         return Secrets(tuple(sorted(self._taken.items())))
 
     def fill(self, text: str) -> str:
-        """Raises `Unset`."""
+        """Return the text with all references filled in. Raises `Unset`."""
         return _REFERENCE.sub(self._value, text)
 
     def _value(self, found: re.Match[str]) -> str:

@@ -1,7 +1,7 @@
-"""A pipeline as values: what is read, what is made of it, where it goes. No Spark and no files come in here.
+"""A pipeline as values: sources, steps and sinks. No Spark and no files come in here.
 
-To hold a `Pipeline` is to know that its names are unique, that every name that is used is there, and that its steps are
-in an order in which each comes behind what it reads.
+A `Pipeline` guarantees that its names are unique, that every name it uses exists, and that each step comes behind its
+inputs.
 """
 
 from __future__ import annotations
@@ -14,22 +14,23 @@ from typing import Final
 from penstock.spark.pipeline.file.environment import Secrets
 
 Options = tuple[tuple[str, str], ...]
-"""Of a Spark source or sink, by name."""
+"""Options of a Spark source or sink, by name."""
 
 TRIGGER_MS_DEFAULT: Final = 1000
-"""An idle query that looks ten milliseconds after it last looked takes a tenth of a core; once a second, none."""
+"""The default trigger: a query that looks ten milliseconds after its last look takes a tenth of a core; once a second,
+none."""
 CONSOLE_ROWS_DEFAULT: Final = 20
 
 
 class Mode(StrEnum):
-    """Of a pipeline: queries that go on, or one pass over what is there."""
+    """The mode of a pipeline: continuous queries, or one pass over the present data."""
 
     STREAM = "stream"
     BATCH = "batch"
 
 
 class Output(StrEnum):
-    """What of a result a batch of a query gives: the rows that are final, those that changed, or all."""
+    """The rows of a result that a batch of a query gives: final rows, changed rows, or all."""
 
     APPEND = "append"
     UPDATE = "update"
@@ -37,7 +38,7 @@ class Output(StrEnum):
 
 
 class Format(StrEnum):
-    """Of files."""
+    """A format of files."""
 
     PARQUET = "parquet"
     JSON = "json"
@@ -47,7 +48,7 @@ class Format(StrEnum):
 
 
 class TableKind(StrEnum):
-    """Of a lake table."""
+    """A format of lake tables."""
 
     DELTA = "delta"
     ICEBERG = "iceberg"
@@ -55,7 +56,7 @@ class TableKind(StrEnum):
 
 
 class Encode(StrEnum):
-    """How the columns of a row become the value of a message."""
+    """The encoding of a row's columns as the value of a message."""
 
     NONE = "none"
     JSON = "json"
@@ -63,7 +64,7 @@ class Encode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Watermark:
-    """Rows whose `column` lies more than `delay_ms` behind the latest that was seen are late, and may be dropped."""
+    """A bound on lateness: rows whose `column` lies more than `delay_ms` behind the latest seen may be dropped."""
 
     column: str
     delay_ms: int
@@ -71,7 +72,7 @@ class Watermark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableAt:
-    """A lake table: its kind, the warehouse it lies in, its name, and how both are reached."""
+    """A lake table: its kind, its warehouse, its name, and the options to reach both."""
 
     kind: TableKind
     warehouse: str
@@ -80,12 +81,12 @@ class TableAt:
     catalog: Options = field(default=(), repr=False)
 
 
-# sources
+# ---- sources
 
 
 @dataclass(frozen=True, slots=True)
 class FromTopics:
-    """Records of topics; `options` are those of the penstock source, all of them."""
+    """Records of topics; `options` are all those of the penstock source."""
 
     what: str
     options: Options = field(repr=False)
@@ -98,7 +99,7 @@ class FromTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FromFormat:
-    """Whatever Spark reads under a name: files, where there is a path."""
+    """Any source that Spark reads by a format's name: files, where there is a path."""
 
     format: str
     path: str | None = None
@@ -114,7 +115,7 @@ class Source:
     watermark: Watermark | None = None
 
 
-# steps
+# ---- steps
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,12 +146,12 @@ class Step:
     watermark: Watermark | None = None
 
 
-# sinks
+# ---- sinks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToTopic:
-    """`options` are those of the penstock sink, all of them."""
+    """A topic as destination; `options` are all those of the penstock sink."""
 
     topic: str
     encode: Encode
@@ -181,7 +182,7 @@ Destination = ToTopic | ToTable | ToFiles | ToConsole
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sink:
-    """One query. `checkpoint` is its own directory; nobody else may have it."""
+    """A destination, which is one query. `checkpoint` is its own directory, shared with no other."""
 
     name: str
     source: str
@@ -193,7 +194,7 @@ class Sink:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spark:
-    """What the session is started with."""
+    """Settings that the session is started with."""
 
     master: str | None = None
     memory: str | None = None
@@ -202,7 +203,7 @@ class Spark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pipeline:
-    """`steps` are in an order in which they can be made. `warnings` are sentences; none of them stops it."""
+    """A valid pipeline. `steps` are in an order in which they can be made. `warnings` are sentences; none stops it."""
 
     name: str
     file: Path
@@ -212,14 +213,14 @@ class Pipeline:
     sinks: tuple[Sink, ...]
     checkpoints: str
     refresh_ms: int | None = None
-    """How often what is no stream is read anew; None: when the pipeline starts."""
+    """The interval at which sources that are no streams are read anew; None: only when the pipeline starts."""
     spark: Spark = Spark()
     warnings: tuple[str, ...] = ()
     secrets: Secrets = field(default=Secrets(), repr=False)
 
     @property
     def directory(self) -> Path:
-        """What relative paths of the file begin at."""
+        """The directory that relative paths of the file begin at."""
         return self.file.parent
 
     def query_name(self, sink: Sink) -> str:

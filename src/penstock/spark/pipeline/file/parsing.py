@@ -1,7 +1,7 @@
-"""A pipeline's file: TOML in, a `Pipeline` out, or all its problems that need no Spark. Pure but for the file.
+"""The parser of a pipeline's file: TOML in, a `Pipeline` or all problems that need no Spark out. Pure but for the file.
 
-[pipeline]        name, mode, checkpoints, and what all sources and sinks have in common
-[spark]           what the session is started with
+[pipeline]        name, mode, checkpoints, and settings that all sources and sinks have in common
+[spark]           settings that the session is started with
 [sources.NAME]    topics, tables, files
 [steps.NAME]      SQL or Python over sources and steps
 [sinks.NAME]      topics, tables, files, the console: one query each
@@ -34,7 +34,7 @@ _Parsed = TypeVar("_Parsed")
 
 
 class PipelineInvalid(InvalidRequest):
-    """What is wrong with a pipeline: one sentence a problem, in `problems`."""
+    """The problems of a pipeline: one sentence each, in `problems`."""
 
     def __init__(self, file: str, problems: Iterable[str]) -> None:
         self.problems = tuple(problems)
@@ -44,7 +44,7 @@ class PipelineInvalid(InvalidRequest):
 
 
 def load(file: Path, variables: Mapping[str, str] = os.environ) -> Pipeline:
-    """Raises `InvalidRequest` if the file cannot be read, `PipelineInvalid` with all that is wrong in it."""
+    """Load a file. Raises `InvalidRequest` if it cannot be read, `PipelineInvalid` with all its problems."""
     try:
         text = file.read_text()
     except (OSError, UnicodeDecodeError) as error:
@@ -53,10 +53,10 @@ def load(file: Path, variables: Mapping[str, str] = os.environ) -> Pipeline:
 
 
 def parse(text: str, file: Path, variables: Mapping[str, str]) -> Pipeline:
-    """As `load`, of the file's text."""
+    """Parse the text of a file, as `load` does."""
     try:
         tables = tomllib.loads(text)
-    except ValueError as error:  # also a number that is too long to be one
+    except ValueError as error:  # also an integer with too many digits
         raise InvalidRequest(f"{file} is not TOML: {error}") from None
     environment, problems = Environment(variables), list[str]()
     made = _parse(tables, file.absolute(), environment, problems)
@@ -75,7 +75,7 @@ def _parse(tables: dict[str, Any], file: Path, environment: Environment, problem
         tuple(_named(whole, "sinks", lambda each, section: parse_sink(each, section, defaults))),
     )
     _finish(whole)
-    if not problems:  # what hangs together can only be told of parts that are whole
+    if not problems:  # connections can only be checked between complete parts
         parts = connected(parts, defaults.mode, problems)
     return Pipeline(
         name=name,
@@ -91,11 +91,11 @@ def _parse(tables: dict[str, Any], file: Path, environment: Environment, problem
     )
 
 
-# the parts of the file
+# ---- the parts of the file
 
 
 def _part(whole: Section, key: str) -> Section:
-    """`[key]`, empty if it is not there."""
+    """Return `[key]`, empty if it is missing."""
     found = whole.section(key)
     made = found or Section("", {}, whole.problems, Environment({}))
     made.where = f"[{key}]"
@@ -103,7 +103,7 @@ def _part(whole: Section, key: str) -> Section:
 
 
 def _finish(whole: Section) -> None:
-    """Tables that are none of ours. Those of sources, steps and sinks are named one by one."""
+    """Note unknown tables. The tables of sources, steps and sinks are checked one by one."""
     for key in whole.keys:
         if key not in _PARTS:
             whole.problems.append(f"[{key}] is not a part of a pipeline; {advice(key, _PARTS)}")

@@ -1,7 +1,7 @@
-"""Which tables an SQL text reads, without Spark: enough to know what a step depends on.
+"""Tables that an SQL text reads, found without Spark: enough to know the inputs of a step.
 
-Not a parser: it knows strings, comments, parentheses, and the words after which a table stands. A name with dots is
-some catalog's or a file, and not ours; a name that WITH defines is the query's own.
+Not a parser: it knows strings, comments, parentheses, and the words after which a table stands. A name with dots
+belongs to a catalog or is a file, and is ignored; a name that WITH defines is the query's own.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ _NO_FUNCTION: Final = frozenset(
 class _Token:
     text: str
     word: str = ""
-    """In upper case, for comparing; empty if it is no plain word."""
+    """The word in upper case, for comparing; empty if the token is no plain word."""
     is_name: bool = False
 
 
 @dataclass(slots=True)
 class _Parentheses:
-    """Between two parentheses."""
+    """The state between two parentheses."""
 
     of_function: bool = False
     defines: str | None = None
-    """What WITH calls the query in here."""
+    """The name that WITH gives the query in here."""
     is_query: bool = False
     in_from: bool = False
     table_next: bool = False
@@ -63,7 +63,7 @@ class _Search:
 
 
 def relations(sql: str) -> tuple[str, ...]:
-    """The names of tables, in lower case, in the order in which they stand there first."""
+    """Return the names of tables, in lower case, in the order of their first occurrence."""
     search = _Search(list(_tokens(sql)))
     for place in range(len(search.tokens)):
         _step(search, place)
@@ -103,7 +103,7 @@ def _step(search: _Search, place: int) -> None:
 
 
 def _keyword(search: _Search, place: int) -> bool:
-    """Whether the word says where tables stand, and is none itself."""
+    """Return whether the word is a keyword that says where tables stand."""
     word, level = search.tokens[place].word, search.levels[-1]
     if word == "FROM":
         if not (_is_comparison(search, place) or (level.of_function and not level.is_query)):
@@ -120,7 +120,7 @@ def _keyword(search: _Search, place: int) -> bool:
 
 
 def _is_comparison(search: _Search, place: int) -> bool:
-    """IS [NOT] DISTINCT FROM."""
+    """Return whether FROM belongs to IS [NOT] DISTINCT FROM."""
     before = [token.word for token in search.tokens[max(0, place - 3) : place]]
     return before[-2:] == ["IS", "DISTINCT"] or before == ["IS", "NOT", "DISTINCT"]
 
@@ -141,14 +141,14 @@ def _open(search: _Search, place: int) -> None:
 
 def _close(search: _Search) -> None:
     if len(search.levels) == 1:
-        return  # Spark will say what is wrong with it
+        return  # unbalanced parentheses: Spark reports them
     closed = search.levels.pop()
     if closed.defines is not None:
         search.own.add(closed.defines)
 
 
 def _defined(search: _Search, place: int) -> str | None:
-    """The name in `name AS (SELECT` and in `name (columns) AS (SELECT`."""
+    """Return the name in `name AS (SELECT` and in `name (columns) AS (SELECT`."""
     tokens = search.tokens
     if place < 2 or tokens[place - 1].word != "AS":
         return None
@@ -163,7 +163,7 @@ def _defined(search: _Search, place: int) -> str | None:
 
 
 def _take(search: _Search, place: int) -> None:
-    """The name of a table, unless it is a function's, has dots, or is the query's own."""
+    """Record the name of a table, unless it is a function's, has dots, or is the query's own."""
     after = search.tokens[place + 1 : place + 2]
     name = search.tokens[place].text.lower()
     if after and after[0].text in ("(", "."):

@@ -1,6 +1,6 @@
-"""A table of a TOML file, read key by key: a wrong one is noted with where it stands, what is given, what is allowed.
+"""A table of a TOML file, read key by key: wrong values are noted with their place, and with the allowed values.
 
-Nothing is raised for a wrong key: the reader goes on, so that a file's problems are told all at once.
+No wrong key raises: reading goes on, so that all problems of a file are reported at once.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ _Value = TypeVar("_Value")
 
 
 def advice(given: str, known: Iterable[str]) -> str:
-    """The name that was probably meant, or all there are."""
+    """Return the name that was probably meant, or all known names."""
     names = sorted(known)
     close = difflib.get_close_matches(given, names, n=1)
     return f"did you mean {close[0]}?" if close else f"known are {', '.join(names) or 'none'}"
 
 
 class Section:
-    """One table. `where` names it in problems; `finish` notes the keys that nobody asked for."""
+    """A table of the file. `where` names it in problems; `finish` notes the keys that were never read."""
 
     def __init__(self, where: str, given: Mapping[str, Any], problems: list[str], environment: Environment) -> None:
         self.where = where
@@ -39,7 +39,7 @@ class Section:
 
     @property
     def is_wrong(self) -> bool:
-        """Something was noted since this table was begun."""
+        """True if a problem was noted since this table was begun."""
         return len(self.problems) > self._problems_before
 
     @property
@@ -54,24 +54,24 @@ class Section:
         return key in self._given
 
     def finish(self) -> None:
-        """To be called when every key that may be there was asked for."""
+        """Note unknown keys; call it when every possible key was read."""
         for key in self._given:
             if key not in self._asked:
                 self.note(key, f"not a key here; {advice(key, self._asked)}")
 
-    # values
+    # ---- values
 
     def text(self, key: str, default: str | None = None) -> str | None:
         return self._read(key, default, self._text)
 
     def needed(self, key: str, why: str = "") -> str:
-        """A text that has to be there."""
+        """Return a text that has to be there."""
         if not self.has(key):
             self.note(key, f"missing{f': {why}' if why else ''}")
         return self._read(key, "", self._text) or ""
 
     def texts(self, key: str) -> tuple[str, ...]:
-        """A list of texts; one alone is a list of one."""
+        """Return a list of texts; one alone is a list of one."""
         return self._read(key, (), self._texts)
 
     def flag(self, key: str, default: bool) -> bool:
@@ -84,25 +84,26 @@ class Section:
         return self._read(key, default, self._span_ms)
 
     def some_span_ms(self, key: str) -> int | None:
-        """One that is not nothing; None if it is not there."""
+        """Return a duration above 0; None if the key is missing."""
         return self._read(key, None, self._some_span_ms)
 
     def word(self, key: str, kind: type[_Word], default: _Word, allowed: Iterable[_Word] | None = None) -> _Word:
-        """One of an enumeration's words, or of those of them that are allowed here."""
+        """Return one of an enumeration's words, or of those in `allowed`."""
         words = [each.value for each in (kind if allowed is None else allowed)]
         return self._read(key, default, lambda value: kind(_one_of(self._text(value), words)))
 
     def options(self, key: str) -> dict[str, str]:
-        """A table of options, each a text for Spark: true and false as it writes them, tables and lists as JSON."""
+        """Return a table of options, each a text for Spark: true and false as Spark writes them, tables and lists as
+        JSON."""
         return self._read(key, {}, self._options)
 
     def section(self, key: str) -> Section | None:
-        """The table under a key; None if there is none."""
+        """Return the table under a key; None if there is none."""
         given = self._read(key, None, _table)
         return None if given is None else Section(f"{self.where} {key}", given, self.problems, self._environment)
 
     def sections(self, key: str) -> dict[str, Section]:
-        """Tables by name: `[key.name]`."""
+        """Return tables by name: `[key.name]`."""
         found, empty = {}, dict[str, Any]()
         for name, given in self._read(key, empty, _table).items():
             if isinstance(given, dict):
@@ -113,7 +114,7 @@ class Section:
                 )
         return found
 
-    # how a value is read
+    # ---- parsing of values
 
     def _read(self, key: str, default: _Value, parse: Callable[[Any], _Value]) -> _Value:
         if not self.has(key):
@@ -156,7 +157,7 @@ class Section:
             raise ValueError(f"{name}: {error}") from None
 
     def _filled(self, value: Any) -> Any:
-        """With the environment's values in all texts, however deep they lie."""
+        """Return the value with the environment's values in all texts, however deeply nested."""
         if isinstance(value, dict):
             return {name: self._filled(each) for name, each in value.items()}
         if isinstance(value, list):
@@ -165,7 +166,7 @@ class Section:
 
 
 def as_written(value: Any) -> str:
-    """A value as it stands in the file, or nearly; not too long."""
+    """Return a value about as it stands in the file, at most 60 characters."""
     text = json.dumps(value, default=str, ensure_ascii=False)
     return text if len(text) <= 60 else f"{text[:57]}..."
 

@@ -31,11 +31,12 @@ _OUTPUTS: Final[dict[str, tuple[Output, ...]]] = {
     "file": (Output.APPEND,),
     "console": tuple(Output),
 }
-"""A message or a row that was written stays: only the console can show a result that changes as a whole."""
+"""Outputs by destination. A written message or row stays: only the console can show a result that changes as a
+whole."""
 
 
 def parse_sink(name: str, section: Section, defaults: Defaults) -> Sink | None:
-    """None, and problems noted, where it says nothing or too much of what it is."""
+    """Return the sink; None, with problems noted, where not exactly one key says its destination."""
     kind = one_kind(section, tuple(_KINDS))
     if kind is None:
         return None
@@ -73,7 +74,7 @@ def _topic(section: Section, defaults: Defaults) -> ToTopic:
 
 
 def _check_options(section: Section, options: dict[str, str]) -> None:
-    """As the sink itself would, when it is too late to mend the file in peace."""
+    """Note wrong options now, as the sink itself would when the pipeline starts."""
     try:
         SinkOptions.parse(options)
     except PenstockError as error:
@@ -81,7 +82,7 @@ def _check_options(section: Section, options: dict[str, str]) -> None:
 
 
 def _writer(section: Section, defaults: Defaults) -> dict[str, str]:
-    """Through the broker if there is one, else straight into the data directory."""
+    """Return the options of writing: through the broker if there is one, else straight into the data directory."""
     broker, path = section.text("broker"), section.text("path")
     if broker is not None and path is not None:
         section.note("broker", "broker and path are both there: messages go through a broker, or straight into a log")

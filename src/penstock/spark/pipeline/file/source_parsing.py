@@ -1,4 +1,4 @@
-"""`[sources.NAME]`: topics, lake tables, files, or anything else that Spark reads under a name. Pure."""
+"""`[sources.NAME]`: topics, lake tables, files, or any other source that Spark reads by a format's name. Pure."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _FILE_FORMATS: Final = {f".{each.value}": each for each in Format} | {".jsonl": 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Defaults:
-    """What `[pipeline]` says for all sources and sinks."""
+    """Settings of `[pipeline]` for all sources and sinks."""
 
     directory: Path
     mode: Mode = Mode.STREAM
@@ -56,7 +56,8 @@ class Defaults:
 
 
 def parse_source(name: str, section: Section, defaults: Defaults) -> Source | None:
-    """None, and problems noted, where it says nothing or too much of what it is."""
+    """Return the source; None, with problems noted, where not exactly one key says its kind, or it cannot be a
+    stream."""
     kind = one_kind(section, tuple(_KINDS))
     if kind is None:
         return None
@@ -73,7 +74,7 @@ def parse_source(name: str, section: Section, defaults: Defaults) -> Source | No
 
 
 def one_kind(section: Section, kinds: tuple[str, ...]) -> str | None:
-    """Which of the keys that exclude each other is there; the first, and a problem, if there are several."""
+    """Return the one of these exclusive keys that is there; None, and a problem, unless it is exactly one."""
     found = [kind for kind in kinds if section.has(kind)]
     if "file" in found and "format" in found:
         found.remove("format")
@@ -85,7 +86,7 @@ def one_kind(section: Section, kinds: tuple[str, ...]) -> str | None:
 
 
 def _usual(mode: Mode, *, streams: bool) -> Mode:
-    """A table or a file is read as a whole, unless it says otherwise."""
+    """Return the usual mode of reading: a table or a file is read as a whole, unless it says otherwise."""
     return mode if streams else Mode.BATCH
 
 
@@ -105,7 +106,7 @@ def _can_stream(section: Section, of: FromTopics | FromTable | FromFormat, defau
 
 
 def parse_watermark(section: Section) -> Watermark | None:
-    """`watermark = { column = "at", delay = "30m" }`."""
+    """Parse `watermark = { column = "at", delay = "30m" }`."""
     given = section.section("watermark")
     if given is None:
         return None
@@ -117,7 +118,7 @@ def parse_watermark(section: Section) -> Watermark | None:
     return Watermark(column, delay_ms)
 
 
-# topics
+# ---- topics
 
 
 def _topics(section: Section, defaults: Defaults) -> FromTopics:
@@ -139,7 +140,7 @@ def _topics(section: Section, defaults: Defaults) -> FromTopics:
 
 
 def _check_options(section: Section, of: FromTopics, *, streaming: bool) -> None:
-    """As the source itself would, when it is too late to mend the file in peace."""
+    """Note wrong options now, as the source itself would when the pipeline starts."""
     if section.is_wrong:
         return
     try:
@@ -149,7 +150,7 @@ def _check_options(section: Section, of: FromTopics, *, streaming: bool) -> None
 
 
 def parse_topic(section: Section, key: str, text: str) -> str:
-    """As it is written in full; as it was given, and a problem noted, if it is no name."""
+    """Return the full name of a topic; the text as it is, and a problem noted, if it is no name."""
     try:
         return str(TopicName.parse(text))
     except TopicNotSupported as error:
@@ -158,7 +159,7 @@ def parse_topic(section: Section, key: str, text: str) -> str:
 
 
 def _place(section: Section, defaults: Defaults) -> dict[str, str]:
-    """Where the topics are; what the source says itself goes before what the pipeline says."""
+    """Return the options for the place of the topics; the source's own settings go before the pipeline's."""
     path, url = section.text("path"), section.text("url")
     given = {"path": path and located(defaults.directory, path), "url": url}
     own = {name: value for name, value in given.items() if value is not None}
@@ -170,7 +171,7 @@ def _place(section: Section, defaults: Defaults) -> dict[str, str]:
     return usual | own
 
 
-# tables and files
+# ---- tables and files
 
 
 def _table(section: Section, defaults: Defaults) -> FromTable:
@@ -178,7 +179,7 @@ def _table(section: Section, defaults: Defaults) -> FromTable:
 
 
 def parse_table(section: Section, defaults: Defaults) -> TableAt:
-    """Of `table`, `kind`, `warehouse` and `catalog`."""
+    """Parse `table`, `kind`, `warehouse` and `catalog`."""
     own = section.text("warehouse")
     warehouse = located(defaults.directory, own) if own else defaults.warehouse
     if warehouse is None:
@@ -193,8 +194,8 @@ def parse_table(section: Section, defaults: Defaults) -> TableAt:
 
 
 def _of_store(warehouse: str, storage: Options) -> Options:
-    """What of the pipeline's options is for the lake: nothing where that is a directory, and never the files with which
-    a broker is reached."""
+    """Return the storage options for the lake: none where it is a directory, and never the files for connecting to a
+    broker."""
     return tuple(pair for pair in storage if "://" in warehouse and pair[0] not in TLS_OPTIONS)
 
 
@@ -209,7 +210,7 @@ def _file(section: Section, defaults: Defaults) -> FromFormat:
 
 
 def parse_format(section: Section, path: str, usual: Format | None = None) -> Format:
-    """As it says, or as the name of the file ends."""
+    """Return the configured format, or the one of the file name's suffix."""
     ending = _FILE_FORMATS.get(Path(path).suffix, usual)
     if ending is None and not section.has("format"):
         section.note("format", f"missing: {', '.join(Format)}; it cannot be told from the name")

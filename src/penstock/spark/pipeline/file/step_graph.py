@@ -1,4 +1,4 @@
-"""How the steps of a pipeline hang together: an order, cycles, what nobody uses, what is a stream. Pure."""
+"""The graph of a pipeline's steps: their order, cycles, unused parts, and which are streams. Pure."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from penstock.spark.pipeline.file.model import Sink, Source, Step
 
 
 def ordered(steps: Iterable[Step]) -> tuple[Step, ...]:
-    """Each behind what it reads. Raises `CycleError`."""
+    """Return the steps, each behind its inputs. Raises `CycleError`."""
     by_name = {step.name: step for step in steps}
     inputs = {name: [each for each in step.inputs if each in by_name] for name, step in by_name.items()}
     return tuple(by_name[name] for name in TopologicalSorter(inputs).static_order())
 
 
 def cycle_text(error: CycleError) -> str:
-    """`a reads b, which reads a`; a step that reads itself is a cycle of one."""
+    """Return `a reads b, which reads a`; a step that reads itself is a cycle of one."""
     names = list(reversed(error.args[1]))
     if len(names) == 2:
         return f"{names[0]} reads itself"
@@ -24,7 +24,7 @@ def cycle_text(error: CycleError) -> str:
 
 
 def used(steps: Iterable[Step], sinks: Iterable[Sink]) -> set[str]:
-    """Everything that a sink needs, itself or through others."""
+    """Return the names of everything that a sink needs, directly or through others."""
     inputs = {step.name: step.inputs for step in steps}
     found: set[str] = set()
     waiting = [sink.source for sink in sinks]
@@ -37,7 +37,7 @@ def used(steps: Iterable[Step], sinks: Iterable[Sink]) -> set[str]:
 
 
 def streaming(sources: Iterable[Source], steps: Iterable[Step]) -> set[str]:
-    """The names of what is a stream; `steps` are in order."""
+    """Return the names of all streams; `steps` are in order."""
     found = {source.name for source in sources if source.streaming}
     for step in steps:
         if found.intersection(step.inputs):

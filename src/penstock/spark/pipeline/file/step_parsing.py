@@ -17,8 +17,10 @@ _MODULE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*"
 
 
 def parse_step(name: str, section: Section, directory: Path) -> Step | None:
-    """None, and problems noted, where it says nothing or too much of what it is. Whether its inputs are there is
-    asked when all names are known."""
+    """Return the step; None, with problems noted, where not exactly one key says its kind, or that is wrong.
+
+    Missing inputs are checked when all names are known.
+    """
     kind = one_kind(section, ("sql", "python"))
     if kind is None:
         return None

@@ -1,7 +1,8 @@
-"""Under which name the broker shows how far a query has come. Pure.
+"""Subscription names under which the broker shows the progress of queries. Pure.
 
-The broker keeps one place for a name, and it moves forward only: of several queries it would be the quickest's, and
-retention would drop what the others have yet to read. So sinks that read one source report under names of their own.
+The broker keeps one position for a name, and it moves forward only: for several queries it would be the quickest's, and
+retention would drop messages that the others have yet to read. So sinks that read one source report under names of
+their own.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ OPTION = "subscription"
 
 
 def sources_of(sink: Sink, sources: Sequence[Source], steps: Sequence[Step], sinks: Sequence[Sink]) -> list[Source]:
-    """All sources as the query of this sink reads them: what others read, too, has the subscription `NAME-SINK`."""
+    """Return all sources as the query of this sink reads them: a source with other readers has the subscription
+    `NAME-SINK`."""
     readers = Counter(name for each in sinks for name in step_graph.used(steps, [each]))
     wanted = step_graph.used(steps, [sink])
     return [_renamed(each, sink) if each.name in wanted and readers[each.name] > 1 else each for each in sources]
@@ -35,7 +37,7 @@ def _renamed(source: Source, sink: Sink) -> Source:
 
 
 def wrong_names(sources: Sequence[Source], steps: Sequence[Step], sinks: Sequence[Sink]) -> Iterator[str]:
-    """Names that become too long with that of the sink."""
+    """Yield problems of names that become too long with the sink's name."""
     for sink in sinks:
         for source in sources_of(sink, sources, steps, sinks):
             for name in _subscriptions(source):

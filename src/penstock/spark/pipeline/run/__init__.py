@@ -1,1 +1,1 @@
-"""A pipeline under way: DataFrames, queries, and what they report."""
+"""A running pipeline: DataFrames, queries, and their reports."""

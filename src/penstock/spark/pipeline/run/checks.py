@@ -1,4 +1,4 @@
-"""Whether a DataFrame can go to its sink: its columns, its output mode. Asked before anything runs."""
+"""Checks before a run: whether a DataFrame's columns and output mode fit its sink."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ _OUTPUT_MODES: Final = "org.apache.spark.sql.catalyst.streaming.InternalOutputMo
 
 
 def problems(spark: SparkSession, pipeline: Pipeline) -> list[str]:
-    """All that can be found without data; of every source and step, also of those that no sink uses."""
+    """Return all problems that can be found without data, of every source and step, unused ones included."""
     frames = Frames(spark).build(pipeline, unused=True)
     found = [*frames.problems, *sink_problems(pipeline, frames)]
     return [pipeline.secrets.hide(each) for each in found]
 
 
 def sink_problems(pipeline: Pipeline, frames: Frames) -> Iterator[str]:
-    """Of the sinks whose DataFrames could be made."""
+    """Yield problems of the sinks whose DataFrames could be made."""
     for sink in pipeline.sinks:
         if sink.source in frames.made:
             for problem in _of_sink(pipeline, sink, frames.made[sink.source]):
@@ -83,7 +83,7 @@ def _check_partitions(names: list[str] | tuple[str, ...], frame: DataFrame) -> N
 
 
 def _check_names(frame: DataFrame) -> None:
-    """A join gives both sides' columns; no sink can tell two of one name apart."""
+    """Raise for two columns of one name, as a join makes them: no sink can tell them apart."""
     names = [name.lower() for name in frame.columns]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
@@ -93,7 +93,7 @@ def _check_names(frame: DataFrame) -> None:
 
 
 def _output_problem(sink: Sink, frame: DataFrame) -> Iterator[str]:
-    """What Spark says of this output mode with this query; it has no public way to ask before starting it."""
+    """Yield Spark's objection to the output mode of this query; Spark has no public way to ask before starting it."""
     from pyspark.errors import PySparkException
 
     jvm = frame.sparkSession._jvm  # noqa: SLF001

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def messages(frame: DataFrame, to: ToTopic) -> DataFrame:
-    """Raises `InvalidRequest` where that cannot be."""
+    """Return the rows as messages. Raises `InvalidRequest` where that is impossible."""
     if to.encode is Encode.NONE:
         return frame
     from pyspark.sql import functions as f

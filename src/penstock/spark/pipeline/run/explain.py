@@ -1,4 +1,4 @@
-"""What a pipeline is, for a person: its steps and what they read, and the plan of every query."""
+"""An explanation of a pipeline for people: its steps and their inputs, and the plan of every query."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 def graph_lines(pipeline: Pipeline) -> Iterator[str]:
-    """A line for everything: what it is, and what it reads. Pure."""
+    """Yield a line for the pipeline and for each part: its kind, and its inputs. Pure."""
     yield f"pipeline {pipeline.name} ({pipeline.mode.value})"
     for source in pipeline.sources:
         yield f"  source {source.name} <- {_source(source)}{_watermark(source.watermark)}"
@@ -84,7 +84,7 @@ def _rhythm(pipeline: Pipeline, sink: Sink) -> str:
 
 
 def plan(frame: DataFrame, *, extended: bool = False) -> str:
-    """As Spark explains it."""
+    """Return the plan as Spark explains it."""
     said = io.StringIO()
     with contextlib.redirect_stdout(said):
         # A query's own text does not tell Spark that its tables are streams; a selection of its columns does.
@@ -93,7 +93,7 @@ def plan(frame: DataFrame, *, extended: bool = False) -> str:
 
 
 def plans(pipeline: Pipeline, frames: Frames, *, extended: bool = False) -> dict[str, str]:
-    """Of every query, by its name; without what came from the environment."""
+    """Return the plan of every query by name, with the environment's values hidden."""
     return {
         pipeline.query_name(sink): pipeline.secrets.hide(plan(frames.made[sink.source], extended=extended))
         for sink in pipeline.sinks

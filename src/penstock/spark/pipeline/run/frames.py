@@ -1,4 +1,4 @@
-"""DataFrames of a pipeline's sources and steps. Nothing is read here: Spark looks at names, columns and types alone."""
+"""DataFrames of a pipeline's sources and steps. No data is read: Spark looks at names, columns and types alone."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _SPARKS_ERRORS: Final = logging.getLogger("SQLQueryContextLogger")
 
 
 class Frames:
-    """What could be made, by name, and a problem for each that could not."""
+    """DataFrames by name, and a problem for each that could not be made."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
@@ -42,7 +42,8 @@ class Frames:
         self.problems: list[str] = []
 
     def build(self, pipeline: Pipeline, *, unused: bool = False) -> Frames:
-        """All that the sinks need; `unused`: the others, too. What needs something that is not there is left out."""
+        """Build everything that the sinks need; `unused`: all other parts, too. Parts with a missing input are left
+        out."""
         wanted = step_graph.used(pipeline.steps, pipeline.sinks)
         with _views(self._spark) as show:
             for source in pipeline.sources:
@@ -58,7 +59,7 @@ class Frames:
     ) -> None:
         from pyspark.errors import PySparkException
 
-        _SPARKS_ERRORS.setLevel(logging.CRITICAL)  # what is wrong is told by us, and in fewer words
+        _SPARKS_ERRORS.setLevel(logging.CRITICAL)  # `problems` has the same errors, in fewer words
         try:
             frame = _marked(make(), each.watermark)
             show(each.name, frame)
@@ -76,7 +77,7 @@ class Frames:
 
 @contextmanager
 def _views(spark: SparkSession) -> Iterator[Callable[[str, DataFrame], None]]:
-    """DataFrames under their names, for SQL; gone at the end. Plans that were made of them keep what they need."""
+    """Register DataFrames under their names, for SQL, until the end. Plans made of them keep their inputs."""
     shown: list[str] = []
 
     def show(name: str, frame: DataFrame) -> None:
@@ -97,7 +98,7 @@ def _marked(frame: DataFrame, watermark: Watermark | None) -> DataFrame:
 
 
 def read(spark: SparkSession, source: Source) -> DataFrame:
-    """Raises what Spark, the lake or the penstock source raise for what cannot be."""
+    """Return a source's DataFrame. Raises errors of Spark, the lake or the penstock source."""
     match source.of:
         case FromTopics(options=options):
             return _load(spark, source, FromFormat(format="penstock", options=options))

@@ -1,6 +1,6 @@
-"""Functions of Python steps: found by module, or by file, and called with DataFrames. Errors are told with a line.
+"""Functions of Python steps: found by module, or by file, and called with DataFrames. Errors name the line.
 
-A file's functions travel to executors as they are, so that nothing has to be installed there; a module has to be.
+A file's functions travel to executors by value, so that it need not be installed there; a module has to be.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _FILES: Final = "penstock_pipeline_files"
 
 
 def find(function: Function) -> Callable[..., Any]:
-    """Raises `InvalidRequest` if it is not there, or is not one."""
+    """Return the function. Raises `InvalidRequest` if it is missing, or no function."""
     module = _file(Path(function.place)) if function.is_file else _module(function.place)
     found = getattr(module, function.name, None)
     if callable(found):
@@ -36,7 +36,7 @@ def find(function: Function) -> Callable[..., Any]:
 
 
 def call(function: Function, frames: Sequence[DataFrame]) -> DataFrame:
-    """The function's DataFrame. Raises `InvalidRequest` for whatever goes wrong in it, with the line."""
+    """Return the function's DataFrame. Raises `InvalidRequest` for any error in it, with the line."""
     from pyspark.sql import DataFrame
 
     made = find(function)
@@ -68,7 +68,7 @@ def _file(path: Path) -> ModuleType:
     if spec is None or spec.loader is None or not path.is_file():
         raise InvalidRequest(f"there is no file {path}")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # classes of it are looked up there
+    sys.modules[name] = module  # pickle looks up the module's classes there
     try:
         spec.loader.exec_module(module)
     except Exception as error:
@@ -78,7 +78,7 @@ def _file(path: Path) -> ModuleType:
 
 
 def _error_with_line(error: Exception) -> str:
-    """What was raised, and the last line of the user's own that led there."""
+    """Return the error, and the last line of the user's own code that led to it."""
     from penstock.spark.runtime.failures import reason
 
     own = [each for each in traceback.extract_tb(error.__traceback__) if "site-packages" not in each.filename]

@@ -1,6 +1,6 @@
-"""What a query tells of its batches, as numbers: rows in and out, time taken, how far behind it is. Pure.
+"""Reports of a query's batches, as numbers: rows in and out, time taken, lag. Pure.
 
-Spark tells it as JSON. Rows that go out are counted as they pass (`ROWS_OUT`), since few sinks say how many they took.
+They come from Spark's JSON. Rows out are counted as they pass (`ROWS_OUT`), since few sinks report their number.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ ROWS_OUT: Final = "penstock_rows_out"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchReport:
-    """One batch of a query that is done. None is what is not known."""
+    """A finished batch of a query. None stands for unknown."""
 
     query: str
     batch: int
@@ -42,7 +42,7 @@ class BatchReport:
 
 
 def batch_report(told: Mapping[str, Any]) -> BatchReport:
-    """Of one of Spark's progress reports."""
+    """Return the batch of one of Spark's progress reports."""
     sources = told.get("sources") or []
     return BatchReport(
         query=str(told.get("name") or told.get("id")),
@@ -66,22 +66,23 @@ def _rows_out(told: Mapping[str, Any]) -> int | None:
 
 
 def _of_operators(told: Mapping[str, Any], number: str) -> int | None:
-    """The sum over what keeps state; None where nothing does."""
+    """Return the sum over all stateful operators; None where there are none."""
     operators = told.get("stateOperators") or []
     return sum(int(each.get(number) or 0) for each in operators) if operators else None
 
 
 def _sum(numbers: list[int | None]) -> int | None:
-    """None where nothing is known."""
+    """Return the sum of the known numbers; None without any."""
     known = [number for number in numbers if number is not None]
     return sum(known) if known else None
 
 
-# how far behind
+# ---- lag
 
 
 def lag_of(source: Mapping[str, Any]) -> int | None:
-    """Between where a batch ended and what the topics held then; None for sources that do not tell."""
+    """Return the records between the end of a batch and the end of the topics then; None for sources that do not
+    say."""
     end, latest = _offsets(source.get("endOffset")), _offsets(source.get("latestOffset"))
     if end is None or latest is None:
         return None
@@ -89,7 +90,7 @@ def lag_of(source: Mapping[str, Any]) -> int | None:
 
 
 def _offsets(told: Any) -> dict[PartitionKey, int] | None:
-    """The next offset of every partition, if these are offsets of ours."""
+    """Return the next offset of every partition, if these are offsets of the penstock source."""
     try:
         said = json.loads(told) if isinstance(told, str) else told
         return {key: mark.offset for key, mark in Offsets.of_json(said).marks.items()}

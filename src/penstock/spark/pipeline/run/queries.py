@@ -1,4 +1,4 @@
-"""One query for every sink: started with its checkpoint and trigger, or, in a batch, written once."""
+"""Queries, one for every sink: started with its checkpoint and trigger, or, in a batch, written once."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ConsoleRows:
-    """Rows of a batch for the console; `more` is whether there were others."""
+    """Rows of a batch for the console; `more` is True if there were others."""
 
     query: str
     batch: int
@@ -38,7 +38,7 @@ Show = Callable[[ConsoleRows], None]
 
 
 def start(pipeline: Pipeline, sink: Sink, frame: DataFrame, *, once: bool, show: Show) -> StreamingQuery:
-    """The query runs when this returns."""
+    """Start the query of a sink; it runs on return."""
     writer = _counted(_content(sink, frame)).writeStream.queryName(pipeline.query_name(sink))
     writer = writer.outputMode(sink.output.value).option("checkpointLocation", sink.checkpoint)
     writer = (
@@ -71,7 +71,7 @@ def _to(pipeline: Pipeline, sink: Sink, writer: DataStreamWriter, show: Show) ->
 
 
 class _TableBatches:
-    """Each batch into a lake table, once: the table knows the last batch of every query."""
+    """A writer of each batch into a lake table, once: the table knows the last batch of every query."""
 
     def __init__(self, to: ToTable, checkpoint: str) -> None:
         self._to = to
@@ -87,7 +87,7 @@ class _TableBatches:
 
 
 def _compute(frame: DataFrame) -> None:
-    """All of it, for nothing: a batch that is repeated has to bring the query's state to where it was."""
+    """Compute all rows and discard them: a repeated batch has to restore the query's state."""
     frame.write.format("noop").mode("overwrite").save()
 
 
@@ -98,7 +98,7 @@ def write_table(frame: DataFrame, to: ToTable, marker: CommitMarker) -> Committe
 
 
 def query_id(frame: DataFrame, checkpoint: str) -> str:
-    """Of the query whose batch this is: the same after every restart from the checkpoint, and never another's."""
+    """Return the id of the query whose batch this is: the same after every restart from the checkpoint, and unique."""
     path = Path(checkpoint) / "metadata"
     try:
         return str(json.loads(path.read_text())["id"])
@@ -116,7 +116,7 @@ class _ConsoleBatches:
         self._show = show
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
-        # All of it is computed, and only then a little taken: state is kept where every row was asked for.
+        # Every row is computed before some are taken: Spark keeps state only where every row is asked for.
         kept = frame.persist()
         try:
             kept.count()
@@ -131,7 +131,7 @@ def console_rows(query: str, batch: int, columns: list[str], found: list[Any], r
 
 
 def _readable(value: Any) -> Any:
-    """Bytes as text, or in base64 if they are none."""
+    """Return bytes as text, or in base64 if they are not UTF-8."""
     if not isinstance(value, bytes | bytearray):
         return value
     try:
@@ -140,18 +140,18 @@ def _readable(value: Any) -> Any:
         return b64encode(value).decode()
 
 
-# batches
+# ---- batches
 
 
 def write(pipeline: Pipeline, sink: Sink, frame: DataFrame, show: Show) -> int:
-    """All rows, now; how many."""
+    """Write all rows now; return their number."""
     if isinstance(sink.to, ToConsole):
         show(console_rows(pipeline.query_name(sink), 0, frame.columns, frame.take(sink.to.rows + 1), sink.to.rows))
         return frame.count()
     from pyspark.sql import Observation
     from pyspark.sql import functions as f
 
-    # A name of its own for each: one that was seen before is waited for in vain.
+    # A new observation for each: waiting for one that was used before never ends.
     counted = Observation()
     _write(pipeline, sink, _content(sink, frame).observe(counted, f.count(f.lit(1)).alias("rows")))
     return int(counted.get["rows"])

@@ -1,4 +1,5 @@
-"""Run a pipeline: start its queries, tell of every batch, and end in order when it is stopped or a query fails."""
+"""The run of a pipeline: starts its queries, reports every batch, and ends in order when it is stopped or a query
+fails."""
 
 from __future__ import annotations
 
@@ -30,13 +31,13 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 GRACE_SECONDS: Final = 60.0
-"""How long a batch that is running may take to end when the pipeline is stopped."""
+"""The time that a running batch has to end when the pipeline is stopped."""
 _POLL_SECONDS: Final = 0.2
 _LOCK: Final = ".lock"
 
 
 class State(StrEnum):
-    """How a query ended: all there was is done, somebody stopped it, or it failed."""
+    """The end of a query: all data is done, it was stopped, or it failed."""
 
     DONE = "done"
     STOPPED = "stopped"
@@ -55,7 +56,7 @@ Say = Callable[[Event], None]
 
 @dataclass(slots=True, kw_only=True)
 class Result:
-    """What a query did. `failure` is there if it failed."""
+    """The result of a query. `failure` is set if it failed."""
 
     query: str
     state: State = State.DONE
@@ -80,7 +81,7 @@ class Result:
 
 
 def _plus(sum_: int | None, number: int | None) -> int | None:
-    """None where nothing is known."""
+    """Return the sum of known numbers; None without any."""
     return sum_ if number is None else (sum_ or 0) + number
 
 
@@ -89,9 +90,9 @@ class _RunningQuery:
     query: StreamingQuery
     result: Result
     last: int = -1
-    """The last batch that was told of."""
+    """The last batch that was reported."""
     ending_after: int | None = None
-    """The last batch that had been told of when it was asked to end."""
+    """The last batch that had been reported when the query was asked to end."""
 
 
 @dataclass(slots=True)
@@ -101,17 +102,16 @@ class _PipelineRun:
     stop: threading.Event
     once: bool
     results: dict[str, Result]
-    """By sink; they go on from one round to the next."""
+    """Results by sink; they go on from one round to the next."""
     running: list[_RunningQuery] = field(default_factory=list)
     events: queue.SimpleQueue[ConsoleRows] = field(default_factory=queue.SimpleQueue)
 
 
 def run(spark: SparkSession, pipeline: Pipeline, *, once: bool, say: Say, stop: threading.Event) -> list[Result]:
-    """What every query did. Returns when all are done (`once`, or a batch), when `stop` is set, or when one fails; the
-    others then end their running batch first.
+    """Run all queries; return when all are done (`once`, or a batch), when `stop` is set, or when one fails.
 
-    Raises `PipelineInvalid` before anything is started, `NotOwner` if another process runs it, `InvalidRequest` for a
-    session of Spark Connect.
+    When one fails, the others end their running batch first. Raises `PipelineInvalid` before anything is started,
+    `NotOwner` if another process runs it, `InvalidRequest` for a session of Spark Connect.
     """
     context(spark)
     frames = _frames(spark, pipeline)
@@ -127,13 +127,13 @@ def run(spark: SparkSession, pipeline: Pipeline, *, once: bool, say: Say, stop: 
 
 
 def _frames(spark: SparkSession, pipeline: Pipeline) -> dict[str, DataFrame]:
-    """What goes into each sink, by its name. Raises `PipelineInvalid`."""
+    """Return the DataFrame of each sink, by name. Raises `PipelineInvalid`."""
     frames = _checked(spark, pipeline)
     return {sink.name: _frame(spark, pipeline, sink, frames) for sink in pipeline.sinks}
 
 
 def _frame(spark: SparkSession, pipeline: Pipeline, sink: Sink, frames: Frames) -> DataFrame:
-    """One of those that are there, unless the sink reads some source in its own way."""
+    """Return the shared DataFrame of a sink, or a new one if the sink reads some source under a name of its own."""
     sources = tuple(sources_of(sink, pipeline.sources, pipeline.steps, pipeline.sinks))
     if sources != pipeline.sources:
         frames = _checked(spark, replace(pipeline, sources=sources, sinks=(sink,)))
@@ -152,7 +152,8 @@ def _checked(spark: SparkSession, pipeline: Pipeline) -> Frames:
 
 
 def _round(run: _PipelineRun, frames: Mapping[str, DataFrame]) -> bool:
-    """From the start of all queries to their end; whether there is to be another, because what is no stream is old."""
+    """Run all queries from start to end; return whether another round is due, because sources without a stream are
+    old."""
     run.running = []
     try:
         for sink in run.pipeline.sinks:
@@ -174,7 +175,7 @@ def _started(run: _PipelineRun, sink: Sink, frame: DataFrame) -> _RunningQuery:
 
 
 def _watch(run: _PipelineRun) -> bool:
-    """Until all are done, one has failed, it is to stop, or it is time to begin anew: True for the last."""
+    """Watch until all are done, one has failed, the run is stopped, or a refresh is due; return True for a refresh."""
     until = math.inf
     while not run.stop.is_set():
         active = [each for each in run.running if each.query.isActive]
@@ -197,13 +198,16 @@ def _refresh_time(run: _PipelineRun) -> float:
 
 
 def _has_looked(each: _RunningQuery) -> bool:
-    """Whether it has once done all there was. Time runs from there: a start may take longer than the time between two,
-    and a query that is stopped while it starts never comes to its first batch."""
+    """Return whether the query has once processed all data.
+
+    The time to the refresh runs from there: a start may take longer than the interval, and a query that is stopped
+    while it starts never comes to its first batch.
+    """
     return each.last >= 0 or str(each.query.status["message"]).startswith("Waiting")
 
 
 def _end(run: _PipelineRun) -> None:
-    """Let each end the batch it is in, for a while; what does not end is replayed by the next run."""
+    """Let each query end its batch, for a while; an unfinished batch is replayed by the next run."""
     ending = [each for each in run.running if each.query.isActive]
     for each in ending:
         each.result.state = State.STOPPED
@@ -224,12 +228,12 @@ def _end(run: _PipelineRun) -> None:
 
 
 def _in_batch(each: _RunningQuery) -> bool:
-    """Whether the batch that was running when the end was asked for still is."""
+    """Return whether the batch that ran when the end was requested still runs."""
     return bool(each.query.status["isTriggerActive"]) and each.last == each.ending_after
 
 
 def _note_failure(each: _RunningQuery, pipeline: Pipeline) -> bool:
-    """Whether the query has failed; then why is in its result."""
+    """Return whether the query has failed; the reason is then in its result."""
     error = None if each.query.isActive else each.query.exception()
     if error is None:
         return False
@@ -244,7 +248,7 @@ def _fail(result: Result, error: BaseException, pipeline: Pipeline) -> None:
 
 
 def _tell(run: _PipelineRun) -> None:
-    """Of every batch that is done since the last time, and of rows for the console."""
+    """Report every batch that finished since the last time, and rows for the console."""
     while not run.events.empty():
         run.say(run.events.get())
     for each in run.running:
@@ -260,7 +264,7 @@ def _tell(run: _PipelineRun) -> None:
 
 
 def _batch(run: _PipelineRun, frames: Mapping[str, DataFrame]) -> None:
-    """One sink after the other; none behind one that failed."""
+    """Write one sink after the other; none behind a failed one."""
     from pyspark.errors import PySparkException
 
     for sink in run.pipeline.sinks:
@@ -289,7 +293,7 @@ def _one_pass(run: _PipelineRun, sink: Sink, query: str, frame: DataFrame) -> Ba
 
 @contextmanager
 def _owned(checkpoints: str) -> Iterator[None]:
-    """Checkpoints are one process's. Of those in an object store Spark itself notices it, some batches later."""
+    """Lock the checkpoints for this process. With an object store only Spark itself notices two, some batches later."""
     if is_address(checkpoints):
         yield
         return

@@ -17,7 +17,7 @@ from tests.spark.log_kit import ORDERS
 
 from penstock.spark.jobs.audit.audit import AuditRequest
 from penstock.spark.jobs.audit.findings import FindingKind
-from penstock.spark.jobs.audit.inventory import PartitionLog, time_spans
+from penstock.spark.jobs.audit.inventory import LogSnapshot, time_spans
 from penstock.spark.jobs.audit.report.fields import as_dict
 from penstock.spark.jobs.audit.report.figures import size_text, span_text
 from penstock.spark.jobs.audit.report.page import page
@@ -245,7 +245,7 @@ def test_numbers_are_short() -> None:
 
 @given(st.integers(0, 4_000_000_000_000), st.integers(0, 4_000_000_000_000))
 def test_spans_of_time_cover_the_log_and_are_few(first: int, length: int) -> None:
-    log = PartitionLog(
+    log = LogSnapshot(
         topic="/default/t", partition=0, start=0, next_offset=2, size=1, segments=1, oldest_ms=first,
         newest_ms=first + length,
     )  # fmt: skip

@@ -1,1 +1,1 @@
-"""The audit's report: its fields as JSON, and the HTML page with figures made of them."""
+"""The audit's report: its fields as JSON, and an HTML page with figures made of them."""

@@ -1,4 +1,4 @@
-"""An audit as JSON: fields that scripts can rely on, documented in docs/jobs.md. The page is made of the same."""
+"""The fields of an audit's JSON report, stable for scripts and documented in docs/jobs.md. The page is made of them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from penstock.spark.jobs.audit.scan_range import LossKind
 from penstock.spark.jobs.histogram import total as total
 
 VERSION: Final = 1
-"""Of the fields. One is added without a new version; none changes its meaning or goes without one."""
+"""Version of the fields. Adding one keeps the version; changing or removing one does not."""
 
 
 def as_dict(audit: Audit) -> dict[str, Any]:
@@ -137,7 +137,8 @@ def _archive(each: AuditedPartition, compared: Comparison) -> dict[str, Any]:
 
 
 def _day(day: int, log: Digest, archive: Digest) -> dict[str, Any]:
-    """With the hash that both have: of contents, or of places where the archive keeps no payloads."""
+    """Return one day with the hash that both sides have: of contents, or of places where the archive keeps no
+    payloads."""
     hashes = (log.places, archive.places) if archive.without_payload else (log.contents, archive.contents)
     fields = f"{log.fields:016x}", f"{archive.fields:016x}"
     return {
@@ -149,7 +150,7 @@ def _day(day: int, log: Digest, archive: Digest) -> dict[str, Any]:
 
 
 def _volume(audit: Audit) -> dict[str, Any]:
-    """By topic, for every span of time that has messages."""
+    """Return messages and bytes by topic, for every time span that has messages."""
     found: dict[tuple[int, str], tuple[int, int]] = {}
     for each in audit.partitions:
         for span, (count, size) in each.summary.volume.items():

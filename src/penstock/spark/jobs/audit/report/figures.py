@@ -1,4 +1,4 @@
-"""The figures of the audit's page, each with its numbers as a table; and how sizes and times are written in it."""
+"""The figures of the audit's page, each with its numbers as a table; and the texts of sizes and times."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ Report = dict[str, Any]
 
 
 def figures(report: Report) -> str:
-    """Volume, sizes, and where there is an archive the time from publish to there. A topic has one colour in all."""
+    """Return the plots of volume, sizes, and with an archive the time from publish to archive. A topic has one colour
+    in all."""
     topics = sorted(report["topics"], key=lambda topic: -topic["messages"])
     plots = [
         _figure(_volume(report["volume"], [topic["topic"] for topic in topics])),
@@ -69,7 +70,7 @@ def _buckets(histogram: Report | None) -> dict[tuple[int, int], int]:
 
 
 def _filled(edges: set[tuple[int, int]]) -> list[tuple[int, int]]:
-    """In order, with the doublings between that no topic has, so that distances are true."""
+    """Sort the steps and add the doublings between that no topic has, so that distances are true."""
     steps = [low.bit_length() for low, _ in edges]
     return [(1 << step >> 1, 1 << step) for step in range(min(steps), max(steps) + 1)] if steps else []
 
@@ -84,7 +85,8 @@ def _latency_facts(topics: Sequence[Report]) -> str:
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]], *, label: str, numbers: Sequence[int] = ()) -> str:
-    """`rows` are HTML already; the first cell of each names it, and those in the columns `numbers` are numbers."""
+    """Return an HTML table. `rows` are HTML already; the first cell of each is its heading, columns in `numbers` are
+    numeric."""
 
     def kind(place: int) -> str:
         return ' class="n"' if place in numbers else ' class="what"' if heads[place] == "What" else ""
@@ -111,7 +113,7 @@ def size_text(size: float) -> str:
 
 
 def span_text(ms: float) -> str:
-    """A span of time in the largest unit that it fills: 250 ms, 1.5 s, 3 h."""
+    """Return a duration in the largest unit that it fills: 250 ms, 1.5 s, 3 h."""
     for unit, size in (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1000)):
         if ms >= size:
             return f"{ms / size:.3g} {unit}"
@@ -119,7 +121,7 @@ def span_text(ms: float) -> str:
 
 
 def _moment(unix_ms: int, width_ms: int) -> str:
-    """A time, as exactly as the width of a bar asks for; 0: all of it."""
+    """Return a time, as exactly as the width of a bar needs; 0: exactly."""
     try:
         time = dt.datetime.fromtimestamp(unix_ms / 1000, tz=dt.UTC)
     except (OverflowError, ValueError, OSError):

@@ -1,6 +1,6 @@
-"""An audit as one HTML page: nothing is loaded from anywhere, and nothing runs in it.
+"""An audit as one HTML page: it loads nothing and runs no script.
 
-Made of the fields of the JSON report. Whatever comes from a log or a table goes through `escape`.
+It is made of the fields of the JSON report. Every text from a log or a table goes through `escape`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from penstock import __version__
 from penstock.spark.jobs.audit.report.figures import figures, size_text, table
 
 _ROWS_MAX: Final = 1000
-"""Of one table: a page stays readable, and of a size that a browser takes. The JSON has all."""
+"""Rows of one table: a page stays readable, and of a size that a browser takes. The JSON has all."""
 _HASHES: Final = (
     "Hash of a message: HighwayHash-64 of its id, its offset and the HighwayHash-64 of its payload (zeros where the"
     " archive keeps no payloads); of a day: their sum modulo 2^64. The order of messages does not matter to it."
@@ -23,7 +23,7 @@ _HASHES: Final = (
 
 
 def page(report: dict[str, Any]) -> str:
-    """The whole page, for `report.as_dict`."""
+    """Return the whole page, for the dict of `fields.as_dict`."""
     style = files("penstock.spark.jobs.audit.report").joinpath("page.css").read_text(encoding="utf-8")
     title = f"Audit of {report['data']}"
     parts = [
@@ -87,7 +87,7 @@ def _archive_facts(report: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _text(value: object) -> str:
-    """A cell: what is not there is a dash."""
+    """Return a cell; a missing value is a dash."""
     if value is None:
         return '<span class="soft">–</span>'
     return f"{value:,}" if isinstance(value, int) else escape(str(value))
@@ -148,7 +148,7 @@ def _topics(topics: Sequence[dict[str, Any]]) -> str:
 
 
 def _time(text: str | None) -> str:
-    """To the second, as people read it."""
+    """Return a time to the second, in readable form."""
     return _text(None if text is None else text.replace("T", " ").partition(".")[0])
 
 

@@ -1,4 +1,4 @@
-"""Bar charts as SVG, written here: no script, no font and no picture from elsewhere. Every text in them is escaped.
+"""Bar charts as SVG, written here: no script, font or picture from elsewhere. Every text in them is escaped.
 
 Colours come from the page's style sheet by class, so that a plot is readable in light and in dark.
 """
@@ -13,13 +13,14 @@ from typing import Final
 
 WIDE: Final = 1080
 NARROW: Final = 530
-"""Widths, in units of the drawing: about as many pixels as it gets on a page, so that letters are alike everywhere."""
+"""Width of a narrow plot, as `WIDE` in units of the drawing: about its pixels on a page, so that letters are alike
+everywhere."""
 HEIGHT: Final = 250
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 12, 14, 34
 _LABEL_CHARS: Final = 6.6
 """Width of a letter of the labels, in units of the drawing."""
 SERIES_MAX: Final = 6
-"""Colours that can be told apart; what is more is added up as the last."""
+"""Colours that can be told apart; further series are added up as the last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +36,9 @@ class Bars:
     title: str
     description: str
     labels: Sequence[str]
-    """Below the bars, as many as there is room for."""
+    """Texts below the bars, as many as there is room for."""
     hints: Sequence[str]
-    """What each bar says of itself, before its numbers."""
+    """Tooltip of each bar, before its numbers."""
     series: Sequence[Series]
     unit: str = "messages"
     width: int = WIDE
@@ -48,7 +49,7 @@ class Bars:
 
 
 def few(series: Sequence[Series]) -> list[Series]:
-    """The first ones, and the others as one; those with nothing in them left out."""
+    """Return the first series, and the others as one; empty series are left out."""
     used = [each for each in series if any(each.values)]
     if len(used) <= SERIES_MAX:
         return used
@@ -58,7 +59,7 @@ def few(series: Sequence[Series]) -> list[Series]:
 
 
 def ticks(largest: float, count: int = 4) -> list[float]:
-    """Round numbers from 0 to the first at or above the largest."""
+    """Return round numbers from 0 to the first at or above the largest."""
     if largest <= 1:
         return [0.0, 1.0]
     rough = largest / count
@@ -70,7 +71,7 @@ def ticks(largest: float, count: int = 4) -> list[float]:
 
 
 def short(value: float) -> str:
-    """A number with three digits at most: 1.5k, 20M."""
+    """Return a number with three digits at most: 1.5k, 20M."""
     for size, letter in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
         if value >= size:
             return f"{value / size:.3g}{letter}"
@@ -78,7 +79,7 @@ def short(value: float) -> str:
 
 
 def draw(bars: Bars) -> str:
-    """The drawing by itself."""
+    """Return the chart as SVG."""
     marks = ticks(max(bars.totals, default=0))
     pieces = [_grid(marks, bars.width), _columns(bars, marks[-1]), _labels(bars.labels, bars.width)]
     return (
@@ -88,7 +89,7 @@ def draw(bars: Bars) -> str:
 
 
 def legend(series: Sequence[Series]) -> str:
-    """Which colour is whose; nothing where there is one."""
+    """Return the legend of colours; empty for a single series."""
     if len(series) < 2:
         return ""
     items = "".join(f'<li><i class="s{place}"></i>{escape(each.name)}</li>' for place, each in enumerate(series))
@@ -123,7 +124,7 @@ def _used(bars: Bars) -> list[int]:
 
 
 def _column(bars: Bars, place: int, x: float, width: float, top: float) -> str:
-    """One bar; the pieces of its series from the bottom up, none so small that it is not seen at all."""
+    """Return one bar: the pieces of its series from the bottom up, none too small to be seen."""
     y, pieces = _TOP + _height(), []
     for number, each in enumerate(bars.series):
         if each.values[place] > 0:
@@ -144,7 +145,7 @@ def _hint(bars: Bars, place: int) -> str:
 
 
 def _labels(labels: Sequence[str], width: int) -> str:
-    """As many as do not run into each other, below the middle of their bars."""
+    """Return labels below the middle of their bars, as many as do not overlap."""
     step = _across(width) / max(1, len(labels))
     longest = max((len(label) for label in labels), default=0) + 2
     half = longest * _LABEL_CHARS / 2

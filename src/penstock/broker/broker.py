@@ -1,7 +1,7 @@
-"""The broker: what becomes of each message that comes in.
+"""The broker: routes every message, and answers it.
 
-It is told what happened (a client came, sent, left; time passed) and returns what is to be done. `now_ms` is a clock
-that only goes forward; the time of day, for people, comes from a `Clock`.
+It is given events (a client connected, sent a message, left; time passed) and returns effects. `now_ms` is a monotonic
+clock; the time of day, for people, comes from a `Clock`.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Broker:
         auto_create: AutoCreate = AutoCreate.RELIABLE,
         access: Access | None = None,
     ) -> None:
-        """Without a store all topics are live; without `access` everybody may everything."""
+        """Create a broker. Without a store all topics are live; without `access` every client may do everything."""
         self._limits = limits
         self._random = random
         self._probe = probe
@@ -95,12 +95,12 @@ class Broker:
     def metrics(self) -> Metrics:
         return self.context.metrics
 
-    # what happens to connections
+    # connections
 
     def connect(
         self, address: str, now_ms: int, *, principal: Principal = ANONYMOUS, surface: str = "tcp"
     ) -> tuple[Client, list[Effect]]:
-        """A new connection; the broker speaks first. Raises `ServiceUnavailable` if there are too many."""
+        """Accept a connection; the broker speaks first. Raises `ServiceUnavailable` if there are too many."""
         self.context.now_ms = now_ms
         if len(self.clients) >= self._limits.connections_max or self._draining:
             self.metrics.add("connection.rejected")
@@ -115,7 +115,7 @@ class Broker:
         return client, [Send(client.id, own_message(INITIALIZE, b"{}"))]
 
     def disconnect(self, client: Client, now_ms: int, reason: str = "closed by the client") -> list[Effect]:
-        """The connection is gone: its subscriptions go, and whoever waits for its answer is told at once."""
+        """Remove a connection with its subscriptions, and fail the requests that wait for its answers."""
         self.context.now_ms = now_ms
         if self.clients.remove(client.id) is None:
             return []
@@ -143,7 +143,7 @@ class Broker:
         ]
 
     def drain(self, now_ms: int, grace_ms: int) -> list[Effect]:
-        """No new connections and no new requests from now on; everybody is told."""
+        """Accept no more connections and requests from now on, and tell all clients."""
         self.context.now_ms = now_ms
         self._draining = True
         payload = json_bytes({"reason": "the broker is stopping", "graceMs": grace_ms})
@@ -152,31 +152,31 @@ class Broker:
 
     @property
     def is_draining(self) -> bool:
-        """It stops: nothing new is taken."""
+        """True while the broker stops: it accepts nothing new."""
         return self._draining
 
     @property
     def requests_open(self) -> int:
-        """Requests that wait for their answer."""
+        """The number of requests that wait for their answer."""
         return len(self._requests)
 
     @property
     def idle(self) -> bool:
-        """Nobody waits for an answer, of a service or of the disk."""
+        """True if no request waits for a service, and no write for the disk."""
         return len(self._requests) == 0 and (self.durable is None or self.durable.idle)
 
     def abandon_requests(self, now_ms: int) -> list[Effect]:
-        """There is no more time: whoever still waits for an answer is told that none will come."""
+        """Fail all open requests: the broker stops before they were answered."""
         self.context.now_ms = now_ms
         error = ServiceUnavailable("The broker stops before this was answered; try again later")
         return [each for lost in self._requests.all_gone() for each in self._fail_request(lost, error)]
 
     def close(self) -> None:
-        """Save what is left to be saved. Nothing is asked of the broker after that."""
+        """Save what is unsaved. The broker is not used after this."""
         if self.durable is not None:
             self.durable.close()
 
-    # what comes in
+    # messages and results
 
     def ask(
         self,
@@ -187,7 +187,8 @@ class Broker:
         principal: Principal = ANONYMOUS,
         waits: Callable[[], bool] = lambda: True,
     ) -> list[Effect]:
-        """A request to a system topic that did not come through a connection; `waits`: whether it still matters."""
+        """Handle a request to a system topic that did not come through a connection. `waits` tells whether its caller
+        still waits."""
         self.context.now_ms = now_ms
         nobody = Client(
             id="",
@@ -204,11 +205,11 @@ class Broker:
             return reply(error)
 
     def resume(self, done: Callable[[Any], list[Effect]], outcome: Any, now_ms: int) -> list[Effect]:
-        """Something that was to be done elsewhere is done, or failed; what that brings about."""
+        """Pass the outcome of an effect that was carried out, or failed, to its continuation."""
         return self.resume_all([(done, outcome)], now_ms)
 
     def resume_all(self, results: Iterable[tuple[Callable[[Any], list[Effect]], Any]], now_ms: int) -> list[Effect]:
-        """The same for all that came together, of which subscriptions then get to know at once."""
+        """Pass many outcomes to their continuations, and then wake subscribers once for all of them."""
         self.context.now_ms = max(self.context.now_ms, now_ms)
         effects = [each for done, outcome in results for each in self._resumed(done, outcome)]
         return effects if self.durable is None else [*effects, *self.durable.wake_subscribers()]
@@ -217,15 +218,16 @@ class Broker:
         try:
             return done(outcome)
         except Exception:
-            _LOG.exception("a defect in the broker")
+            _LOG.exception("unhandled error in a continuation")
             return []
 
     def receive(
         self, client: Client, items: Iterable[PublishBatch | Frame | RejectedFrame], now_ms: int
     ) -> Iterator[list[Effect]]:
-        """Messages of one client, in order; what each of them brings about, as soon as it is known."""
+        """Handle messages of one client, in order, and yield the effects of each as soon as they are known."""
         for item in items:
-            self.context.now_ms = max(self.context.now_ms, now_ms)  # others may have had their turns since these came
+            # Other clients may have had their turns since these messages came.
+            self.context.now_ms = max(self.context.now_ms, now_ms)
             client.heard_ms, client.asked = now_ms, False
             yield self._handle(client, item)
 
@@ -239,7 +241,7 @@ class Broker:
                 return self._reject(client, item)
 
     def note_activity(self, client: Client, now_ms: int) -> None:
-        """Something came that is not a message: a sign of life."""
+        """Note that a connection is alive, from bytes that are no message."""
         client.heard_ms, client.asked = now_ms, False
 
     def _reject(self, client: Client, rejected: RejectedFrame) -> list[Effect]:
@@ -277,7 +279,7 @@ class Broker:
         except PenstockError as error:
             return self._reject_frame(client, header, error)
         except Exception:
-            _LOG.exception("a defect in the broker", extra={"client": client.id, "topic": header.topic})
+            _LOG.exception("unhandled error in a message", extra={"client": client.id, "topic": header.topic})
             return self._reject_frame(client, header, PenstockError("The broker failed on this message"))
 
     def _reject_frame(self, client: Client, header: Header, error: PenstockError) -> list[Effect]:
@@ -312,14 +314,15 @@ class Broker:
                 )
 
     def _check(self, client: Client, head: Head) -> None:
-        """Raises what it is refused with: it may not, or it would create a topic and may not do that."""
+        """Raise the refusal of a message that its client may not send, or whose topic it may not create."""
         topic = None if isinstance(head.name, TopicPattern) else head.destination
         check_action(self.access, client, head.action, topic)
         if self.durable is not None and topic is not None and head.action in _STORING:
             self.durable.check_create(client, topic)
 
     def _answered(self, client: Client, frame: Frame, payload: bytes, *, always: bool = False) -> list[Effect]:
-        """The answer, where one was asked for; `always`: the founding protocol answers a request also without an id."""
+        """Return the answer, if one was requested. `always`: the founding protocol answers also a request without an
+        id."""
         if frame.header.request_id is None and not always:
             return []
         return [self.context.answer(client.id, frame.header.head, frame.header.request_id, payload)]
@@ -375,7 +378,7 @@ class Broker:
     def _deliver(
         self, client: Client, batch: PublishBatch, routed: dict[tuple[str, ...], list[int]], first_id: str
     ) -> list[Effect]:
-        """To each subscriber its messages, in the order in which they came. `routed`: which heads go to whom."""
+        """Send every subscriber its messages, in their order of arrival. `routed`: head numbers, by subscribers."""
         effects: list[Effect] = []
         for numbers, subscribers in _by_recipients(routed).items():
             chosen = batch.with_heads(numbers)
@@ -388,12 +391,12 @@ class Broker:
         return effects
 
     def _refuse(self, client: Client, batch: PublishBatch, first_id: str, error: PenstockError) -> Effect:
-        """The same error to each, also to those without a request id: nothing is dropped in silence."""
+        """Answer every message of a batch with an error, even without a request id: nothing is dropped silently."""
         self.metrics.add("router.publish.error", len(batch))
         return Send(client.id, batch.answer_frames(first_id, self.context.failure(client, error, len(batch))))
 
     def _publish_one(self, client: Client, frame: Frame) -> list[Effect]:
-        """One that came alone, or with a parent id."""
+        """Publish a message that is not part of a batch."""
         head = frame.header.head
         if not self.rates.allow(None, head.destination, self.context.now_ms):
             raise self.rates.exceeded()
@@ -449,7 +452,7 @@ class Broker:
         return self._answered(client, frame, SUCCESS if self.unsubscribe(client, kinds, pattern) else FAILURE)
 
     def subscribe(self, client: Client, kinds: tuple[Kind, ...], pattern: TopicPattern, priority: int) -> None:
-        """Live, from the next message on. A second time, it changes the priority."""
+        """Subscribe live, from the next message on. A second call changes the priority."""
         for kind in kinds if self.access.enabled else ():
             self.access.check(client.principal, LIVE[kind], Resource.topic(pattern), client.origin)
         new = sum((kind, pattern) not in client.subscriptions for kind in kinds)
@@ -463,7 +466,7 @@ class Broker:
             self._routes.add(kind, pattern, client.id, priority)
 
     def unsubscribe(self, client: Client, kinds: tuple[Kind, ...], pattern: TopicPattern) -> bool:
-        """False if there was nothing to end."""
+        """End live subscriptions. Returns False if there was none."""
         found = [kind for kind in kinds if (kind, pattern) in client.subscriptions]
         for kind in found:
             del client.subscriptions[kind, pattern]
@@ -478,7 +481,7 @@ class Broker:
     # time
 
     def tick(self, now_ms: int) -> list[Effect]:
-        """What is due: timeouts, heartbeats, the end of those that stayed silent."""
+        """Do what is due: request timeouts, heartbeats, and closing connections that stayed silent."""
         self.context.now_ms = now_ms
         effects = self.gate.tick()
         for late in self._requests.expire(now_ms):
@@ -493,7 +496,7 @@ class Broker:
         return effects if self.durable is None else [*effects, *self.durable.tick()]
 
     def next_due_ms(self) -> int:
-        """When `tick` has something to do again."""
+        """Return when `tick` is to be called next."""
         due = self._counted_ms + _SECOND_MS
         deadline = self._requests.next_deadline_ms()
         due = self.gate.next_due_ms(due if deadline is None else min(due, deadline))
@@ -511,17 +514,17 @@ class Broker:
         return effects
 
     def closing_error(self, client: Client, error: PenstockError) -> Send:
-        """Why the connection is about to be closed."""
+        """Return the error that tells a client why its connection is about to be closed."""
         return Send(client.id, self.error_frame(error))
 
     def error_frame(self, error: PenstockError) -> bytes:
-        """An error that answers nothing in particular."""
+        """Return the frame of an error that answers no particular message."""
         return response(NO_HEADER.topic, NO_HEADER.version, self.context.new_id(), self.context.error(error))
 
-    # what others ask
+    # logs and metrics
 
     def log(self, level: str, text: str, facts: dict[str, Any]) -> list[Effect]:
-        """A log line, to those who subscribed to such lines."""
+        """Send a log line to the clients that subscribed to such lines."""
         if not self.clients.loggers:
             return []
         wanted = [
@@ -534,7 +537,7 @@ class Broker:
         return [Send(each.id, frame) for each in wanted]
 
     def metric_values(self) -> dict[str, float]:
-        """Every metric there is, by name."""
+        """Return all metrics, by name."""
         found = self._probe() | self.metrics.shown()
         found["registry.count"] = sum(bool(each.name) for each in self.clients)
         found["connection.active"] = len(self.clients)
@@ -551,12 +554,12 @@ class Broker:
 
     @property
     def answer_bytes_max(self) -> int:
-        """What fits into one message beside the frame of a list."""
+        """The largest list of an answer: one message without the frame around the list."""
         return self._limits.answer_bytes_max
 
 
 def _by_recipients(routed: dict[tuple[str, ...], list[int]]) -> dict[tuple[int, ...], list[str]]:
-    """The same the other way round: those who get the same heads together, so that each batch is composed once."""
+    """Invert `routed`: recipients by the heads that they get together, so that each batch is built once."""
     wanted: dict[str, list[int]] = {}
     for subscribers, numbers in routed.items():
         for each in subscribers:
@@ -568,7 +571,7 @@ def _by_recipients(routed: dict[tuple[str, ...], list[int]]) -> dict[tuple[int, 
 
 
 def _subscription(frame: Frame) -> tuple[TopicPattern, Fields]:
-    """What a `subscribe` or `unsubscribe` frame is about."""
+    """Return the topic and the options of a `subscribe` or `unsubscribe` frame."""
     pattern = TopicPattern.parse(frame.header.topic)
     operations.refuse_system(pattern)
     return pattern, read_fields(frame.payload)

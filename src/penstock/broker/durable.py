@@ -1,4 +1,4 @@
-"""The durable side of the broker: kept topics, their producers and their subscriptions, put together."""
+"""The durable broker: durable topics with their producers and subscriptions, put together."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _SESSION_CHARS_MAX: Final = 64
 
 
 class DurableBroker:
-    """Everything that outlives a connection."""
+    """The part of the broker that outlives a connection."""
 
     def __init__(
         self,
@@ -83,65 +83,66 @@ class DurableBroker:
         self.rates.set_topic(topic.name, topic.settings.rate_max)
 
     def enforce_access(self, gate: Gate) -> None:
-        """From now on it is asked who may."""
+        """Start enforcing access control through `gate`."""
         self.gate = gate
         gate.attach(self.topics.store.catalog.access, self.subscriptions)
 
     def is_allowed(self, client: Client, operation: Operation, resource: Resource) -> bool:
-        """For lists, of which only what one may see is shown."""
+        """Tell whether a client may do this, without an audit entry: for lists that hide what a client may not see."""
         return self._context.access.allows(client.principal, operation, resource)
 
     def can_describe(self, client: Client, name: TopicName) -> bool:
-        """Whether a topic is in the lists that this one asks for."""
+        """Tell whether a topic appears in the lists of this client."""
         return self.is_allowed(client, Operation.DESCRIBE, Resource.topic(name))
 
     def check(self, client: Client, operation: Operation, resource: Resource, action: str = "") -> None:
-        """Raises `Unauthorized` or `Forbidden`. `action`: what was asked, for the audit log."""
+        """Check a permission and note it for the audit log, where `action` is what was requested. Raises `Unauthorized`
+        or `Forbidden`."""
         deed = Deed(action)
         self._context.access.require(client.principal, operation, resource, client.origin, deed)
         if client.trail is None:
             self._context.access.record(client.principal, operation, resource, client.origin, deed)
-        else:  # and is told how it ended
+        else:  # the outcome is added when it is known
             client.trail.add(operation, resource, deed)
 
     def check_create(self, client: Client, name: TopicName) -> None:
-        """A topic that comes to be because somebody writes to it is created by whoever writes."""
+        """Check that a client may create a topic that its message would create."""
         if self.would_create(name):
             self.check(client, Operation.CREATE, Resource.topic(name))
 
     def check_references(self, client: Client, schema: Schema) -> None:
-        """Whoever refers to a subject reads it, and holds on to it: that they must be allowed."""
+        """Check that a client may read the subjects that a schema refers to: a reference reads and pins its subject."""
         if self._context.access.enabled:
             for subject in sorted({each.subject for each in schema.references}):
                 self.check(client, Operation.SCHEMA_READ, Resource.subject(subject))
 
     def would_create(self, name: TopicName) -> bool:
-        """Whether a topic comes to be once somebody writes to it."""
+        """Tell whether a message to this topic would create it."""
         return self.topics.auto_create is AutoCreate.RELIABLE and self.topics.get(name) is None
 
     def unix_ms(self) -> int:
-        """The time of day."""
+        """Return the time of day."""
         return self._context.unix_ms()
 
     @property
     def answer_bytes_max(self) -> int:
-        """What fits into one message beside the frame of a list."""
+        """The largest list of an answer: one message without the frame around the list."""
         return self._limits.answer_bytes_max
 
     @property
     def idle(self) -> bool:
-        """The disk has answered everything."""
+        """True if the disk has answered everything."""
         return not self.publishing.pending and self.guards.idle and self.subscriptions.cursor_store.idle
 
     # topics
 
     def is_durable(self, name: TopicName) -> bool:
-        """Whether a message to this topic is kept, also if the topic is yet to be created."""
+        """Tell whether messages to this topic are stored, also if the topic is yet to be created."""
         topic = self.topics.get(name)
         return topic.is_durable if topic is not None else self.topics.auto_create is AutoCreate.RELIABLE
 
     def publish_error(self, name: TopicName) -> PenstockError | None:
-        """Why nothing may be published to it; None if it may."""
+        """Return the reason why nothing may be published to a topic; None if it may."""
         if self.topics.auto_create is AutoCreate.OFF and self.topics.get(name) is None:
             return TopicNotSupported(
                 f"there is no topic {name}, and this broker creates none by itself: `penstock topic create` does",
@@ -150,7 +151,7 @@ class DurableBroker:
         return None
 
     def wake_subscribers(self) -> list[Effect]:
-        """After the disk has answered: subscriptions get what was stored, all that came together at once."""
+        """Tell feeds and subscriptions of what was just stored: once for all that became durable together."""
         effects: list[Effect] = []
         stored = self.publishing.grown()
         if stored:
@@ -159,10 +160,10 @@ class DurableBroker:
             try:
                 effects += self.subscriptions.log_grown(topic, partition, appended)
             except Exception:
-                _LOG.exception("a defect in the broker", extra={"topic": str(topic.name)})
+                _LOG.exception("unhandled error in waking subscribers", extra={"topic": str(topic.name)})
         return effects
 
-    # what clients send
+    # messages from clients
 
     def publish(self, client: Client, name: TopicName, batch: PublishBatch) -> list[Effect]:
         kept = batch.copy()
@@ -179,13 +180,13 @@ class DurableBroker:
         return self._ensure(client, name, then, AdjustBacklog(client.id, kept.payload_bytes))
 
     def _ensure(self, client: Client, name: TopicName, then: Reply, backlog: AdjustBacklog) -> list[Effect]:
-        """The stream to write to. That it comes to be is told to the audit log here where nobody is asked who it is."""
+        """Continue with the topic to write to. Its creation is audited here where access is not enforced."""
         if not self._context.access.enabled:
             self.check_create(client, name)
         return self.topics.get_or_create(name, then, backlog=backlog)
 
     def handle(self, client: Client, frame: Frame) -> list[Effect]:
-        """A message about kept topics, other than a batch. Raises what is wrong with it."""
+        """Handle a message about durable topics, other than a batch. Raises what is wrong with it."""
         head, reply = frame.header.head, self._context.reply(client, frame.header)
         backlog = AdjustBacklog(client.id, len(frame.payload))
         match frame.header.action:
@@ -207,7 +208,7 @@ class DurableBroker:
                 raise InvalidRequest(f"Only the broker sends {action.value}", action=action.value)
 
     def _check_seek(self, client: Client, topic: TopicName, fields: Fields) -> None:
-        """Whoever consumes it may move it; others only if they may manage it."""
+        """Check that a client may seek: its consumers may, other clients only if they may manage the topic."""
         mine = self.subscriptions.consumes(client, topic, fields.get("subscription"))
         self.check(client, Operation.CONSUME if mine else Operation.MANAGE, Resource.topic(topic))
 
@@ -229,7 +230,7 @@ class DurableBroker:
         return store(client, topic, payload, reply)
 
     def is_durable_subscription(self, fields: Fields) -> bool:
-        """Whether a `subscribe` or `unsubscribe` is about a subscription that is not live."""
+        """Tell whether a `subscribe` or `unsubscribe` is about a durable subscription or a reader."""
         return not fields.keys().isdisjoint(DURABLE_OPTIONS)
 
     def subscribe(self, client: Client, frame: Frame, fields: Fields) -> list[Effect]:
@@ -255,7 +256,7 @@ class DurableBroker:
     # producers
 
     def register_producer(self, client: Client, fields: Fields, reply: Reply) -> list[Effect]:
-        """A number for a producer of a topic: for ever the same for a name, a new one where there is none."""
+        """Give a producer of a topic its id: always the same for a name, a new one without a name."""
         read.check_known(fields, ("topic", "name", "access", "producer_id", "session", "resume"))
         topic = read.topic_name(fields)
         self.check_create(client, topic)
@@ -356,7 +357,7 @@ class DurableBroker:
             topic.second_passed()
 
     def _retained(self, outcome: object) -> list[Effect]:
-        """Subscriptions step over what is gone."""
+        """Let subscriptions skip what retention has deleted."""
         if isinstance(outcome, int):
             self._context.metrics.add("retention.segments", outcome)
         return [each for topic in self.topics for each in self.skip_expired(topic)]
@@ -371,7 +372,7 @@ class DurableBroker:
         return effects
 
     def close(self) -> None:
-        """Save what has changed, here and now: the broker stops, and nothing else is done any more."""
+        """Save all changes now: the broker stops, and nothing is written after this."""
         self.guards.mismatches.close()
         self.subscriptions.cursor_store.close()
         for topic in self.topics:

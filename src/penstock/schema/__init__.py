@@ -1,5 +1,5 @@
-"""Schema: what schemas mean. Parsing, compatibility, validation, the registry's decisions. No HTTP, no sockets.
+"""The schema room: parsing, compatibility and validation of schemas, and the registry's decisions. No HTTP, no sockets.
 
-Everything here that touches text or payloads from outside (`avro`, `jsonschema`, `protobuf`, `plain`) runs in the
-worker (`worker`), a process with limits, and never in the broker.
+Code that touches text or payloads from outside (`avro`, `jsonschema`, `protobuf`, `plain`) runs in the worker process
+(`worker`), which has limits, and never in the broker.
 """

@@ -1,5 +1,5 @@
-"""What a registry refuses. Each has the number by which clients of schema registries know it; its first three digits
-are the HTTP status."""
+"""Errors of the schema registry. Each has the error number that clients of schema registries know; the first three
+digits are the HTTP status."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ class SchemaNotFound(RegistryError):
 
 
 class SubjectSoftDeleted(RegistryError):
-    """It was deleted before, and can be brought back."""
+    """The subject was soft-deleted before, and can be undeleted."""
 
     number = 40404
 
 
 class SubjectNotSoftDeleted(RegistryError):
-    """What goes for good is deleted softly first."""
+    """A permanent delete needs a soft delete first."""
 
     number = 40405
 
@@ -57,13 +57,13 @@ class ModeNotConfigured(RegistryError):
 
 
 class IncompatibleSchema(RegistryError):
-    """`details["problems"]` says why, each with its path and what would mend it."""
+    """`details["problems"]` lists the reasons, each with its path and the change that would fix it."""
 
     number = 409
 
 
 class InvalidSchema(RegistryError):
-    """`details["path"]`, where it is known, says where."""
+    """`details["path"]` says where in the schema, if that is known."""
 
     number = 42201
 
@@ -85,6 +85,6 @@ class OperationNotPermitted(RegistryError):
 
 
 class ReferenceExists(RegistryError):
-    """Something still uses it: another schema, messages, an archive."""
+    """The schema is still in use: by another schema, by messages or by an archive."""
 
     number = 42206

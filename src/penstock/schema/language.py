@@ -1,4 +1,4 @@
-"""The seam between the registry and the languages schemas are written in: what a language has to offer."""
+"""The interface between the registry and the schema languages: parsing, canonical form, compatibility, validation."""
 
 from __future__ import annotations
 
@@ -9,48 +9,52 @@ from penstock.schema.problems import Problem
 
 
 class PayloadFault(NamedTuple):
-    """Why a payload does not conform to a schema."""
+    """The reason why a payload does not conform to a schema."""
 
     path: str
-    """Where in the payload, as a JSON pointer; empty for all of it."""
+    """The position in the payload as a JSON pointer; empty for the whole payload."""
     message: str
 
 
 class Validator(Protocol):
-    """Says whether payloads conform to one schema. Made once, asked often."""
+    """A validator of payloads against one schema. Made once, used often."""
 
     def accepts_lines(self, lines: memoryview, count: int) -> bool:
-        """A quick yes: every one of these `count` payloads, each with a newline behind it and none within, conforms.
+        """Return True if all `count` payloads surely conform, each with a newline behind it and none within.
 
-        False says nothing: then each is asked about by itself.
+        False decides nothing: the caller then validates each payload by itself.
         """
         ...
 
     def fault(self, payload: bytes) -> PayloadFault | None:
-        """What is wrong with one payload; None if it conforms."""
+        """Return the fault of one payload; None if it conforms."""
         ...
 
 
 class ParsedSchema(Protocol):
-    """One schema, understood, together with all that it refers to."""
+    """A parsed schema together with all the schemas that it refers to."""
 
     def canonical(self) -> str:
-        """The normalised form: schemas that mean the same (spaces, order of keys, ways to write a name, comments) have
-        the same. What readers or writers could notice, defaults and documentation included, stays in it."""
+        """Return the normalised text, equal for schemas that mean the same (white space, order of keys, spellings of a
+        name and comments differ). Everything that readers or writers could notice, defaults and documentation included,
+        stays in it."""
         ...
 
     def compatibility_problems(self, writer: Any, *, lenient: bool = False) -> list[Problem]:
-        """Why a reader with this schema could not read what was written with `writer`, a schema of the same language;
-        empty if it can. At most `PROBLEMS_MAX`."""
+        """Return the reasons why a reader with this schema cannot read data written with `writer`, a schema of the same
+        language; empty if it can. At most `PROBLEMS_MAX`."""
         ...
 
     def validator(self) -> Validator: ...
 
 
 class Language(Protocol):
-    """A module that reads schemas: `avro`, `jsonschema`, `protobuf`, `plain`."""
+    """A module that parses schemas: `avro`, `jsonschema`, `protobuf`, `plain`."""
 
     def parse(self, text: str, references: Mapping[str, str]) -> ParsedSchema:
-        """`references`: the texts of all other schemas it needs, by the names they have in it, those that others need
-        first. Raises `InvalidSchema` for anything that is not a schema, whatever it is; opens no file and no socket."""
+        """Parse a schema.
+
+        `references` maps the names used in the text to the texts of all other schemas that it needs, dependencies
+        first. Raises `InvalidSchema` for any text that is not a schema; opens no file and no socket.
+        """
         ...

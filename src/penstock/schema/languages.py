@@ -1,4 +1,5 @@
-"""Who understands schemas: parses, compares, validates. In the broker this runs in the worker and nowhere else."""
+"""The schema languages behind one interface: parse, check compatibility, validate. In the broker this runs only in the
+worker process."""
 
 from __future__ import annotations
 
@@ -13,18 +14,18 @@ from penstock.schema.problems import Problem
 from penstock.schema.steps import SchemaForm, SchemaPair
 
 _PARSED_CHARS_MAX: Final = 1_000_000
-"""Of the texts of schemas that stay understood: many versions of ordinary ones, or a single huge one."""
+"""Characters of schema texts that stay parsed in memory: many versions of ordinary schemas, or a single huge one."""
 
 
 class SchemaLanguages:
-    """Keeps what it has understood lately."""
+    """A cache of recently parsed schemas and their validators."""
 
     def __init__(self) -> None:
         self._parsed: OrderedDict[Definition, ParsedSchema] = OrderedDict()
         self._validators: dict[Definition, Validator] = {}
 
     def parse(self, definition: Definition, form: SchemaForm = SchemaForm.CANONICAL) -> str:
-        """The schema in one of its forms. Raises `InvalidSchema`."""
+        """Return the schema in one of its forms. Raises `InvalidSchema`."""
         parsed = self._parse(definition)
         match form:
             case SchemaForm.CANONICAL:
@@ -38,7 +39,7 @@ class SchemaLanguages:
         return [self._problems(pair, lenient=lenient) for pair in pairs]
 
     def validator(self, definition: Definition) -> Validator:
-        """Made once for a schema that stays understood."""
+        """Return the schema's validator, made once for as long as the schema stays parsed."""
         parsed = self._parse(definition)
         if definition not in self._validators:
             self._validators[definition] = parsed.validator()
@@ -65,7 +66,7 @@ class SchemaLanguages:
 def _legacy_canonical(parsed: ParsedSchema) -> str:
     from penstock.schema import avro
 
-    return parsed.legacy_canonical() if isinstance(parsed, avro.Avro) else parsed.canonical()
+    return parsed.legacy_canonical() if isinstance(parsed, avro.AvroSchema) else parsed.canonical()
 
 
 def _protobuf(parsed: ParsedSchema, form: SchemaForm) -> str:
@@ -83,7 +84,8 @@ def _size(definition: Definition) -> int:
 
 
 def language(kind: SchemaKind) -> Language:
-    """Imported when it is first asked for: a worker that never sees Protobuf does not hold it in memory."""
+    """Return the module of a language, imported on first use: a worker that never sees Protobuf does not hold it in
+    memory."""
     match kind:
         case SchemaKind.AVRO:
             from penstock.schema import avro
@@ -104,7 +106,8 @@ def language(kind: SchemaKind) -> Language:
 
 
 def _cross_language_problems(reader: SchemaKind, writer: SchemaKind) -> list[Problem]:
-    """Between languages: whoever takes bytes takes anything, and numbers and JSON are text."""
+    """Check compatibility between languages: a reader of bytes reads anything, a reader of strings reads numbers and
+    JSON."""
     readable = reader is SchemaKind.BYTES or (
         reader is SchemaKind.STRING and writer in (SchemaKind.NUMBER, SchemaKind.JSON)
     )

@@ -17,12 +17,12 @@ _NUMBER: Final = re.compile(rb"\s*-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0
 
 @dataclass(frozen=True, slots=True)
 class Plain:
-    """One of the three. As a language it has one sentence; as a schema it is that sentence."""
+    """A string, number or bytes schema. The class is its own language, parsed schema and validator."""
 
     kind: SchemaKind
 
     def parse(self, text: str, references: Mapping[str, str]) -> ParsedSchema:
-        """The text may be empty, or the kind's own name."""
+        """Accept an empty text or the kind's own name."""
         if text.strip().strip('"').upper() not in ("", self.kind):
             raise InvalidSchema(f"a schema of type {self.kind} has no text: its name says all")
         if references:

@@ -20,12 +20,12 @@ from penstock.schema.problems import Problem
 
 
 class SchemaForm(StrEnum):
-    """The ways to write a schema down again. Only Protobuf has the last two."""
+    """The text forms in which a parsed schema can be returned. Only Protobuf has the last two."""
 
     CANONICAL = "canonical"
     FORMER = "former"
-    """What the canonical form was in releases whose fingerprints may be stored: Avro's had the names of types that have
-    none. Of all others it is the canonical form."""
+    """The canonical form of earlier releases, whose fingerprints may be stored: for Avro, type names of types that have
+    no name. For all other languages it is the canonical form."""
     TEXT = "text"
     """A .proto text."""
     SERIALIZED = "serialized"
@@ -33,7 +33,8 @@ class SchemaForm(StrEnum):
 
 
 class ParseSchema(msgspec.Struct, frozen=True, tag="examine", array_like=True):
-    """Is it a schema? The outcome is the schema in that form; `InvalidSchema` is thrown if it is none."""
+    """A step that parses a schema. The outcome is the schema in `form`; `InvalidSchema` is thrown if it is not a
+    schema."""
 
     definition: Definition
     form: SchemaForm = SchemaForm.CANONICAL
@@ -46,7 +47,7 @@ class SchemaPair:
 
 
 class CheckCompatibility(msgspec.Struct, frozen=True, tag="compare", array_like=True):
-    """The outcome is a list of problems for each of the pairs, in their order."""
+    """A step that compares schemas. The outcome is a list of problems for each pair, in the order of `pairs`."""
 
     pairs: tuple[SchemaPair, ...]
     lenient: bool = False
@@ -54,14 +55,14 @@ class CheckCompatibility(msgspec.Struct, frozen=True, tag="compare", array_like=
 
 @dataclass(frozen=True, slots=True)
 class CommitToCatalog:
-    """Change the catalog; the outcome is what `call` returns."""
+    """A step that changes the catalog; the outcome is the return value of `call`."""
 
     call: Callable[[], Any]
 
 
 @dataclass(frozen=True, slots=True)
 class AtLowPriority:
-    """A step of a procedure that only asks: those of procedures that change something go before it."""
+    """A step of a read-only procedure: steps of procedures that change the registry go before it."""
 
     step: ParseSchema | CheckCompatibility
 
@@ -72,7 +73,7 @@ Procedure = Generator[ProcedureStep, Any, Result]
 
 
 class SchemaEngine(Protocol):
-    """Who understands schemas. See `SchemaLanguages`."""
+    """The parser and comparer of schemas that runs the steps. `SchemaLanguages` is the real one."""
 
     def parse(self, definition: Definition, form: SchemaForm = SchemaForm.CANONICAL) -> str: ...
 
@@ -80,7 +81,7 @@ class SchemaEngine(Protocol):
 
 
 def run_procedure(procedure: Procedure[Result], engine: SchemaEngine) -> Result:
-    """All of a procedure, here and now."""
+    """Run a whole procedure on the spot."""
     step = advance(procedure, None)
     while not isinstance(step, StopIteration):
         try:
@@ -106,7 +107,7 @@ def run_step(step: ProcedureStep, engine: SchemaEngine) -> Any:
 
 
 def at_low_priority(procedure: Procedure[Result]) -> Procedure[Result]:
-    """The same, for one that changes nothing."""
+    """Run a read-only procedure with its steps at low priority."""
     step = advance(procedure, None)
     while not isinstance(step, StopIteration):
         try:
@@ -119,7 +120,8 @@ def at_low_priority(procedure: Procedure[Result]) -> Procedure[Result]:
 
 
 def advance(procedure: Procedure[Result], outcome: Any) -> ProcedureStep | StopIteration:
-    """Send it the outcome of its last step, or throw that in if it is an error: its next step, or its end."""
+    """Send the outcome of the last step into a procedure, or throw it in if it is an error; return the next step or the
+    end."""
     try:
         return procedure.throw(outcome) if isinstance(outcome, PenstockError) else procedure.send(outcome)
     except StopIteration as end:

@@ -1,4 +1,4 @@
-"""Dates and times as JSON has them, as texts: one reading for whoever checks them and whoever makes columns of them."""
+"""Dates and times in JSON strings. Validation and the conversion to table columns share these readers."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def microseconds(text: str) -> int:
-    """From 1970 to a date and time of RFC 3339. Raises `ValueError` for anything else.
+    """Return the microseconds from 1970 to a date and time of RFC 3339. Raises `ValueError` for any other text.
 
-    What names no zone is UTC, as most programs write it; digits beyond microseconds are cut off; a leap second is the
-    first of the next minute.
+    A time without a zone is UTC, as most programs write it; digits beyond microseconds are cut off; a leap second is
+    the first second of the next minute.
     """
     parts = _DATE_TIME.fullmatch(text)
     if parts is None:
@@ -27,14 +27,14 @@ def microseconds(text: str) -> int:
 
 
 def days(text: str) -> int:
-    """From 1970 to a date such as 2026-01-31. Raises `ValueError` for anything else."""
+    """Return the days from 1970 to a date such as 2026-01-31. Raises `ValueError` for any other text."""
     if _DATE.fullmatch(text) is None:
         raise ValueError("it is no date")
     return (date.fromisoformat(text) - _EPOCH.date()).days
 
 
 def check_time(text: str) -> None:
-    """Raises `ValueError` for what is no time of RFC 3339, with or without a zone."""
+    """Raise `ValueError` unless the text is a time of RFC 3339, with or without a zone."""
     parts = _TIME.fullmatch(text)
     if parts is None:
         raise ValueError("it is no time")

@@ -11,10 +11,10 @@ from typing import Any
 import fastavro
 
 from penstock.schema import avro
-from penstock.schema.avro import Avro
+from penstock.schema.avro import AvroSchema
 
 
-def parsed(tree: Any, references: Mapping[str, Any] | None = None) -> Avro:
+def parsed(tree: Any, references: Mapping[str, Any] | None = None) -> AvroSchema:
     texts = {name: json.dumps(each) for name, each in (references or {}).items()}
     return avro.parse(json.dumps(tree), texts)
 

@@ -13,7 +13,7 @@ from tests.schema.avro.kit import array, enum, field, fixed, map_, parsed, recor
 
 from penstock.core.schemas import SCHEMA_DEPTH_MAX
 from penstock.schema import avro
-from penstock.schema.avro import Avro
+from penstock.schema.avro import AvroSchema
 from penstock.schema.avro.model import Default, Enum, Field, Fixed, Link, Primitive, Record, Union
 from penstock.schema.errors import InvalidSchema
 
@@ -24,7 +24,7 @@ def refused(tree: Any, references: Any = None) -> InvalidSchema:
     return caught.value
 
 
-def outcome_of(text: str) -> Avro | InvalidSchema:
+def outcome_of(text: str) -> AvroSchema | InvalidSchema:
     try:
         return avro.parse(text, {})
     except InvalidSchema as refusal:
@@ -55,7 +55,7 @@ def test_a_field_is_all_that_is_said_of_it() -> None:
     assert (made.name, made.doc, made.order, made.aliases) == ("x", "why", "ignore", ("y", "not a name"))
     assert made.default == Default(1)
     assert made.properties == {"unit": "m"}
-    assert str(made.place) == "/fields/0"
+    assert str(made.path) == "/fields/0"
 
 
 def test_null_is_a_default_and_no_default_is_none() -> None:
@@ -290,4 +290,4 @@ def test_a_schema_with_anything_in_place_of_a_part_is_a_schema_or_refused(tree: 
     pieces = json.dumps(tree).split('"')
     place = data.draw(st.integers(0, len(pieces) - 1))
     pieces[place] = data.draw(st.sampled_from(["type", "T1", "", "[", "}", "null", ":", "\\ud800", "\0"]))
-    assert isinstance(outcome_of('"'.join(pieces)), Avro | InvalidSchema)
+    assert isinstance(outcome_of('"'.join(pieces)), AvroSchema | InvalidSchema)

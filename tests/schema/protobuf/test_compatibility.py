@@ -8,7 +8,7 @@ import pytest
 from tests.schema.protobuf.kit import ED, P2, P3, parsed
 
 from penstock.schema.problems import FRAGMENT_CHARS_MAX, PROBLEMS_MAX, Problem
-from penstock.schema.protobuf.compatibility.verdicts import ROWS
+from penstock.schema.protobuf.compatibility.problem_kinds import PROBLEM_KINDS
 
 
 @dataclass(frozen=True)
@@ -408,7 +408,7 @@ def test_what_a_lenient_reader_lets_pass(case: Case) -> None:
 
 def test_every_kind_of_problem_has_a_case() -> None:
     named = {problem.split()[0] for case in CASES.values() for problem in (*case.backward, *case.forward)}
-    assert named == set(ROWS) - {"TYPES_TOO_MANY"}
+    assert named == set(PROBLEM_KINDS) - {"TYPES_TOO_MANY"}
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)

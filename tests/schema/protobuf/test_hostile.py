@@ -141,7 +141,7 @@ for text in texts:
         schema = parse(text, references)
     except InvalidSchema:
         continue
-    schema.canonical(), proto_text(schema), file_descriptor(schema), schema.problems_reading(schema)
+    schema.canonical(), proto_text(schema), file_descriptor(schema), schema.compatibility_problems(schema)
     schema.validator().fault(bytes([10])), schema.validator().fault(bytes([255])), schema.validator().fault(b"")
 print("done")
 """

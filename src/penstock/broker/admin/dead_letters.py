@@ -1,9 +1,9 @@
-"""System topics about dead letters: which topics have some, which are left, sending them back, dropping them.
+"""System topics about dead letters: list topics that have some, browse the ones left, redrive them, drop them.
 
-What is left is what the subscription `redrive` of their topic has not settled. A letter that is sent back bears a
-number made of its own offset, in the name of a producer that is nobody else, and is settled once that message is on
-disk: whoever stops in between and comes again neither loses nor repeats one. Nobody else sends letters back: HTTP,
-the client and `penstock dlq` ask for it here.
+A letter is left while the subscription `redrive` of the dead-letter topic has not acked it. A redriven letter has a
+request id made of its own offset, under a producer id used for nothing else, and is acked once the message is on disk:
+a redrive that stops in between and is repeated neither loses nor duplicates one. This is the only code that redrives
+letters: HTTP, the client and `penstock dlq` all call it.
 """
 
 from __future__ import annotations
@@ -69,25 +69,25 @@ if TYPE_CHECKING:
 
 LETTERS: Final = 1_000
 LETTERS_MAX: Final = 10_000
-"""Letters sent back or dropped in one call: more of them go in several."""
+"""Letters redriven or dropped in one call: more take several calls."""
 _LETTER_TEXT_CHARS_MAX: Final = 1_024
-"""Of each thing that a letter says of itself, in a list: the broker writes no more, and others may have."""
+"""The length of each text of a letter in a list: the broker writes no longer ones, but other producers may."""
 _FILTER_FIELDS: Final = ("type", "reason", "subscription")
 _RANGE_FIELDS: Final = ("topic", "partition", "resume", "until", "scan", "limit")
 
 
-# which
+# letter filters
 
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterTopic:
-    """A topic and the stream of its dead letters."""
+    """A topic, and the topic of its dead letters."""
 
     original: TopicName
     letters: TopicState
 
     def left(self) -> dict[int, OffsetSet]:
-        """The offsets of each partition that are not settled, as of now."""
+        """Return the offsets of each partition that are not acked now."""
         runner = self.letters.subscriptions.get(REDRIVE_SUBSCRIPTION)
         found: dict[int, OffsetSet] = {}
         for number, log in enumerate(self.letters.logs):
@@ -100,7 +100,7 @@ class DeadLetterTopic:
 
 
 def _dead_letter_topic(durable: DurableBroker, fields: Fields) -> DeadLetterTopic:
-    """Raises `TopicNotSupported` if the topic never had any."""
+    """Return the dead-letter topic. Raises `TopicNotSupported` if the topic never had dead letters."""
     name = read.topic_name(fields)
     if name.namespace.endswith(DEAD_LETTER_SUFFIX):
         raise InvalidRequest(f"name the topic itself, not {name}, where its dead letters lie", field="topic")
@@ -115,14 +115,14 @@ def _dead_letter_topic(durable: DurableBroker, fields: Fields) -> DeadLetterTopi
 
 @dataclass(frozen=True, slots=True)
 class LetterFilter:
-    """Which dead letters are meant: globs, and the name of a subscription. All that are given must match."""
+    """A filter of dead letters: globs, and the name of a subscription. All that are given must match."""
 
     type: str | None
     reason: str | None
     subscription: str | None
 
     def message_filter(self) -> MessageFilter:
-        """What can be seen from whole blocks; the rest is for `matches`."""
+        """Return the conditions that whole blocks can be matched against; `matches` checks the rest."""
         attributes = {ORIGINAL_SUBSCRIPTION: self.subscription} if self.subscription else {}
         return MessageFilter(types=() if self.type is None else (self.type,), attributes=attributes)
 
@@ -137,7 +137,7 @@ def _parse_letter_filter(fields: Fields) -> LetterFilter:
 
 
 def _optional_glob(fields: Fields, name: str) -> str | None:
-    """An empty text is a choice too: letters without a type, or without a reason."""
+    """Return a glob. An empty one is a condition too: letters without a type, or without a reason."""
     if name not in fields:
         return None
     given = fields[name]
@@ -146,22 +146,22 @@ def _optional_glob(fields: Fields, name: str) -> str | None:
     return given
 
 
-# where
+# letter ranges
 
 
 @dataclass(frozen=True, slots=True)
 class LetterRange:
-    """Which part of a topic's letters one call is about."""
+    """The part of a topic's letters that one call is about."""
 
     dlq: DeadLetterTopic
     where: ScanRange
     until: str | None
-    """Where an earlier call ended, or would have: what came after that is not meant."""
+    """The token of the end of an earlier call: later letters are excluded."""
 
     left: dict[int, OffsetSet]
 
     def positions(self) -> tuple[Positions, Positions]:
-        """Where to begin, which is not before the first that is left, and where to stop."""
+        """Return the start offsets, not before the first letter left, and the stop offsets."""
         starts, stops = self.where.positions(self.dlq.letters)
         if self.until is not None:
             ends = parse_resume_token(self.dlq.letters, self.until, self.where.partition, "until")
@@ -186,7 +186,7 @@ def _redrives_max(fields: Fields) -> int:
 
 
 def _list(durable: DurableBroker, client: Client, fields: Fields, reply: Reply) -> list[Effect]:
-    """In the order of names; `after` goes on where the last answer ended."""
+    """List topics with dead letters, in the order of names; `after` continues behind the last answer."""
     read.check_known(fields, ("namespace", "after", "limit"))
     namespace = read.text(fields, "namespace").lower() if "namespace" in fields else None
     after = read.text(fields, "after").lower() if "after" in fields else ""
@@ -226,7 +226,7 @@ def _summary(dlq: DeadLetterTopic) -> Fields:
 
 @dataclass(slots=True)
 class LetterPage(MessagePage):
-    """Dead letters for one answer, with what each says of itself."""
+    """Dead letters for one answer, with their origin and verdict."""
 
     left: dict[int, OffsetSet] = field(default_factory=dict)
     letter_filter: LetterFilter = field(default_factory=lambda: LetterFilter(None, None, None))
@@ -294,12 +294,12 @@ def _browse(durable: DurableBroker, client: Client, fields: Fields, reply: Reply
 
 
 def _get(durable: DurableBroker, _client: Client, fields: Fields, reply: Reply) -> list[Effect]:
-    """The whole of one, whether it is left or not: of what a list shows, long texts are cut."""
+    """Return one whole letter, whether it is left or not: lists cut long texts."""
     read.check_known(fields, FETCH_FIELDS)
     return fetch(durable, _dead_letter_topic(durable, fields).letters, fields, reply)
 
 
-# send back, drop
+# redrive and drop
 
 
 def _redrive(durable: DurableBroker, client: Client, fields: Fields, reply: Reply) -> list[Effect]:
@@ -318,7 +318,7 @@ def _drop(durable: DurableBroker, client: Client, fields: Fields, reply: Reply) 
 def _run(
     durable: DurableBroker, client: Client, fields: Fields, reply: Reply, dlq: DeadLetterTopic, action: LetterAction
 ) -> list[Effect]:
-    """Part by part, each settled before the next is looked for."""
+    """Apply an action to the letters, batch by batch; each batch is acked before the next is looked for."""
     letter_filter, part = _parse_letter_filter(fields), _parse_letter_range(dlq, fields)
     limit = read.number(fields, "limit", LETTERS, at_least=1, at_most=LETTERS_MAX)
     starts, stops = part.positions()

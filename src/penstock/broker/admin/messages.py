@@ -1,7 +1,7 @@
-"""System topics about messages that are kept: look through them, fetch one, publish one.
+"""System topics about stored messages: browse them, get one, publish one.
 
-What takes long is done in steps and ends when nobody waits for it any more. How much one call may look at, and how much
-it answers, has a bound; its answer says how to go on.
+Long work is done in steps, and ends when its caller has gone. One call scans and answers a bounded amount; its answer
+says how to continue.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ if TYPE_CHECKING:
 
 PAGE_MESSAGES: Final = 100
 PAGE_MESSAGES_MAX: Final = 1_000
-"""Messages in one answer: what a person can page through."""
+"""Messages in one answer: as many as a person can page through."""
 _SUMMARY_BYTES: Final = 32 * 1024
-"""Of an answer, for what is not a message: counters, damage, and where to go on."""
+"""Bytes of an answer for counters, damage, and the resume token."""
 _RANGE_FIELDS: Final = ("partition", "from", "until", "last", "resume", "scan")
 _BROWSE_FIELDS: Final = ("topic", *_RANGE_FIELDS, *FILTER_FIELDS, "limit", "preview_bytes")
 FETCH_FIELDS: Final = ("topic", "partition", "offset", "id", "payload_from")
@@ -60,29 +60,29 @@ _PAYLOAD_FIELDS: Final[dict[str, Callable[[Any], bytes]]] = {
     "payload_base64": lambda text: b64decode(text, validate=True),
     "payload_json": msgspec.json.encode,
 }
-"""The ways to write one, and what is meant."""
+"""The fields of a payload, and their decoders."""
 
 
-# where to look
+# the range to scan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScanRange:
-    """Which part of a topic is to be looked at."""
+    """The part of a topic to scan."""
 
     partition: int | None = None
     start: Position = field(default_factory=Earliest)
     last: int | None = None
-    """So many before the end of each partition, in the place of `start`."""
+    """Start this many messages before the end of each partition, instead of at `start`."""
 
     until: Position | None = None
     resume: str | None = None
-    """Where an earlier call stopped, whatever `start` and `last` say."""
+    """The token of an earlier call to resume from; overrides `start` and `last`."""
 
     scanned_max: int = SCAN_MESSAGES
 
     def positions(self, topic: TopicState) -> tuple[Positions, Positions]:
-        """Where to begin and where to stop, now. Reads the log. Raises what is out of range."""
+        """Return the present start and stop offsets. Reads the log. Raises an error for offsets out of range."""
         if self.resume is not None:
             starts = parse_resume_token(topic, self.resume, self.partition)
             for number, offset in starts.items():
@@ -107,7 +107,7 @@ class ScanRange:
 
 
 def parse_scan_range(fields: Fields, topic: TopicState) -> ScanRange:
-    """Raises `InvalidRequest` naming the field that is wrong."""
+    """Parse a range. Raises `InvalidRequest` naming the field that is wrong."""
     partition = read.number(fields, "partition") if "partition" in fields else None
     _partitions(topic, partition)
     if "from" in fields and "last" in fields:
@@ -150,7 +150,7 @@ def _before_end(log: Log, count: int) -> int:
 
 
 def unless_deleted(durable: DurableBroker, topic: TopicState, reply: Reply) -> Reply:
-    """What cannot be read of a topic that was deleted meanwhile is no failure of the disk."""
+    """Wrap a reply so that a read error of a topic deleted meanwhile is not reported as a failure of the disk."""
 
     def answer(outcome: Any) -> list[Effect]:
         if isinstance(outcome, PenstockError) and durable.topics.get(topic.name) is not topic:
@@ -165,7 +165,7 @@ def unless_deleted(durable: DurableBroker, topic: TopicState, reply: Reply) -> R
 
 @dataclass(slots=True)
 class MessagePage:
-    """Messages for one answer, encoded, as many as there is room for."""
+    """Encoded messages for one answer, as many as there is room for."""
 
     limit: int
     preview: int
@@ -173,7 +173,7 @@ class MessagePage:
     messages: list[msgspec.Raw] = field(default_factory=list)
 
     def take(self, hit: ScanHit) -> TakeResult:
-        """The first is taken in any case: whoever goes on always gets further."""
+        """Take a hit. The first one always fits, as a stub if need be, so that every call makes progress."""
         encoded = json_bytes(self.describe(hit))
         if len(encoded) + 1 > self.room:
             if self.messages:
@@ -187,7 +187,7 @@ class MessagePage:
         return message_json(hit.partition, row_of_hit(hit), self.preview)
 
     def least(self, hit: ScanHit) -> Fields:
-        """What is said of one for which there is no room."""
+        """Return the stub of a message that there is no room for."""
         return message_stub(hit.partition, row_of_hit(hit))
 
 
@@ -218,7 +218,7 @@ def _browse(durable: DurableBroker, client: Client, fields: Fields, reply: Reply
     return durable.scans.run(client, begin, unless_deleted(durable, topic, reply), browsed)
 
 
-# fetch one
+# get
 
 
 def _get(durable: DurableBroker, _client: Client, fields: Fields, reply: Reply) -> list[Effect]:
@@ -229,7 +229,7 @@ def _get(durable: DurableBroker, _client: Client, fields: Fields, reply: Reply) 
 
 
 def fetch(durable: DurableBroker, topic: TopicState, fields: Fields, reply: Reply) -> list[Effect]:
-    """By its place, or by its id. The payload whole if that fits one answer, or else a part of it."""
+    """Fetch one message by its offset, or by its id: with the whole payload if that fits the answer, or else a part."""
     if ("offset" in fields) == ("id" in fields):
         raise InvalidRequest("Give offset (and partition), or id", field="offset")
     partition = read.number(fields, "partition") if "partition" in fields else None
@@ -293,7 +293,7 @@ def _message_answer(found: tuple[int, RecordRow], start: int | None, room: int) 
 
 
 def _payload_part(partition: int, row: RecordRow, start: int, room: int) -> Fields:
-    """As many bytes of the payload as fit, from there on."""
+    """Return as many bytes of the payload as fit, from an offset into it."""
     payload = row[5]
     piece = payload[start : start + room // 2]
     return {
@@ -305,11 +305,11 @@ def _payload_part(partition: int, row: RecordRow, start: int, room: int) -> Fiel
     }
 
 
-# publish one
+# publish
 
 
 def _publish(durable: DurableBroker, client: Client, fields: Fields, reply: Reply) -> list[Effect]:
-    """Answered once it is durable. The topic must be there."""
+    """Publish one message to an existing topic. Answered once it is durable."""
     read.check_known(fields, ("topic", *_PAYLOAD_FIELDS, *_PUBLISH_FIELDS))
     topic = durable.topics.find(read.topic_name(fields))
     check_durable(topic)

@@ -1,7 +1,7 @@
-"""Treating dead letters, part by part: sent back or dropped, settled, and only then the next part.
+"""Redrive runs: dead letters sent back or dropped, batch by batch, each batch acked before the next.
 
-A round takes a bounded number of letters and looks at a bounded number of messages; what it has done when something
-stops it is durable, and what it does twice is recognised. It takes outcomes and returns effects, as all of the broker.
+A run takes a bounded number of letters and scans a bounded number of messages. What it has done when it is stopped is
+durable, and what it repeats is recognised. It takes outcomes and returns effects, like all of the broker.
 """
 
 from __future__ import annotations
@@ -41,26 +41,26 @@ if TYPE_CHECKING:
     from penstock.broker.durable import DurableBroker
 
 _BATCH_LETTERS: Final = 256
-"""Letters on their way at once: few enough for every one of them to be recognised afterwards."""
+"""Letters sent at once: few enough for every one of them to be recognised as a duplicate afterwards."""
 _BATCH_BYTES: Final = 1 * MIB
 _REFUSALS_MAX: Final = 10
-"""Letters that were refused and are told of one by one; the others are counted."""
+"""Refused letters that are listed one by one; further ones are counted."""
 _LETTER_ERRORS: Final = frozenset(
     {Code.SCHEMA_REJECTED, Code.PAYLOAD_TOO_LARGE, Code.INVALID_REQUEST, Code.MALFORMED_MESSAGE}
 )
-"""What is wrong with one letter, and need not keep the others from being sent."""
+"""Errors of a single letter, which need not keep the others from being sent."""
 
 Continuation = Callable[[PenstockError | None], list[Effect]]
-"""How it goes on: with the reason if it cannot."""
+"""The continuation of a step: called with the error, or with None."""
 
 
 @dataclass(slots=True)
 class RedriveProgress:
-    """What became of the letters that were looked at."""
+    """Counts of what became of the scanned letters."""
 
     done: int = 0
     repeated: int = 0
-    """Of those, how many an earlier redrive had sent, and not got to settle."""
+    """The letters among `done` that an earlier redrive had sent but not acked."""
 
     too_often: int = 0
     strangers: int = 0
@@ -74,7 +74,7 @@ class RedriveProgress:
 
 
 class LetterAction(Protocol):
-    """What is done with letters of one partition. They are settled by `settle`, those that are done with."""
+    """An action on the letters of one partition. It calls `mark_done` for the letters that it is done with."""
 
     def accepts(self, row: RecordRow, progress: RedriveProgress) -> bool: ...
 
@@ -85,7 +85,7 @@ class LetterAction(Protocol):
 
 @dataclass(slots=True)
 class _LetterBatch:
-    """Letters that are treated together."""
+    """Letters that are handled together."""
 
     accepts: Callable[[ScanHit, RecordRow], bool]
     rows: dict[int, list[RecordRow]] = field(default_factory=dict)
@@ -104,7 +104,7 @@ class _LetterBatch:
 
 @dataclass(slots=True, kw_only=True)
 class RedriveRun:
-    """One call: so many letters, and no more messages looked at than that."""
+    """One call: a bounded number of letters, and of messages scanned for them."""
 
     durable: DurableBroker
     client: Client
@@ -114,7 +114,7 @@ class RedriveRun:
     matches: Callable[[Mapping[str, str]], bool]
     left: dict[int, OffsetSet]
     positions: Positions
-    """All before these is treated, and settled; or is not meant."""
+    """The next offsets: all letters before them are handled and acked, or excluded."""
 
     stops: Positions
     limit: int
@@ -127,7 +127,7 @@ class RedriveRun:
     damaged: list[Fields] = field(default_factory=list)
 
     def next_batch(self) -> list[Effect]:
-        """The next part; or the answer, if it is enough."""
+        """Look for the next batch; or answer, if a limit or the end is reached."""
         if self.matched >= self.limit or self.scanned >= self.scanned_max or self.end:
             return self.reply(self.summary())
         batch = _LetterBatch(self._accepts)
@@ -160,7 +160,7 @@ class RedriveRun:
     def _apply_all(
         self, scan: Scan, groups: list[tuple[int, list[RecordRow]]], error: PenstockError | None
     ) -> list[Effect]:
-        """One partition after the other; then all that was looked at is done with."""
+        """Apply the action to one partition after the other; then count the batch as handled."""
         if error is not None:
             return self.stop(error)
         if groups:
@@ -176,7 +176,7 @@ class RedriveRun:
         return self.next_batch()
 
     def still_left(self, partition: int, rows: list[RecordRow]) -> list[RecordRow]:
-        """Those that nobody has dropped, sent back or taken since they were looked for."""
+        """Return the rows that no other client has dropped, redriven or acked since the scan."""
         runner = self.letters.subscriptions.get(REDRIVE_SUBSCRIPTION)
         if runner is None:
             return rows
@@ -184,7 +184,7 @@ class RedriveRun:
         return [row for row in rows if row[1] >= cursor.floor and row[1] not in cursor.acked]
 
     def mark_done(self, partition: int, rows: list[RecordRow], then: Continuation) -> list[Effect]:
-        """They are not left any more, durably."""
+        """Ack letters in the redrive subscription, and continue once that is durable."""
         runner = self.letters.subscriptions.get(REDRIVE_SUBSCRIPTION)
         if runner is None:
             gone = TopicNotSupported(
@@ -204,7 +204,7 @@ class RedriveRun:
         return [*effects, *self.durable.subscriptions.cursor_store.when_durable(settled, None)]
 
     def stop(self, error: Any) -> list[Effect]:
-        """It cannot go on. What is done by then is told; if that is nothing, why."""
+        """Stop the run: answer with what was done, or with the error if nothing was."""
         if not isinstance(error, PenstockError):
             error = StorageFailed("the dead letters cannot be read")
         if not self.progress.done:
@@ -222,9 +222,9 @@ class RedriveRun:
 
 @dataclass(slots=True)
 class DropLetters:
-    """They are settled, and nothing else; they stay in the log for as long as its retention says."""
+    """Drops letters: acks them only. They stay in the log for as long as its retention says."""
 
-    def accepts(self, row: RecordRow, progress: RedriveProgress) -> bool:  # noqa: ARG002 - all that are meant
+    def accepts(self, row: RecordRow, progress: RedriveProgress) -> bool:  # noqa: ARG002 - every letter is dropped
         return True
 
     def apply(self, partition: int, rows: list[RecordRow], run: RedriveRun, then: Continuation) -> list[Effect]:
@@ -236,12 +236,12 @@ class DropLetters:
 
 @dataclass(slots=True, kw_only=True)
 class RedriveLetters:
-    """They are stored again in the topic they came from, each once, and settled."""
+    """Sends letters back: stores each once in the topic it came from, and acks it."""
 
     original: TopicState
     redrives_max: int
     _numbers: dict[int, int] = field(default_factory=dict)
-    """Of the producers in whose name they are sent: by partition."""
+    """The producer ids that letters are sent back under, by partition."""
 
     def accepts(self, row: RecordRow, progress: RedriveProgress) -> bool:
         found = redrive_verdict(attributes_of(row), self.original.name, self.redrives_max)
@@ -278,7 +278,7 @@ class RedriveLetters:
         return run.durable.topics.with_producers(self.original, known)
 
     def _store(self, partition: int, rows: list[RecordRow], run: RedriveRun, then: Continuation) -> list[Effect]:
-        rows = run.still_left(partition, rows)  # it was waited for producers, or for those before it
+        rows = run.still_left(partition, rows)  # others may have handled some while this waited
         if not rows:
             return then(None)
         stored = partial(self._stored, partition, rows, run, then)
@@ -302,7 +302,7 @@ class RedriveLetters:
         return run.mark_done(partition, kept, then)
 
     def _refuse(self, partition: int, rows: list[RecordRow], run: RedriveRun, refused: Any) -> set[int]:
-        """Those that the schema policy does not let in."""
+        """Count the letters that the schema policy rejects, and return their row numbers."""
         for number, *reason in refused:
             run.progress.refuse(partition, rows[number][1], Code.SCHEMA_REJECTED.value, _reason(*reason))
         return {number for number, *_ in refused}
@@ -310,10 +310,10 @@ class RedriveLetters:
     def _not_stored(
         self, partition: int, rows: list[RecordRow], run: RedriveRun, then: Continuation, error: PenstockError
     ) -> list[Effect]:
-        """If it is the fault of one, the others are sent one by one."""
+        """Handle a failed append: if a single letter may be at fault, store the letters one by one."""
         if error.code not in _LETTER_ERRORS:
             return then(error)
-        if "refused" in error.details:  # every one of them, each for a reason of its own
+        if "refused" in error.details:  # every letter was rejected, each for its own reason
             self._refuse(partition, rows, run, error.details["refused"])
             return then(None)
         if len(rows) == 1:

@@ -1,1 +1,1 @@
-"""Reading what topics hold: browsing, feeds, filters."""
+"""Reads of topics: browsing, feeds, and filters."""

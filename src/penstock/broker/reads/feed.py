@@ -1,9 +1,9 @@
-"""Feeds: everything that topics hold behind a message id, for whoever reads on and on and acknowledges nothing.
+"""Feeds: all messages behind a message id, for readers that follow topics and acknowledge nothing.
 
-What is shown, and in which order, is decided here; how it is written and to whom it is sent is not. Blocks of several
-logs become durable together, in groups, and all ids of a group are known to be spent when it is: the `frontier` is the
-time in the newest of them. Nothing with an older id can still come, in any log. So whoever has read everything up to
-an id that is not behind the frontier has missed nothing, and that one id is all a reader has to remember.
+Contents and order of a feed are decided here, its format and recipients elsewhere. Blocks of several logs become
+durable together, in groups, and by then all ids of the group are spent: the `frontier` is the time in the newest of
+them. No message with an older id can still be stored, in any log. So a reader that has read everything up to an id not
+behind the frontier has missed nothing, and that one id is all that it has to remember.
 """
 
 from __future__ import annotations
@@ -39,58 +39,59 @@ from penstock.storage.log.log import Log
 
 EVERYTHING: Final = TopicPattern(DEFAULT_NAMESPACE, "#")
 LOGS_MAX: Final = 4_096
-"""Read as one feed: each is asked now and then whether it has anything new."""
+"""Logs read as one feed: each is checked now and then for new messages."""
 MATCHER_CHARS_MAX: Final = 256
-"""A regular expression that somebody typed; it is tried on every type of a block."""
+"""The length of a regular expression for types; it is tried on every type of a block."""
 _MATCHER_BYTES_MAX: Final = 256 * KIB
-"""Of memory for one regular expression: some thousand states."""
+"""Memory of one regular expression: some thousand states."""
 _MATCHERS_KNOWN: Final = 512
-"""Expressions that need not be compiled again: as many as streams that may be open, and 128 MiB at the worst."""
+"""Compiled expressions that are kept: as many as streams that may be open, 128 MiB at worst."""
 _CHOICES_KNOWN: Final = 512
-"""Patterns of topics whose logs need not be looked for again: 16 MiB if each has as many logs as one may have."""
+"""Topic patterns whose logs are kept: 16 MiB if each has as many logs as it may have."""
 _NOTHING_YET: Final = 0
-"""The end where nothing is stored: before every message, and unlike the beginning a place that one can come back to."""
+"""The end if nothing is stored: before every message and, unlike the beginning, a position that a reader can resume
+from."""
 _WILD: Final = frozenset("+#")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeedRequest:
-    """What somebody reads. The same is read once for all who want it."""
+    """The topics and filter of a feed. Readers with equal requests share the reads."""
 
     topics: TopicPattern = EVERYTHING
     partition: int | None = None
     matcher: str = ""
-    """A regular expression that is found in the type of every message."""
+    """A regular expression that is searched in the type of every message; empty for all types."""
 
     @property
     def topic(self) -> TopicName | None:
-        """The one topic that is meant; None for a pattern."""
+        """The single topic of the request; None for a pattern."""
         if _WILD.isdisjoint(self.topics.levels):
             return TopicName(self.topics.namespace, self.topics.pattern)
         return None
 
 
 class FeedSelection(NamedTuple):
-    """The logs that are meant, as of one revision of the topics, and how far all of them are known.
+    """The logs of a feed at one revision of the topics, and the frontier up to which all of them are known.
 
-    Both are of one moment: a topic that comes to be later has nothing up to `until`.
+    Both are of the same moment: a topic that is created later has nothing up to `until`.
     """
 
     revision: int
     sources: tuple[LogSource, ...]
     accept: Accept | None
     until: int
-    """The frontier. What lies behind it may be in logs that are not among these."""
+    """The frontier. Messages behind it may be in logs that the selection lacks."""
 
 
 class FeedStart(NamedTuple):
-    """Where somebody begins: behind a time of ids."""
+    """The start of a feed: behind a time of ids."""
 
     after: int
     resumed: bool = False
-    """Somebody has read up to there before, and is to be told what is gone since."""
+    """True if the reader has read up to there before, and is told what is lost since."""
     ahead: bool = False
-    """What was named lies ahead of everything that is stored."""
+    """True if the position named lies ahead of everything stored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,23 +101,24 @@ class _FeedWaiter:
 
 
 class Feeds:
-    """All of one broker."""
+    """All feeds of a broker."""
 
     def __init__(self, topics: Topics) -> None:
         self._topics = topics
         self._revision = -1
         self._named: dict[TopicName, list[LogSource]] = {}
         self._chosen: dict[tuple[TopicPattern, int | None], tuple[LogSource, ...]] = {}
-        """The one that was asked for last is the last."""
+        """Logs by request, the most recently used last."""
         self._waiting: dict[int, _FeedWaiter] = {}
         self._numbers = count()
         self.frontier = newest_ticks([log for topic in topics for log in topic.logs])
-        """Everything up to here is stored, or never will be."""
+        """The time up to which every message is stored, or never will be."""
 
-    # what is asked for
+    # requests
 
     def select(self, request: FeedRequest) -> FeedSelection:
-        """Raises `TopicNotSupported`, `InvalidRequest` or `QuotaExceeded` for what cannot be read."""
+        """Return the logs of a request. Raises `TopicNotSupported`, `InvalidRequest` or `QuotaExceeded` if they cannot
+        be read."""
         if self._revision != self._topics.revision:
             self._revision = self._topics.revision
             self._named.clear()
@@ -124,7 +126,7 @@ class Feeds:
         return FeedSelection(self._revision, self._sources(request), _compile_cached(request.matcher), self.frontier)
 
     def _sources(self, request: FeedRequest) -> tuple[LogSource, ...]:
-        """The same for all who want the same topics, whatever else they want."""
+        """Return the logs of a request, cached by its topics and partition."""
         asked = request.topics, request.partition
         found = self._chosen.pop(asked, None)
         if found is None:
@@ -148,7 +150,7 @@ class Feeds:
         return found
 
     def _matching_topics(self, request: FeedRequest) -> list[TopicState]:
-        """One topic that may yet come to be by itself is waited for."""
+        """Return the durable topics that match. A single topic that may still be created by a message is waited for."""
         one = request.topic
         if one is None:
             return [each for each in self._topics if each.is_durable and request.topics.matches(each.name)]
@@ -161,7 +163,7 @@ class Feeds:
         return [topic]
 
     def _sources_of_topic(self, topic: TopicState, partition: int | None) -> list[LogSource]:
-        """Every log has one source, however many read it."""
+        """Return the sources of a topic or of one partition: one source per log, shared by all readers."""
         if partition is not None and not 0 <= partition < len(topic.logs):
             raise InvalidRequest(
                 f"{topic.name} has partitions 0 to {len(topic.logs) - 1}, not {partition}", field="partition"
@@ -172,7 +174,7 @@ class Feeds:
         return found if partition is None else [found[partition]]
 
     def start(self, request: FeedRequest, place: Position, *, resumed: bool, reply: Reply) -> list[Effect]:
-        """Tell where somebody begins. `resumed`: the place is the id of the last message that was read."""
+        """Reply with the start of a feed. With `resumed`, `place` is the id of the last message that was read."""
         end = max(self.frontier, _NOTHING_YET)
         if resumed and isinstance(place, AtId):
             after = ticks_of_id(place.id)
@@ -192,7 +194,7 @@ class Feeds:
             )
         return logs
 
-    # what comes
+    # reads
 
     def fetch(
         self,
@@ -204,7 +206,7 @@ class Feeds:
         written: Callable[[MergedSlice], Any],
         reply: Reply,
     ) -> list[Effect]:
-        """Tell what comes behind `after`, as `written` puts it: in another thread, both."""
+        """Reply with the messages behind `after`, formatted by `written`; both are done in another thread."""
 
         def read() -> Any:
             sources, accept = selection.sources, selection.accept
@@ -215,7 +217,7 @@ class Feeds:
         return [RunInThread(read, reply, read_only=True)]
 
     def wait(self, request: FeedRequest, reply: Reply) -> Callable[[], None]:
-        """Have `reply` called once when there may be something new; what is returned ends the wait."""
+        """Call `reply` once when there may be something new. Returns a function that ends the wait."""
         number = next(self._numbers)
         self._waiting[number] = _FeedWaiter(request, reply)
         return partial(self._stop_waiting, number)
@@ -224,7 +226,8 @@ class Feeds:
         self._waiting.pop(number, None)
 
     def log_grown(self, stored: Sequence[tuple[TopicState, Sequence[AppendResult]]]) -> list[Effect]:
-        """Blocks are on disk: all of a group, and none of a group that is not whole."""
+        """Move the frontier behind blocks that became durable, always whole groups, and wake the readers of their
+        topics."""
         for _, appended in stored:
             last = appended[-1]
             self.frontier = max(self.frontier, last.first_ticks + last.records - 1)
@@ -251,9 +254,9 @@ def _sources_of(topic: TopicState) -> list[LogSource]:
 
 
 def compile_matcher(matcher: str) -> Accept | None:
-    """What a regular expression accepts, in time linear in the text; None where everything is wanted.
+    """Return a function that accepts matching texts, in linear time; None for an empty expression.
 
-    Raises `InvalidRequest` for what is no expression, or takes too much memory.
+    Raises `InvalidRequest` for an invalid expression, or one that takes too much memory.
     """
     if not matcher:
         return None
@@ -275,7 +278,7 @@ def compile_matcher(matcher: str) -> Accept | None:
 
 
 def re2_reason(error: re2.error) -> str:
-    """Why it takes no expression, which it says in bytes."""
+    """Return why RE2 rejects an expression, which it says in bytes."""
     reason = error.args[0] if error.args else ""
     return reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)
 
@@ -288,7 +291,7 @@ def _ticks_before(place: Position, frontier: int) -> int:
         case Latest():
             return frontier
         case AtTime(unix_ms):
-            # No id is newer than the last that there can be: whoever names a later time waits for that.
+            # No id is newer than the largest that can exist: a later time waits for that one.
             return max(-1, min(ticks_of_unix_ms(unix_ms), TICKS_MAX) - 1)
         case AtId(value):
             return ticks_of_id(value) - 1
@@ -297,7 +300,8 @@ def _ticks_before(place: Position, frontier: int) -> int:
 
 
 def _start_before(log: Log, offset: int, frontier: int) -> FeedStart:
-    """Behind the message before an offset. In another thread. Raises `OffsetOutOfRange` for one that is not there."""
+    """Return the start behind the message before an offset, in another thread. Raises `OffsetOutOfRange` for a missing
+    one."""
     if offset == int(log.next_offset):
         return FeedStart(frontier)
     chunk = log.read(offset, bytes_max=at.MESSAGE_RECORD_BYTES_MIN)
@@ -307,5 +311,5 @@ def _start_before(log: Log, offset: int, frontier: int) -> FeedStart:
 
 
 def cursor_text(after: int) -> str:
-    """What a reader has to remember of where it is: an id, and what was read has no newer one."""
+    """Return the id that a reader remembers as its position: no message that it has read has a newer one."""
     return format_id(cursor_id(after))

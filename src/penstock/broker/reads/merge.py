@@ -1,7 +1,7 @@
-"""Merging: what several logs hold behind a message id, in the order of ids, which is the order of publishing.
+"""The merge: messages of several logs behind a message id, in the order of ids, which is the order of publishing.
 
-All logs of a data directory take their ids from one generator, so the order is total, and one id says how far somebody
-has read in all of them. It reads logs in another thread, and touches nothing else.
+All logs of a data directory take their ids from one generator, so the order is total, and one id says how far a reader
+has read in all of them. The merge reads logs in another thread and changes no other state.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from penstock.storage.log.log import Log
 from penstock.storage.log.log_view import ReadChunk
 
 SLICE_BYTES: Final = 128 * KIB
-"""Looked at in one go: a few milliseconds, also where nothing of it is wanted."""
+"""Bytes read in one call: a few milliseconds, also where the filter matches nothing."""
 _READ_BYTES_MIN: Final = 4 * KIB
 _MERGED_MAX: Final = 64
-"""Logs that are read side by side: those whose next messages are the oldest. The others wait for their turn."""
+"""Logs read side by side: the ones whose next messages are the oldest. Others wait for their turn."""
 _LOW: Final = 0x8000_0000_0000_0000
 
 Accept = Callable[[str], bool]
-"""Whether messages of a type are wanted."""
+"""Tells whether messages of a type are wanted."""
 
 
 class LogSource(NamedTuple):
-    """One log, and what it is called. The name of a partition is that of MessageIDs."""
+    """One log, and its name as a partition in MessageIDs."""
 
     log: Log
     topic: TopicName
@@ -46,45 +46,45 @@ class LogSource(NamedTuple):
 
 
 class ReadPosition(NamedTuple):
-    """Where somebody is in one log: the next offset, and the time in the id of the message there, if it is known."""
+    """A reader's position in one log: the next offset, and the time in the id of the message there, if known."""
 
     offset: int
     head: int | None = None
 
 
 ReadPositions = Mapping[Log, ReadPosition]
-"""Of the logs that were looked at. It only saves a search: all that must be known is the id."""
+"""Positions in the logs read so far. They only save a search: the id alone is enough to resume."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeedGap:
-    """Messages that should have come, and are not there."""
+    """Messages that should have come but are lost."""
 
     topic: TopicName
     partition: int
     start: int | None
-    """The first offset that is missing; None where it is not known."""
+    """The first missing offset; None if it is not known."""
     stop: int
-    """The first offset that is there again."""
+    """The first offset that can be read again."""
     reason: str
     certain: bool = True
-    """False: what is gone may all have been read before."""
+    """False if the lost messages may all have been read before."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergedSlice:
-    """What came next."""
+    """One slice of a feed."""
 
     rows: list[tuple[LogSource, RecordRow]]
     gaps: list[FeedGap]
     after: int
-    """Everything up to here, by the time in the ids, is in the slice, or was not wanted, or is gone."""
+    """The id time up to which every message is in the slice, was filtered out, or is lost."""
     positions: ReadPositions
 
 
 @dataclass(slots=True)
 class _LogReader:
-    """One log that has something to give."""
+    """The read of one log that has messages in the range."""
 
     source: LogSource
     offset: int
@@ -111,10 +111,11 @@ def merge_logs(
     resumed: bool = False,
     bytes_max: int = SLICE_BYTES,
 ) -> MergedSlice:
-    """Messages behind `after` and not behind `until` (times of ids), the oldest first, as many as fit; some at least.
+    """Return messages behind `after` and not behind `until` (times of ids), the oldest first, as many as fit, at least
+    one.
 
-    `resumed`: somebody has read up to `after` before, and is to be told what is gone since. Raises what keeps a log
-    from being read.
+    With `resumed`, a reader has read up to `after` before, and gets the gaps since. Raises the error of a log that
+    cannot be read.
     """
     known = {source.log: positions[source.log] for source in sources if source.log in positions}
     merge = _MergeState(after, until, resumed, known)
@@ -133,7 +134,7 @@ def _by_id(found: tuple[LogSource, RecordRow]) -> bytes:
 
 
 def _open_readers(merge: _MergeState, sources: Sequence[LogSource]) -> list[_LogReader]:
-    """Those that have anything in the range."""
+    """Return readers of the logs that have messages in the range."""
     after = id_bytes(merge.after + 1, 0) if merge.after >= 0 else b""
     fresh = [source for source in sources if source.log.last_id >= after]
     few = len(fresh) <= _MERGED_MAX
@@ -142,7 +143,8 @@ def _open_readers(merge: _MergeState, sources: Sequence[LogSource]) -> list[_Log
 
 
 def _open_reader(merge: _MergeState, source: LogSource, *, few: bool) -> _LogReader | None:
-    """`few`: all of them are read anyhow, so nobody need know which comes first."""
+    """Open a log's reader; None at its end. With `few` logs all are read anyway, so the time of the next message need
+    not be known."""
     position = merge.positions.get(source.log) or ReadPosition(_find_start(merge, source))
     first = int(source.log.first_offset)
     if position.offset < first:
@@ -158,14 +160,14 @@ def _open_reader(merge: _MergeState, source: LogSource, *, few: bool) -> _LogRea
 
 
 def _find_start(merge: _MergeState, source: LogSource) -> int:
-    """Where the first message behind `after` is. What is gone since somebody was there is told."""
+    """Return the offset of the first message behind `after`, and add a gap if retention deleted messages since."""
     log = source.log
     if merge.after < 0:
         return int(log.first_offset)
     found = int(log.offset_of(AtId(id_bytes(merge.after + 1, 0))))
     first = int(log.first_offset)
     if merge.resumed and found == first > 0:
-        # With nothing left, the newest message is one of those that are gone.
+        # With nothing left, the newest message is one of the deleted ones.
         certain = first >= int(log.next_offset)
         gap = FeedGap(
             topic=source.topic,
@@ -184,7 +186,7 @@ def _gap(source: LogSource, start: int, stop: int, reason: str = RETENTION) -> F
 
 
 def _peek_ticks(merge: _MergeState, source: LogSource, offset: int) -> int:
-    """The time in the id of the message there."""
+    """Return the time in the id of the message at an offset."""
     chunk = _read(merge, source, offset, at.MESSAGE_RECORD_BYTES_MIN)
     if not len(chunk.block):
         return merge.until + 1
@@ -194,7 +196,7 @@ def _peek_ticks(merge: _MergeState, source: LogSource, offset: int) -> int:
 
 
 def _oldest(readers: list[_LogReader], until: int) -> tuple[list[_LogReader], int]:
-    """Those to be read, and how far: up to where the first of the others begins."""
+    """Return the readers to read, and the bound: the time before the first message of the others."""
     if len(readers) <= _MERGED_MAX:
         return readers, until
     *chosen, following = heapq.nsmallest(_MERGED_MAX + 1, readers, key=lambda reader: reader.head)
@@ -202,7 +204,7 @@ def _oldest(readers: list[_LogReader], until: int) -> tuple[list[_LogReader], in
 
 
 def _fill(merge: _MergeState, reader: _LogReader, size: int) -> int:
-    """Read it. The time up to which all that it has is known then."""
+    """Read the next block. Returns the time up to which all messages of this log are then known."""
     chunk = _read(merge, reader.source, reader.offset, size)
     reader.block, reader.offset = chunk.block, int(chunk.next_offset)
     if not len(reader.block):
@@ -214,7 +216,7 @@ def _fill(merge: _MergeState, reader: _LogReader, size: int) -> int:
 
 
 def _read(merge: _MergeState, source: LogSource, offset: int, size: int) -> ReadChunk:
-    """From there on; what is gone or damaged meanwhile is noted, and stepped over."""
+    """Read from an offset. Messages that are deleted or damaged meanwhile are added as gaps, and skipped."""
     while True:
         try:
             chunk = source.log.read(offset, bytes_max=size)
@@ -234,7 +236,7 @@ def _read(merge: _MergeState, source: LogSource, offset: int, size: int) -> Read
 def _rows_up_to(
     merge: _MergeState, reader: _LogReader, bound: int, accept: Accept | None
 ) -> list[tuple[LogSource, RecordRow]]:
-    """What lies up to the bound, and is wanted."""
+    """Return the accepted messages up to the bound."""
     block = reader.block
     if not len(block):
         return []
@@ -253,10 +255,10 @@ def _rows_up_to(
 
 
 def newest_ticks(logs: Sequence[Log]) -> int:
-    """The time in the newest id of all; -1 where there is nothing."""
+    """Return the time in the newest id of all logs; -1 if they are empty."""
     return max((ticks_of_id(log.last_id) for log in logs if any(log.last_id)), default=-1)
 
 
 def cursor_id(ticks: int) -> bytes:
-    """An id that stands for a time between messages."""
+    """Return an id that stands for a time between messages."""
     return id_bytes(max(ticks, 0), _LOW)

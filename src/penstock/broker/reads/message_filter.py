@@ -1,6 +1,6 @@
-"""Sieves: which messages somebody wants to see. By type, key, attributes, and what is in the payload.
+"""Message filters: by type, key, attributes, and bytes in the payload.
 
-Columns are looked at first, whole blocks at a time; only what is left becomes Python objects. Nothing is read here.
+Whole columns of a block are matched first; only the remaining candidates become Python objects. Nothing is read here.
 """
 
 from __future__ import annotations
@@ -26,40 +26,40 @@ from penstock.record.rows import RecordRow, attributes_of
 from penstock.storage.catalog.subscriptions import FILTER_CHARS_MAX, FILTERS_MAX
 
 PATTERN_CHARS_MAX: Final = 256
-"""A regular expression somebody typed; it is tried on every type of a block."""
+"""The length of a regular expression; it is tried on every type of a block."""
 CONTAINED_BYTES_MAX: Final = 4 * KIB
-"""What is looked for in payloads: a sentence, not a document."""
+"""The size of the text searched in payloads: a sentence, not a document."""
 ATTRIBUTES_ASKED_MAX: Final = 16
-"""Each is compared with every message that passed what comes before it."""
+"""Attributes of one filter: each is compared with every message that passed the conditions before it."""
 
 FILTER_FIELDS: Final = ("type", "type_regex", "key", "key_base64", "attributes", "contains", "contains_base64")
-"""What a sieve is made of: all that are given must hold."""
+"""The request fields of a filter: all that are given must match."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageFilter:
-    """All of these must hold; what is empty holds for everything."""
+    """The conditions of a filter, all of which must match; an empty one matches everything."""
 
     types: tuple[str, ...] = ()
-    """Globs, one of which the type must match."""
+    """Globs, one of which must match the type."""
 
     pattern: Pattern | None = None
-    """Found in the type."""
+    """A regular expression that is searched in the type."""
 
     keys: tuple[str, ...] = ()
-    """Globs, one of which the key must match."""
+    """Globs, one of which must match the key."""
 
     key: bytes | None = None
-    """Exactly the key."""
+    """The exact key."""
 
     attributes: Mapping[str, str] = field(default_factory=dict)
-    """Each of them has exactly this value."""
+    """Attributes and their exact values."""
 
     contains: bytes = b""
-    """Somewhere in the payload."""
+    """Bytes that the payload contains."""
 
     def mask(self, block: Block) -> Bools:
-        """Which records of the block are wanted."""
+        """Return a mask of the matching records of a block."""
         wanted = block.matching(self.types, self.keys)
         if self.pattern is not None:
             pattern = self.pattern
@@ -77,7 +77,8 @@ class MessageFilter:
         return self.key is not None or bool(self.attributes) or bool(self.contains)
 
     def _candidates(self, block: Block) -> Bools:
-        """Which records have these bytes where they might mean it: what is left is few, and looked at one by one."""
+        """Return a mask of records that may match, by searching the raw bytes: the few that are left are checked one by
+        one."""
         columns = block.columns
         starts, payloads, ends = columns[:, at.START], columns[:, at.PAYLOAD], columns[:, at.END] - at.CHECKSUM_BYTES
         matched = np.ones(len(block), np.bool_)
@@ -88,7 +89,7 @@ class MessageFilter:
         return matched
 
     def _encoded_needles(self) -> Iterator[bytes]:
-        """Key and attributes as the envelope has them."""
+        """Yield the key and the attributes as a record encodes them."""
         if self.key is not None:
             yield len(self.key).to_bytes(2) + self.key
         for name, value in self.attributes.items():
@@ -105,7 +106,8 @@ class MessageFilter:
 
 
 def rows_containing(block: Block, needle: bytes, starts: Longs, stops: Longs) -> Bools:
-    """Which records have these bytes between where these say: one search through the whole buffer, a step a record."""
+    """Return a mask of records that contain these bytes within their bounds: one search of the whole buffer, a step a
+    record."""
     matched = np.zeros(len(block), np.bool_)
     raw, base = block.raw.tobytes(), int(block.columns[0, at.START])
     begins, ends = (starts - base).tolist(), (stops - base).tolist()
@@ -121,7 +123,7 @@ def rows_containing(block: Block, needle: bytes, starts: Longs, stops: Longs) ->
 
 
 def parse_filter(fields: Fields) -> MessageFilter:
-    """What these fields want. Raises `InvalidRequest` naming the one that is wrong."""
+    """Parse a filter. Raises `InvalidRequest` naming the field that is wrong."""
     for one, other in (("key", "key_base64"), ("contains", "contains_base64")):
         if one in fields and other in fields:
             raise InvalidRequest(f"Give {one} or {other}, not both", field=other)
@@ -145,7 +147,7 @@ def _parse_globs(fields: Fields, name: str) -> tuple[str, ...]:
 
 
 def _parse_pattern(fields: Fields, name: str) -> Pattern | None:
-    """In RE2, whose time is linear in the text."""
+    """Compile an expression with RE2, whose time is linear in the text."""
     if name not in fields:
         return None
     written = read.text(fields, name)

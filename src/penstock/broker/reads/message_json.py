@@ -1,7 +1,7 @@
-"""Messages as people and programs without our formats look at them: JSON, with what is long cut and marked as cut.
+"""Messages as JSON, for people and for programs without our formats; long values are cut and marked as cut.
 
-Bytes are text where they are UTF-8 and base64 where they are not, under a name that says so. What is shown of one
-message has a bound, whatever is in it.
+Bytes are text where they are UTF-8 and base64 where they are not, under a name that says so. The JSON of one message
+has a bound, whatever the message contains.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from penstock.core.limits import KIB
 from penstock.record.rows import RecordRow
 
 PREVIEW_BYTES: Final = 1 * KIB
-"""Of a payload in a list, unless somebody asks for more or less."""
+"""The default length of a payload in a list."""
 PREVIEW_BYTES_MAX: Final = 64 * KIB
-"""Of a payload in a list: whoever wants the whole of it fetches that one."""
+"""The largest length of a payload in a list: a longer payload is fetched alone."""
 _KEY_BYTES_MAX: Final = 4 * KIB
 _ATTRIBUTE_BYTES_MAX: Final = 16 * KIB
-"""Of the names and values of one message in a list."""
+"""The size of one message's attribute names and values in a list."""
 _CONTINUES: Final = 0b1000_0000
 _MARK: Final = 0b1100_0000
 
 
 def message_json(partition: int, row: RecordRow, preview: int = PREVIEW_BYTES, *, whole: bool = False) -> Fields:
-    """One message. `whole`: nothing is cut but the payload, and that at `preview`."""
+    """Return a message. With `whole`, only the payload is cut, at `preview`."""
     id_, offset, time_ms, type_, key, payload, producer, producer_id, request_id, schema, attributes = row
     facts: Fields = {
         "partition": partition,
@@ -49,13 +49,13 @@ def message_json(partition: int, row: RecordRow, preview: int = PREVIEW_BYTES, *
 
 
 def message_stub(partition: int, row: RecordRow) -> Fields:
-    """The least that can be said of a message: where it lies and how large it is."""
+    """Return the least that identifies a message: its position and its size."""
     place = {"partition": partition, "offset": row[1], "id": format_id(row[0]), "publish_time": row[2]}
     return place | {"payload_bytes": len(row[5]), "payload": "", "payload_cut": True, "attributes_cut": True}
 
 
 def bytes_field(name: str, data: bytes, room: int) -> Fields:
-    """Text, if all of it is; what is longer than `room` is cut, and says so."""
+    """Return a field of text, or of base64 if it is no UTF-8; cut at `room`, with a second field that says so."""
     cut = {f"{name}_cut": True} if len(data) > room else {}
     try:
         data.decode()
@@ -65,7 +65,7 @@ def bytes_field(name: str, data: bytes, room: int) -> Fields:
 
 
 def _cut(data: bytes, room: int) -> bytes:
-    """UTF-8, no longer than that, and not within a character."""
+    """Cut UTF-8 to a length, but not within a character."""
     if len(data) <= room:
         return data
     while room and data[room] & _MARK == _CONTINUES:
@@ -74,7 +74,7 @@ def _cut(data: bytes, room: int) -> bytes:
 
 
 def _attributes(attributes: Mapping[str, str]) -> Fields:
-    """As many as there is room for, the first ones first."""
+    """Return the first attributes that there is room for."""
     kept: dict[str, str] = {}
     room = _ATTRIBUTE_BYTES_MAX
     for name, value in attributes.items():

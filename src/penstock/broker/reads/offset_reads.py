@@ -1,4 +1,4 @@
-"""Records at given offsets, read from a log: what is there, what is gone, and what is yet to be read."""
+"""Offset reads: records at given offsets of a log, with gaps for those that are lost."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from penstock.storage.log.log import Log
 
 @dataclass(frozen=True, slots=True)
 class OffsetRead:
-    """What was read of some offsets: their records, those that are not there any more, and what is yet to be read."""
+    """The outcome of one read: the records, the offsets that are lost, and the offsets that are yet to be read."""
 
     blocks: list[Block]
     missing: list[Gap]
@@ -25,7 +25,7 @@ class OffsetRead:
 
 
 def read_spans(log: Log, spans: Sequence[Span]) -> OffsetRead:
-    """One read of the log, and all that these spans want of it. In another thread."""
+    """Read the log once, and return all that these spans want of it. Runs in another thread."""
     start = spans[0][0]
     try:
         chunk = log.read(start)
@@ -47,7 +47,7 @@ def read_spans(log: Log, spans: Sequence[Span]) -> OffsetRead:
 
 
 def _reason(damages: Sequence[Gap], offset: int) -> str:
-    """The reason why the record at this offset was not read."""
+    """Return the reason why the record at this offset was not read."""
     return next((each.reason for each in damages if each.start <= offset < each.stop), "it is not there any more")
 
 

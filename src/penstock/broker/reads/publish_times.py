@@ -1,4 +1,4 @@
-"""When messages were published. A message never changes, so what was once read of it need not be read again."""
+"""Publish times of messages. A message never changes, so a time that was read once is remembered."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from penstock.record import layout as at
 from penstock.storage.log.log import Log
 
 _KEPT: Final = 4_096
-"""Messages whose time is remembered: about as many as subscriptions are asked about again and again."""
+"""Times that are remembered: about as many as subscriptions that are listed again and again."""
 
 
 def published_ms(log: Log, offset: int) -> int | None:
-    """When the message there, or the first after it that can be read, was published; None if that is not known.
+    """Return the publish time of the message at an offset, or of the first readable one after it; None if unknown.
 
-    Reads the log: for a thread that may wait.
+    Reads the log: call it from a thread that may wait.
     """
     try:
         return _read(log, max(offset, int(log.first_offset)))
@@ -26,7 +26,7 @@ def published_ms(log: Log, offset: int) -> int | None:
 
 @lru_cache(maxsize=_KEPT)
 def _read(log: Log, offset: int) -> int:
-    """What is raised is not remembered."""
+    """Read the time. Exceptions are not cached."""
     block = log.read(offset, bytes_max=1).block
     if not len(block):
         raise LookupError(offset)

@@ -1,8 +1,8 @@
-"""Browsing: looking through what topics hold, a bounded piece at a time, and going on exactly where one stopped.
+"""Scans: browsing topics in bounded pieces, each of which resumes exactly where the last one stopped.
 
 Partitions are merged by message id, which is the order in which the broker stored them. A scan runs in another thread,
-in steps; between two steps others have their turn, and whoever does not wait any more ends it. It reads logs and
-touches nothing else.
+in steps; other work gets its turn between two steps, and a scan whose caller has gone ends there. It reads logs and
+changes no other state.
 """
 
 from __future__ import annotations
@@ -33,24 +33,24 @@ from penstock.storage.log.log import Log
 from penstock.storage.log.log_view import ReadChunk
 
 SCAN_MESSAGES: Final = 10_000
-"""Messages looked at in one call, unless somebody asks for more or less."""
+"""The default number of messages scanned in one call."""
 SCAN_MESSAGES_MAX: Final = 100_000
-"""Messages looked at in one call: some tens of milliseconds of one processor."""
+"""The largest number of messages scanned in one call: some tens of milliseconds of one processor."""
 SCAN_BYTES_MAX: Final = 16 * MIB
-"""Bytes looked at in one call: what a disk that is asked for nothing else reads in a moment."""
+"""Bytes scanned in one call: what an idle disk reads in a moment."""
 SCANS_MAX: Final = 16
-"""Scans at once: each may hold some megabytes, and they share two threads."""
+"""Concurrent scans: each may hold some megabytes, and they share two threads."""
 _STEP_MESSAGES: Final = 4_096
 _STEP_BYTES: Final = 1 * MIB
-"""Between two looks at whether anybody still waits, and whether others want to read."""
+"""Bytes of a step, after which the scan checks that its caller still waits, and lets others read."""
 _CHUNK_BYTES: Final = 256 * KIB
 _CHUNK_BYTES_MIN: Final = 4 * KIB
 _HELD_BYTES_MAX: Final = 8 * MIB
-"""Read of all partitions and not looked at yet; where they have large messages, some are read twice."""
+"""Bytes read of all partitions and not scanned yet; partitions with large messages are read twice in part."""
 _DAMAGES_MAX: Final = 100
-"""Told of in one answer; a call ends where there are more."""
+"""Damaged ranges in one answer; a call ends where there are more."""
 _TOKEN_CHARS_MAX: Final = 16 * KIB
-"""Nine bytes for each of a thousand partitions, in base64."""
+"""The length of a resume token: nine bytes for each of a thousand partitions, in base64."""
 _TOKEN_VERSION: Final = 1
 _LOW: Final = 0xFFFF_FFFF_FFFF_FFFF
 _COLUMNS: Final = (at.OFFSET, at.ID_HIGH, at.ID_LOW)
@@ -59,11 +59,11 @@ Positions = dict[int, int]
 """The next offset of each partition."""
 
 
-# tokens
+# resume tokens
 
 
 def resume_token(topic: TopicState, positions: Mapping[int, int]) -> str:
-    """Where to go on, as a text that is nobody's business."""
+    """Return the positions to resume from as an opaque text."""
     first, count = min(positions), len(positions)
     offsets = [positions[first + number] for number in range(count)]
     packed = msgspec.msgpack.encode([_TOKEN_VERSION, topic.uid, first, offsets])
@@ -71,7 +71,8 @@ def resume_token(topic: TopicState, positions: Mapping[int, int]) -> str:
 
 
 def parse_resume_token(topic: TopicState, text: object, partition: int | None, name: str = "resume") -> Positions:
-    """Raises `InvalidRequest` for what `resume_token` has not made of this topic, or of other partitions."""
+    """Parse a resume token. Raises `InvalidRequest` for other texts, and for tokens of another topic or of other
+    partitions."""
     try:
         if not isinstance(text, str) or len(text) > _TOKEN_CHARS_MAX:
             raise InvalidRequest("too long")
@@ -90,11 +91,11 @@ def parse_resume_token(topic: TopicState, text: object, partition: int | None, n
 _TOKEN: Final = msgspec.msgpack.Decoder(tuple[int, int, int, list[int]])
 
 
-# scanning
+# scans
 
 
 class ScanHit(NamedTuple):
-    """A message that the sieve let pass."""
+    """A message that matches the filter."""
 
     partition: int
     block: Block
@@ -102,13 +103,13 @@ class ScanHit(NamedTuple):
 
 
 class TakeResult(Enum):
-    """What became of a hit."""
+    """The outcome of taking a hit."""
 
     YES = auto()
     NO = auto()
-    """It is not wanted after all."""
+    """The hit is not wanted after all."""
     FULL = auto()
-    """There is no room for it: the scan ends before it."""
+    """There is no room for the hit: the scan ends before it."""
 
 
 Take = Callable[[ScanHit], TakeResult]
@@ -123,10 +124,10 @@ class _PartitionReader:
     stop: int
     block: Block = EMPTY_BLOCK
     table: list[list[int]] = field(default_factory=list)
-    """Of every record of the block what `_COLUMNS` say."""
+    """The size and the values of `_COLUMNS` of every record in the block."""
 
     ends: list[int] = field(default_factory=list)
-    """The sizes of the records, added up."""
+    """The cumulative sizes of the records."""
 
     wanted: list[bool] = field(default_factory=list)
     row: int = 0
@@ -148,7 +149,7 @@ class _PartitionReader:
         self.table, self.ends = np.stack(columns, axis=1).tolist(), np.cumsum(sizes).tolist()
 
     def next_wanted(self) -> int:
-        """The row of the next that is wanted; behind the last if none is."""
+        """Return the row of the next record that matches; the number of rows if none does."""
         try:
             return self.wanted.index(True, self.row)
         except ValueError:
@@ -157,11 +158,11 @@ class _PartitionReader:
 
 @dataclass(slots=True)
 class Scan:
-    """One look through some partitions of a topic, from given positions up to where they end now."""
+    """One scan of some partitions of a topic, from given positions to their present ends."""
 
     topic: TopicState
     positions: Positions
-    """Where it is: all before was looked at, or is gone."""
+    """The next offsets: all before them were scanned, or are lost."""
 
     stops: Positions
     message_filter: MessageFilter
@@ -172,7 +173,7 @@ class Scan:
     matched: int = 0
     bytes: int = 0
     lost: list[Fields] = field(default_factory=list)
-    """What was dropped by retention before it was looked at."""
+    """Ranges that retention deleted before they were scanned."""
 
     damaged: list[Fields] = field(default_factory=list)
     done: bool = False
@@ -182,11 +183,11 @@ class Scan:
 
     @property
     def end(self) -> bool:
-        """There is nothing more for now."""
+        """True if there is nothing more for now."""
         return all(self.positions[each] >= self.stops[each] for each in self.positions)
 
     def step(self) -> None:
-        """A little further. Raises what keeps it from being read."""
+        """Scan one step further. Raises the error of a log that cannot be read."""
         if not self._readers:
             self._begin()
         until, until_bytes = self.scanned + _STEP_MESSAGES, self.bytes + _STEP_BYTES
@@ -200,13 +201,13 @@ class Scan:
             self._push(reader)
 
     def _next(self) -> None:
-        """The oldest message of all that were not looked at."""
+        """Scan the oldest message of all partitions."""
         if not self._heads or self._is_full():
             self.done = True
             return
         reader = self._readers[heapq.heappop(self._heads)[1]]
         if not reader.left:
-            self._read(reader)  # it was dropped, to save room
+            self._read(reader)  # it was dropped, to save memory
         if not self._heads and reader.left:
             self._pass_over(reader)
         if reader.left and not self._is_full() and not self._take_next(reader):
@@ -215,7 +216,7 @@ class Scan:
         self._push(reader)
 
     def _pass_over(self, reader: _PartitionReader) -> None:
-        """What is not wanted, at once: there is no other partition that might have something in between."""
+        """Skip rows that do not match, all at once: there is no other partition with messages in between."""
         row, before = reader.row, reader.ends[reader.row - 1] if reader.row else 0
         fitting = bisect_left(reader.ends, before + SCAN_BYTES_MAX - self.bytes, lo=row) + 1
         stop = min(reader.next_wanted(), row + self.scanned_max - self.scanned, fitting)
@@ -234,7 +235,7 @@ class Scan:
         )
 
     def _take_next(self, reader: _PartitionReader) -> bool:
-        """At the next message of a partition; False if it is wanted and there is no room for it."""
+        """Scan the next message of a partition. Returns False if it matches and there is no room for it."""
         if reader.wanted[reader.row]:
             taken = self.take(ScanHit(reader.partition, reader.block, reader.row))
             if taken is TakeResult.FULL:
@@ -248,7 +249,7 @@ class Scan:
         return True
 
     def _push(self, reader: _PartitionReader) -> None:
-        """Have its next message among the others, if it has one."""
+        """Put the next message of a partition among the candidates, if there is one."""
         if not reader.left:
             self._drop(reader)
             self._read(reader)
@@ -262,7 +263,7 @@ class Scan:
         reader.load(EMPTY_BLOCK, [])
 
     def _read(self, reader: _PartitionReader) -> None:
-        """The next messages of a partition; none at its end."""
+        """Read the next messages of a partition; none at its end."""
         partition = reader.partition
         while self.positions[partition] < reader.stop and not reader.left and len(self.damaged) < _DAMAGES_MAX:
             chunk = self._chunk(reader)
@@ -298,7 +299,7 @@ class Scan:
                 )
 
     def summary(self) -> Fields:
-        """How far it came, and how to go on."""
+        """Return how far the scan came, and the token to resume from."""
         summary: Fields = {
             "scanned": self.scanned,
             "matched": self.matched,
@@ -319,7 +320,7 @@ def check_durable(topic: TopicState) -> None:
 
 
 class Scans:
-    """The scans that are under way: a bounded number of them."""
+    """The running scans of a broker: a bounded number."""
 
     def __init__(self) -> None:
         self.open = 0
@@ -331,9 +332,9 @@ class Scans:
         reply: Reply,
         then: Callable[[Scan], list[Effect]],
     ) -> list[Effect]:
-        """Step by step until it is done; `then` goes on with it, and whatever is wrong is the answer.
+        """Run a scan step by step, then continue with `then`; an error is the reply.
 
-        `begin` is called in the other thread: where a scan begins may have to be looked for.
+        `begin` is called in the other thread, as finding the start may read the log.
         """
         if self.open >= SCANS_MAX:
             raise QuotaExceeded(f"at most {SCANS_MAX} look through messages at once: try again", scans_max=SCANS_MAX)

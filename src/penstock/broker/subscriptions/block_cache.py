@@ -1,4 +1,5 @@
-"""Blocks that were fetched and not delivered yet, of all subscriptions together. What is pushed out is read again."""
+"""The block cache: blocks that were fetched but not delivered yet, for all subscriptions together. Evicted blocks are
+read again."""
 
 from __future__ import annotations
 
@@ -14,14 +15,14 @@ from penstock.record import layout as at
 from penstock.record.block import Block
 
 BYTES_MAX: Final = 32 * MIB
-"""A read's worth for thirty subscriptions that deliver at the same time; with more than that, some read twice."""
+"""One read's worth for thirty subscriptions that deliver at the same time; with more than that, some read twice."""
 
 Key = tuple[int, int]
-"""Whose they are, and the partition."""
+"""Subscription uid and partition."""
 
 
 class BlockCache:
-    """The last block of each subscription and partition, the least used pushed out first."""
+    """The last block of each subscription and partition; the least recently used are evicted first."""
 
     def __init__(self, bytes_max: int = BYTES_MAX) -> None:
         self._bytes_max = bytes_max
@@ -49,7 +50,7 @@ class BlockCache:
 
 
 def rows_of(block: Block, spans: Sequence[Span]) -> Block | None:
-    """The records at these offsets, in order; None if one of them is not in the block."""
+    """Return the records at these offsets, in order; None if the block lacks one of them."""
     offsets = block.columns[:, at.OFFSET]
     edges = np.array(spans, dtype=np.int64)
     places = np.searchsorted(offsets, edges)

@@ -1,4 +1,4 @@
-"""The ledger: cursors that have changed, saved together. What was marked before a save is durable when it ends."""
+"""The cursor store: changed cursors, saved together. A change marked before a save is durable when the save ends."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from penstock.storage.catalog.catalog import Catalog
 from penstock.storage.catalog.subscriptions import Cursor
 
 _LAZY_MS: Final = 100
-"""How long a change waits for others where nobody asked to have it confirmed."""
+"""The longest time that a change waits for others if no request waits for it."""
 _AGAIN_MS: Final = 1_000
 
 Key = tuple[int, int]
-"""Subscription and partition."""
+"""Subscription uid and partition."""
 
 
 class CursorStore:
-    """One save at a time; while it runs, the next one gathers."""
+    """Group commit of cursors: one save at a time; while it runs, the next one gathers changes."""
 
     def __init__(self, catalog: Catalog, context: BrokerContext) -> None:
         self._catalog = catalog
@@ -28,13 +28,13 @@ class CursorStore:
         self._changed: dict[Key, Callable[[], Cursor]] = {}
         self._waiting: list[Reply] = []
         self._saving: dict[Key, Callable[[], Cursor]] | None = None
-        """What is being saved."""
+        """The changes that are being saved; None between saves."""
 
         self._due_ms: int | None = None
 
     @property
     def due_ms(self) -> int | None:
-        """When what has changed is to be saved, although nobody waits for it. Not while a save is under way."""
+        """When the changes must be saved even if no request waits for them; None while a save is under way."""
         return None if self._saving is not None else self._due_ms
 
     @property
@@ -42,17 +42,17 @@ class CursorStore:
         return self._saving is None and not self._changed
 
     def mark_dirty(self, key: Key, cursor: Callable[[], Cursor]) -> None:
-        """This one has changed."""
+        """Note that a cursor has changed. `cursor` is called for its value when the save begins."""
         self._changed[key] = cursor
         if self._due_ms is None:
             self._due_ms = self._context.now_ms + _LAZY_MS
 
     def forget(self, subscription_uid: int) -> None:
-        """It is deleted."""
+        """Forget the cursors of a deleted subscription."""
         self._changed = {key: cursor for key, cursor in self._changed.items() if key[0] != subscription_uid}
 
     def when_durable(self, reply: Reply, result: object) -> list[Effect]:
-        """Answer with `result` once all that has changed so far is durable."""
+        """Answer with `result` once all changes so far are durable."""
         if self.idle:
             return reply(result)
         self._waiting.append(lambda outcome: reply(outcome if isinstance(outcome, PenstockError) else result))
@@ -79,6 +79,6 @@ class CursorStore:
         return [RunInThread(lambda: self._catalog.save_cursors(cursors), saved)]
 
     def close(self) -> None:
-        """Save all that has changed, here and now; also what was being saved, since nobody will hear of that."""
+        """Save all changes now, those of an unfinished save too, as its outcome will never arrive."""
         changed = (self._saving or {}) | self._changed
         self._catalog.save_cursors({key: cursor() for key, cursor in changed.items()})

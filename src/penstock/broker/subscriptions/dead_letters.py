@@ -1,8 +1,8 @@
-"""Burial: messages that had their last delivery go to the dead letters, each once.
+"""The dead-letter writer: stores messages that had their last delivery in the dead-letter topic, each once.
 
-That a message had its last delivery is saved before anything else. Then the dead letter is stored, under a number that
-only this message of this subscription can have, and then the cursor moves past it. Whatever stops in between, the same
-is done again, and the number is recognised: the message is among the dead letters, once, and nobody gets it any more.
+The last delivery is saved before anything else. Then the dead letter is stored, under a request id that only this
+message of this subscription can have, and then the cursor moves past it. A stop in between repeats the same steps, and
+the request id is recognised: the dead letter exists once, and the message is not delivered again.
 """
 
 from __future__ import annotations
@@ -44,22 +44,25 @@ from penstock.storage.catalog.topics import TopicSettings
 
 _LOG: Final = logging.getLogger(__name__)
 _PERMANENT_ERRORS: Final = (InvalidRequest, MalformedMessage, PayloadTooLarge)
-"""What is no better the next time."""
+"""Errors that a retry cannot mend."""
 _OFFSET_BITS: Final = 40
 _REASON_CHARS_MAX: Final = 1024
 
 
 class DeadLetterWriter:
+    """Stores dead letters, in steps that each end with an effect: read, create the topic, get a producer id, append."""
+
     def __init__(self, topics: Topics, publishing: Publishing) -> None:
         self._topics = topics
         self._publishing = publishing
         self._numbers: dict[tuple[int, int], int] = {}
-        """Of the producers in whose name dead letters are stored: by subscription and partition."""
+        """The producer ids that dead letters are stored under, by subscription and partition."""
 
         self.count = 0
 
     def write(self, runner: SubscriptionRunner, letter: events.DeadLetter) -> list[Effect]:
-        """Read it, and go on from there."""
+        """Read the message and store it in the dead-letter topic. The answer to the machine is `DeadLettered` or
+        `Lost`."""
         log = runner.topic.logs[letter.partition]
 
         def read() -> Message | Gap:
@@ -78,7 +81,7 @@ class DeadLetterWriter:
     def _read(
         self, runner: SubscriptionRunner, letter: events.DeadLetter, number: int, outcome: Message | Gap | PenstockError
     ) -> list[Effect]:
-        if isinstance(outcome, Gap):  # retention was quicker, or it is damaged
+        if isinstance(outcome, Gap):  # lost to retention, or damaged
             return runner.handle(events.Lost(letter.partition, *outcome))
         if isinstance(outcome, PenstockError):
             return self._failed(runner, letter, outcome)
@@ -104,7 +107,7 @@ class DeadLetterWriter:
         known = self._numbers.get(key)
         if known is not None and dlq_topic.producers is not None:
             return self._store(runner, letter, message, dlq_topic, known)
-        # By its number, which no other ever has: a topic that is made again has other messages at the same offsets.
+        # The subscription's uid is never reused: a topic created anew has other messages at the same offsets.
         name = f"{DEAD_LETTER_PRODUCER_PREFIX}{runner.name} {runner.uid} {letter.partition}"
 
         def numbered(outcome: int | PenstockError) -> list[Effect]:
@@ -147,7 +150,8 @@ class DeadLetterWriter:
             return self._failed(runner, letter, error)
 
     def _failed(self, runner: SubscriptionRunner, letter: events.DeadLetter, error: PenstockError) -> list[Effect]:
-        """It is tried again; or, where that is of no use, the message is in the way until somebody decides."""
+        """Report the failure for a retry; or, where a retry is useless, let the message block until an operator
+        decides."""
         if not isinstance(error, _PERMANENT_ERRORS):
             runner.last_error = error
             return runner.handle(events.DeadLettered(letter.partition, letter.offset, stored=False, seek=letter.seek))
@@ -166,12 +170,14 @@ class DeadLetterWriter:
 
 
 def _number(letter: events.DeadLetter) -> int:
-    """Of this message of this subscription, which after a seek may fail once more."""
+    """Return the request id of a dead letter: distinct for each message, and again after a seek, when it may fail once
+    more."""
     return letter.seek << _OFFSET_BITS | letter.offset + 1
 
 
 def _attributes(runner: SubscriptionRunner, letter: events.DeadLetter, message: Message) -> Mapping[str, str]:
-    """Those of the message, traces among them, and where it came from. If they are too many, ours are kept."""
+    """Return the attributes of a dead letter: the message's own, traces among them, and its origin. If there are too
+    many, the origin's are kept."""
     topic = runner.topic.catalog_topic
     name = f"/{topic.name.namespace}/{topic.name.partition(letter.partition, topic.partitions)}"
     ours = {
@@ -192,5 +198,5 @@ def _attributes(runner: SubscriptionRunner, letter: events.DeadLetter, message: 
 
 
 def _size(attribute: tuple[str, str]) -> int:
-    """What it takes in a record, with the lengths of its name and value."""
+    """Return the size of an attribute in a record, with the lengths of its name and value."""
     return len(attribute[0].encode()) + len(attribute[1].encode()) + 6

@@ -1,4 +1,5 @@
-"""Delivery: a subscription's decisions carried out. Reads what it fetches, sends what it delivers, saves its cursor."""
+"""Delivery: the runner of one subscription, which reads what the machine fetches, sends what it delivers, and saves its
+cursors."""
 
 from __future__ import annotations
 
@@ -43,37 +44,38 @@ if TYPE_CHECKING:
 
 _VERSION: Final = "1.0.0"
 _MESSAGE_BYTES: Final = 512
-"""About what the line before a `message` takes."""
+"""The approximate size of the line before the payload of a `message`."""
 _REPLACED_MAX: Final = 1_000
-"""Consumers that come back after so many others were replaced are taken for new ones."""
+"""Replaced consumers that are remembered. A consumer that comes back after so many others were replaced counts as new.
+"""
 _FETCH_BYTES_MIN: Final = 64 * 1024
 _FETCH_RETRY_MS: Final = 1_000
 _NONE_REPLACED: Final[deque[str]] = deque(maxlen=0)
-"""One for all of which nobody was replaced yet: an empty deque takes most of a KiB."""
+"""The list of every subscription without a replaced consumer: an empty deque takes most of a KiB."""
 
 _PendingSpans = deque[tuple[Span, ...]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerEndpoint:
-    """A consumer's place: where its messages go, and in which form."""
+    """A consumer's connection: where its messages go, and in which form."""
 
     consumer: str
     client: str
     topic: str
-    """As the subscriber spelled it."""
+    """The topic as the subscriber spelled it."""
 
     parent: str | None
-    """The id of its `subscribe`."""
+    """The request id of its `subscribe`."""
 
     blocks: bool
-    """Whether it wants `records`, or `message`."""
+    """True for a consumer of `records` frames, false for one of `message` frames."""
 
     stream_id: str
-    """The id of `records` frames: its last group is the partition."""
+    """The id of its `records` frames; the last group is replaced by the partition."""
 
     connection: Client | None = None
-    """Who sits there."""
+    """The connection itself, for its principal and address."""
 
     def records(self, partition: int, block: Block) -> bytes:
         parent = f":{self.parent}" if self.parent else ""
@@ -88,7 +90,7 @@ class ConsumerEndpoint:
 
 @dataclass(frozen=True, slots=True)
 class FetchResult:
-    """One read, as a subscription looks at it."""
+    """One read, matched against the subscription's filter."""
 
     block: Block
     runs: list[OffsetRun]
@@ -98,7 +100,7 @@ class FetchResult:
 
 
 class SubscriptionRunner:
-    """One durable subscription, or one reader, at work."""
+    """One durable subscription, or one reader, at work: carries out the effects of its machine."""
 
     def __init__(
         self,
@@ -123,17 +125,18 @@ class SubscriptionRunner:
         """Counts of the last ack, nack or extend."""
 
         self.last_error: PenstockError | None = None
-        """Why nothing could be read, or buried, last time."""
+        """The reason why the last read, save or dead letter failed; None after a success."""
 
         self._retry_ms: int | None = None
         self._pending_reads: dict[tuple[str, int], _PendingSpans] = {}
-        """Consumers for whom something is being read, and what waits for it."""
+        """Reads under way, by consumer and partition, with the deliveries that wait behind each."""
 
         self._failed_reads: list[tuple[str, int, Sequence[Span]]] = []
-        """Of these, what could not be read, and is tried again."""
+        """Reads that failed and are tried again: consumer, partition and offsets."""
 
         self._replaced = _NONE_REPLACED
-        """Consumers, by the ids of their `subscribe`, whose place another has taken: they do not take it back."""
+        """Consumers, by the id of their `subscribe`, that were replaced by another connection: they do not take their
+        place back."""
 
         self._context = context
         self._cursor_store = cursor_store
@@ -144,23 +147,23 @@ class SubscriptionRunner:
 
     @property
     def _in_blocks(self) -> bool:
-        """Whether all consumers want `records`: a `message` takes time to write, and more room."""
+        """True if all consumers get `records`: a `message` takes longer to write, and more room."""
         return all(endpoint.blocks for endpoint in self.endpoints.values())
 
     @property
     def is_internal(self) -> bool:
-        """Whether it is the broker's own."""
+        """True for the broker's own subscriptions."""
         return is_redrive_subscription(self.topic.name, self.name)
 
     @property
     def is_reader(self) -> bool:
-        """It has no cursor that anybody keeps."""
+        """True for a reader: its cursor is not saved."""
         return self._cursor_store is None
 
     # consumers
 
     def join(self, endpoint: ConsumerEndpoint, name: str, window: int, window_bytes: int) -> list[Effect]:
-        """Raises `NotOwner` where somebody else has it."""
+        """Add a consumer. Raises `NotOwner` if another consumer has the subscription."""
         if endpoint.parent in self._replaced:
             raise NotOwner(f"{self.name}: another connection has taken this consumer's place")
         self.endpoints[endpoint.consumer] = endpoint
@@ -171,7 +174,7 @@ class SubscriptionRunner:
             raise
 
     def dismiss(self, consumer: str, reason: str) -> list[Effect]:
-        """Tell a consumer, which is about to leave, that it is none any more."""
+        """Return the notice that tells a consumer that it is about to be removed."""
         endpoint = self.endpoints.get(consumer)
         return [] if endpoint is None else [self._end_notice(endpoint, reason)]
 
@@ -180,7 +183,7 @@ class SubscriptionRunner:
         return self.handle(events.Disconnect(consumer))
 
     def end(self, reason: str) -> list[Effect]:
-        """The subscription is gone; its consumers are told."""
+        """End the subscription, and tell its consumers."""
         self.ended = True
         for partition in self.machine.cursors:
             self._cache.drop((self.uid, partition))
@@ -195,14 +198,14 @@ class SubscriptionRunner:
         return own_message(topic, json_bytes(body))
 
     def note_report(self, partitions: Iterable[int]) -> list[Effect]:
-        """Somebody who reads the files says how far that is, of these partitions."""
+        """Note that an external reader (such as Spark) reported its position for these partitions."""
         for partition in partitions:
             self.machine.cursors[partition].reported_ms = self._context.unix_ms_of(self._context.now_ms)
         return [effect for partition in partitions for effect in self._carry_out(events.SaveCursor(partition))]
 
     @property
     def reported_at(self) -> str | None:
-        """When somebody who reads the files last said how far that is; None if nobody has."""
+        """The last time an external reader reported its position; None if none has."""
         last_ms = max(cursor.reported_ms for cursor in self.machine.cursors.values())
         return iso_time(last_ms) if last_ms else None
 
@@ -225,7 +228,7 @@ class SubscriptionRunner:
     # events
 
     def handle(self, event: events.MachineEvent) -> list[Effect]:
-        """What the group decides, done. Raises what it refuses."""
+        """Give an event to the machine, and carry out its effects. Raises what the machine refuses."""
         if self.ended:
             return []
         decided = self.machine.handle(event, self._context.now_ms)
@@ -260,7 +263,8 @@ class SubscriptionRunner:
                 return self._report_gap(partition, gap, messages)
 
     def _dead_letter_once_saved(self, effect: events.DeadLetter) -> list[Effect]:
-        """That it had its last delivery is durable first: however soon the broker is killed, nobody gets it again."""
+        """Save that this was the last delivery before writing the dead letter: however soon the broker is killed, the
+        message is not delivered again."""
         if self._cursor_store is None:
             return self._dead_letter(self, effect)
 
@@ -285,7 +289,7 @@ class SubscriptionRunner:
         return [self._end_notice(gone, "another connection took its place")]
 
     def _announce_seek(self, event: events.Seek) -> list[Effect]:
-        """What was delivered before is of no interest any more: said before anything else is delivered."""
+        """Tell consumers of a seek, before anything else is delivered, and drop the reads that it makes useless."""
         self._pending_reads = {
             key: waiting for key, waiting in self._pending_reads.items() if key[1] not in event.starts
         }
@@ -310,7 +314,7 @@ class SubscriptionRunner:
     # reading
 
     def _fetch(self, partition: int, offset: int) -> list[Effect]:
-        """What was stored this very moment need not be read."""
+        """Fetch messages of a partition: from memory if they were stored just now, else by reading the log."""
         block = self.topic.lent_block(partition, offset)
         if block is not None:
             return self._fetched(partition, offset, self._match(block, int(block.offsets.stop)))
@@ -320,7 +324,7 @@ class SubscriptionRunner:
         return [RunInThread(read, partial(self._fetched, partition, offset), read_only=True)]
 
     def _read(self, log: Log, offset: int, size: int) -> FetchResult:
-        """In another thread: the log, and nothing that changes here."""
+        """Read the log, in another thread: changes no state of the broker."""
         chunk = log.read(offset, bytes_max=size)
         return self._match(chunk.block, int(chunk.next_offset), gaps_of(chunk.damages))
 
@@ -349,7 +353,7 @@ class SubscriptionRunner:
         self.last_error = outcome
         cursor = self.machine.cursors[partition]
         if cursor.fetching and cursor.fetched == offset:
-            cursor.fetching = False  # it is asked for again with the next tick
+            cursor.fetching = False  # fetched again at the next tick
             self._retry_ms = self._context.now_ms + _FETCH_RETRY_MS
             self._reschedule(self)
         return []
@@ -357,7 +361,7 @@ class SubscriptionRunner:
     # sending
 
     def _deliver(self, consumer: str, partition: int, spans: tuple[Span, ...]) -> list[Effect]:
-        """At once if it is at hand; else it is read, and what is delivered meanwhile waits for it."""
+        """Deliver messages at once if the cache has them; else read them first. Later deliveries wait for the read."""
         waiting = self._pending_reads.get((consumer, partition))
         if waiting is not None:
             waiting.append(spans)
@@ -383,7 +387,7 @@ class SubscriptionRunner:
         outcome: OffsetRead | PenstockError,
     ) -> list[Effect]:
         if self._pending_reads.get((consumer, partition)) is not waiting:
-            return []  # somebody sought elsewhere meanwhile
+            return []  # a seek went elsewhere meanwhile
         if consumer not in self.endpoints:
             del self._pending_reads[consumer, partition]
             return []
@@ -415,7 +419,8 @@ class SubscriptionRunner:
         return [Send(endpoint.client, b"".join(frames))]
 
     def _is_allowed(self, endpoint: ConsumerEndpoint) -> bool:
-        """Asked again with every delivery: whoever may no longer consume is about to be dismissed."""
+        """Tell whether a consumer may still consume. Checked with every delivery: one that may not is about to be
+        removed."""
         access = self._context.access
         if not access.enabled:
             return True
@@ -423,7 +428,7 @@ class SubscriptionRunner:
         return access.allows(connection, Operation.CONSUME, self._resource)
 
     def _metadata(self, partition: int, block: Block, row: int) -> dict[str, Any]:
-        """The fields of a StreamMessage, but for its payload."""
+        """Return the fields of a StreamMessage, without its payload."""
         record = block.record(row)
         message = record.message
         topic = self.topic.catalog_topic
@@ -451,7 +456,7 @@ class SubscriptionRunner:
             facts |= {"schema_id": message.schema.id, "schema_version": message.schema.version}
         return facts
 
-    # what people ask
+    # description
 
     def describe(self) -> dict[str, Any]:
         machine, now_ms = self.machine, self._context.now_ms
@@ -486,7 +491,7 @@ class SubscriptionRunner:
         }
 
     def _state(self) -> list[str]:
-        """Why it does not move; or that it does, or has nothing to do."""
+        """Return the reasons why the subscription does not move; or that it moves, or has nothing to do."""
         return reasons(
             self.machine,
             now_ms=self._context.now_ms,
@@ -497,7 +502,7 @@ class SubscriptionRunner:
         )
 
     def _address_of(self, consumer: str) -> str:
-        """Where its connection comes from; nothing where it is not known."""
+        """Return where a consumer's connection comes from; empty if that is not known."""
         endpoint = self.endpoints.get(consumer)
         return "" if endpoint is None or endpoint.connection is None else endpoint.connection.address
 
@@ -527,7 +532,7 @@ def _slots(block: Block) -> Any:
 
 
 def _runs(block: Block, wanted: Any, overhead: int) -> Iterator[OffsetRun]:
-    """Those that are wanted, as far as they lie behind each other, and what each takes on the wire."""
+    """Yield the selected messages as runs of consecutive offsets, with their sizes on the wire."""
     if not len(block):
         return
     first = int(block.columns[0, at.OFFSET])

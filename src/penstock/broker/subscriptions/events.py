@@ -16,9 +16,9 @@ class Connect(NamedTuple):
     consumer: str
     name: str
     window: int
-    """At most so many messages in flight at it,"""
+    """The most messages in flight at this consumer."""
     window_bytes: int
-    """and so many bytes; but always one message."""
+    """The most bytes in flight; a single larger message is delivered all the same."""
 
 
 class Disconnect(NamedTuple):
@@ -26,23 +26,24 @@ class Disconnect(NamedTuple):
 
 
 class LogGrown(NamedTuple):
-    """The log of a partition goes up to `end` now."""
+    """The log of a partition has grown, and now ends at `end`."""
 
     partition: int
     end: int
 
 
 class Supplied(NamedTuple):
-    """What was fetched from `offset` on. What lies between the pieces is not wanted by this subscription."""
+    """The answer to a `Fetch` from `offset`. Messages between the runs do not pass the subscription's filter."""
 
     partition: int
     offset: int
     runs: Sequence[OffsetRun]
     next_offset: int
     slots: Sequence[int] = ()
-    """For key_shared: the slot of the key of each message of the pieces, one after another; `NO_KEY` without one."""
+    """For key_shared: the key slot of each message of the runs, one after another; `NO_KEY` for a message without a
+    key."""
     gaps: Sequence[Gap] = ()
-    """What of it cannot be read."""
+    """Messages in this range that cannot be read."""
 
 
 class Ack(NamedTuple):
@@ -52,7 +53,7 @@ class Ack(NamedTuple):
 
 
 class AckThrough(NamedTuple):
-    """Everything up to and with this offset."""
+    """A cumulative ack: every message up to and including this offset."""
 
     consumer: str
     partition: int
@@ -68,7 +69,7 @@ class Nack(NamedTuple):
 
 
 class Extend(NamedTuple):
-    """Still being worked on: the time to acknowledge begins again."""
+    """Messages still being worked on: their ack timeout starts again."""
 
     consumer: str
     partition: int
@@ -92,20 +93,20 @@ class Tick(NamedTuple):
 
 
 class DeadLettered(NamedTuple):
-    """A message is among the dead letters, durably; or could not be put there."""
+    """The answer to a `DeadLetter`: the message is durably in the dead-letter topic, or could not be stored there."""
 
     partition: int
     offset: int
     stored: bool
     seek: int = 0
-    """As in the `DeadLetter` that this answers: after a seek it is somebody else's."""
+    """The seek counter of the `DeadLetter` that this answers: after another seek, the answer is void."""
 
     permanent_error: str = ""
-    """Why it never can be."""
+    """The reason why the message can never become a dead letter; empty if a retry may help."""
 
 
 class Lost(NamedTuple):
-    """Messages that can no longer be read: retention was quicker, or they are damaged."""
+    """Messages that can no longer be read, because of retention or damage."""
 
     partition: int
     start: int
@@ -114,7 +115,7 @@ class Lost(NamedTuple):
 
 
 class Skip(NamedTuple):
-    """Messages that somebody wants settled although nobody acknowledged them."""
+    """Messages that an operator or a report marks as done although no consumer acknowledged them."""
 
     partition: int
     start: int
@@ -149,32 +150,32 @@ class Deliver(NamedTuple):
 
 
 class Fetch(NamedTuple):
-    """Look at what lies from `offset` on, and say so with `Supplied`."""
+    """Read the log from `offset` and answer with `Supplied`."""
 
     partition: int
     offset: int
 
 
 class DeadLetter(NamedTuple):
-    """Put it among the dead letters once all that was to be saved is durable, and say so with `DeadLettered`."""
+    """Store a message in the dead-letter topic once all pending cursors are durable, and answer with `DeadLettered`."""
 
     partition: int
     offset: int
     attempts: int
     reason: str
     seek: int
-    """How often somebody had sought elsewhere: the same message may fail once more after the next time."""
+    """The number of seeks so far: after another seek the same message may fail once more."""
 
 
 class SaveCursor(NamedTuple):
-    """The cursor of this partition has changed."""
+    """The cursor of this partition has changed and must be saved."""
 
     partition: int
 
 
 class AckCounts(NamedTuple):
-    """So many of what a consumer spoke of were in flight at it, and so many were settled before; the rest was not its
-    to speak of."""
+    """Counts of an ack, nack or extend: `messages` were in flight at this consumer, and `already` were acked before.
+    All others that it named are ignored."""
 
     messages: int
     already: int = 0
@@ -187,14 +188,13 @@ class Promote(NamedTuple):
 
 
 class Evict(NamedTuple):
-    """Another connection has taken this consumer's place."""
+    """This consumer has been replaced by another connection with its name."""
 
     consumer: str
 
 
 class ReportGap(NamedTuple):
-    """Messages of these offsets, so many of them not settled before, are lost to the subscription: its consumers are
-    told."""
+    """Tell the consumers that messages of a gap are lost; `messages` of them were not acked before."""
 
     partition: int
     gap: Gap

@@ -48,11 +48,11 @@ from penstock.storage.catalog.subscriptions import Cursor, SubscriptionKind, Sub
 from penstock.storage.catalog.topics import Exhausted
 
 WAITING_MAX: Final = 10_000
-"""Messages of a partition that failed and wait, for their next delivery or for their burial: past this no new ones are
-taken, so that a consumer that refuses everything does not have the whole log in memory."""
+"""Messages of one partition that failed and wait for redelivery or for the dead letters. Past this limit no new
+messages are fetched, so that a consumer that refuses everything does not pull the whole log into memory."""
 
 _DEADLINES_MIN: Final = 1_000
-"""So many may be of messages that are long acknowledged before anybody looks for those."""
+"""Deadlines kept before the ones of messages acknowledged long ago are dropped."""
 
 _DEAD_LETTER_RETRY_MS: Final = 1_000
 _BEFORE: Final = "the last delivery failed before the broker was started again"
@@ -77,11 +77,11 @@ class _Deadline(NamedTuple):
 
 
 _NO_DEADLINES: Final[deque[_Deadline]] = deque(maxlen=0)
-"""Of a subscription before its first delivery. One for all: an empty deque takes most of a KiB."""
+"""Deadlines of a subscription before its first delivery. Shared by all of them: an empty deque takes most of a KiB."""
 
 
 class SubscriptionMachine:
-    """One subscription. What happens goes into `handle`; an event that is refused raises and changes nothing."""
+    """One subscription. Events go into `handle`; an event that is refused raises and changes nothing."""
 
     def __init__(
         self,
@@ -92,12 +92,13 @@ class SubscriptionMachine:
         paused: bool = False,
         expires: bool = True,
     ) -> None:
-        """`expires`: what is not acknowledged in time has failed."""
+        """Restore the subscription from its cursors. With `expires`, a message that is not acknowledged in time has
+        failed."""
         self.options = options
         self.paused = paused
         self.cursors = {each: PartitionCursor.restore(each, cursor, ends[each]) for each, cursor in cursors.items()}
         self.consumers: dict[str, Consumer] = {}
-        """In the order in which they came."""
+        """Connected consumers, in the order in which they connected."""
 
         self.delivered = 0
         self.acked = 0
@@ -105,16 +106,16 @@ class SubscriptionMachine:
         """Deliveries that were refused, or not acknowledged in time."""
 
         self.redelivered = 0
-        """Given back to be delivered once more: they failed, or their consumer left."""
+        """Messages made ready for another delivery because they failed or their consumer left."""
 
         self.dead_lettered = 0
         self.dropped = 0
         self.lost = 0
         self.matched = 0
-        """Messages that the filter let through; all that were looked at where there is none."""
+        """Messages that passed the filter; without a filter, all that were fetched."""
 
         self.filtered = 0
-        """Messages that the filter settled: nobody was given them."""
+        """Messages that the filter excluded: acked without a delivery."""
 
         keyed = options.kind is SubscriptionKind.KEY_SHARED
         self._queue: ReadyQueue = KeySharedQueue() if keyed else OrderedQueue(self.cursors)
@@ -124,44 +125,44 @@ class SubscriptionMachine:
         self._expires = expires
         self._delivery = 0
 
-    # what others ask
+    # queries
 
     @property
     def active(self) -> str | None:
-        """The one consumer that is served, where there is only one."""
+        """The one consumer that gets messages, for exclusive and failover subscriptions."""
         return next(iter(self.consumers), None) if self.options.kind in _ALONE else None
 
     @property
     def eligible(self) -> list[Consumer]:
-        """Those to whom messages go."""
+        """Consumers that messages are delivered to."""
         active = self.active
         return list(self.consumers.values()) if active is None else [self.consumers[active]]
 
     def ready_by_holder(self) -> Mapping[str, int]:
-        """How many messages that are ready wait for a consumer that has their key, by that consumer."""
+        """Count the ready messages that wait for the consumer that has their key, by that consumer."""
         return self._queue.ready_by_holder()
 
     def next_retry_ms(self, partition: int) -> int | None:
-        """When the next of what failed is delivered again."""
+        """Return when the next failed message of a partition is redelivered; None if none waits."""
         due = (each.due_ms for each in self._retries if each.partition == partition and not each.dead_letters)
         return min(due, default=None)
 
     def attempt(self, partition: int, offset: int) -> int:
-        """Which delivery of a message this is, from 1."""
+        """Return the number of a message's current or next delivery, from 1."""
         return self.cursors[partition].failures.get(offset, 0) + 1
 
     def is_drained(self, partition: int) -> bool:
-        """Nothing that was fetched waits for its first delivery."""
+        """Tell whether no fetched message of a partition waits for its first delivery."""
         return self._queue.is_drained(partition)
 
     def quiet_ms(self, now_ms: int) -> int:
-        """How long nobody has acknowledged anything of what is in flight."""
+        """Return for how long no consumer has acknowledged anything of what is in flight."""
         last = [each.acks.last_ms for each in self.eligible if each.acks.last_ms is not None]
         since = [*last, *([] if (oldest := self.unacked_since_ms()) is None else [oldest])]
         return now_ms - max(since, default=now_ms)
 
     def unacked_since_ms(self) -> int | None:
-        """When the delivery was made that has waited longest for its acknowledgement; None if none waits."""
+        """Return when the oldest unacknowledged delivery was made; None if nothing is in flight."""
         oldest = min((lease.delivery for cursor in self.cursors.values() for lease in cursor.leases), default=None)
         if oldest is None:
             return None
@@ -173,7 +174,7 @@ class SubscriptionMachine:
         return min(due, default=None)
 
     def check(self) -> None:
-        """Raise AssertionError unless all is in order."""
+        """Raise AssertionError if an invariant is broken: an offset in two places, or leases beyond a window."""
         held: dict[str, list[int]] = {each: [0, 0] for each in self.consumers}
         for cursor in self.cursors.values():
             cursor.check(self._queue.spans(cursor.partition))
@@ -187,7 +188,7 @@ class SubscriptionMachine:
     # events
 
     def handle(self, event: MachineEvent, now_ms: int) -> list[MachineEffect]:
-        """What is to be done now. Time never goes back."""
+        """Return the effects of an event, then of dispatching what is ready. Time never goes back."""
         return [*self._handle(event, now_ms), *self._dispatch(now_ms)]
 
     def _handle(self, event: MachineEvent, now_ms: int) -> list[MachineEffect]:  # noqa: C901 - one row an event
@@ -249,7 +250,7 @@ class SubscriptionMachine:
                 )
 
     def _disconnect(self, consumer: str) -> list[MachineEffect]:
-        """What was in flight at it is ready for others at once: it did not fail."""
+        """Remove a consumer. Its messages in flight are ready for other consumers at once: they did not fail."""
         if consumer not in self.consumers:
             return []
         was_active = self.active == consumer
@@ -262,18 +263,18 @@ class SubscriptionMachine:
         return [Promote(self.active)] if was_active and self.active is not None else []
 
     def _release(self, cursor: PartitionCursor, leases: list[Lease]) -> list[Lease]:
-        """They are no longer in flight: their consumers have room again."""
+        """End leases, so that their consumers have room again. Returns the leases."""
         for lease in leases:
             self.consumers[lease.consumer].remove_in_flight(lease.stop - lease.start, lease.size)
             self._queue.release(cursor.partition, lease.start, lease.stop)
         return leases
 
-    # what comes from the log
+    # messages from the log
 
     def _supplied(self, event: Supplied, now_ms: int) -> list[MachineEffect]:
         cursor = self.cursors[event.partition]
         if not cursor.fetching or cursor.fetched != event.offset:
-            return []  # somebody sought elsewhere meanwhile
+            return []  # a seek went elsewhere meanwhile
         cursor.fetching = False
         floor, position, taken = cursor.floor, event.offset, 0
         exhausted = cursor.exhausted(event.offset, event.next_offset, self.options.redeliveries)
@@ -291,7 +292,7 @@ class SubscriptionMachine:
         return [*effects, SaveCursor(cursor.partition)] if cursor.floor != floor else effects
 
     def _count_lost(self, cursor: PartitionCursor, gap: Gap) -> Iterator[ReportGap]:
-        """Count the messages of a gap that were not settled before."""
+        """Count the messages of a gap that were not acked before."""
         messages = sum(stop - start for start, stop in cursor.acked.gaps(max(gap.start, cursor.floor), gap.stop))
         if messages:
             self.lost += messages
@@ -311,7 +312,7 @@ class SubscriptionMachine:
             else:
                 self._queue.supply(cursor.partition, part, own)
 
-    # what consumers say
+    # acks, nacks and extensions
 
     def cursor(self, partition: int) -> PartitionCursor:
         cursor = self.cursors.get(partition)
@@ -322,7 +323,8 @@ class SubscriptionMachine:
         return cursor
 
     def _take_leases(self, cursor: PartitionCursor, consumer: str, spans: Sequence[Span]) -> list[Lease]:
-        """Of what a consumer speaks of, what is in flight at it."""
+        """End the leases that a consumer has within these spans, and return them. Offsets it has no lease on are
+        ignored."""
         return [each for start, stop in spans for each in cursor.leases.take(start, stop, consumer=consumer)]
 
     def _ack(self, consumer: str, partition: int, spans: Sequence[Span], now_ms: int) -> list[MachineEffect]:
@@ -359,7 +361,7 @@ class SubscriptionMachine:
         return [AckCounts(_count(leases))]
 
     def _start_lease(self, cursor: PartitionCursor, lease: Lease, now_ms: int) -> None:
-        """It is in flight from now on."""
+        """Put a lease in flight, and set its deadline."""
         self._delivery += 1
         lease.delivery = self._delivery
         cursor.leases.add(lease)
@@ -372,7 +374,7 @@ class SubscriptionMachine:
             self._drop_stale_deadlines()
 
     def _drop_stale_deadlines(self) -> None:
-        """Those of messages that are no longer in flight: they are many where the time to acknowledge is long."""
+        """Drop the deadlines of messages no longer in flight: there are many of them where the ack timeout is long."""
         living = {lease.delivery for cursor in self.cursors.values() for lease in cursor.leases}
         self._deadlines = deque(each for each in self._deadlines if each.delivery in living)
         self._deadlines_max = 2 * len(self._deadlines) + _DEADLINES_MIN
@@ -386,7 +388,7 @@ class SubscriptionMachine:
     def _fail(
         self, cursor: PartitionCursor, lease: Lease, reason: str, delay_ms: int | None, now_ms: int
     ) -> Iterator[MachineEffect]:
-        """Each is tried again later, or has had its last delivery."""
+        """Schedule every message of a lease for redelivery, or treat it as exhausted if this was its last delivery."""
         again: dict[int, list[int]] = {}
         self.failed += lease.stop - lease.start
         for offset in range(lease.start, lease.stop):
@@ -421,7 +423,7 @@ class SubscriptionMachine:
     def _dead_lettered(self, event: DeadLettered, now_ms: int) -> list[MachineEffect]:
         cursor = self.cursors[event.partition]
         if event.offset not in cursor.dead_lettering or event.seek != cursor.seeks:
-            return []  # somebody sought elsewhere meanwhile
+            return []  # a seek went elsewhere meanwhile
         if event.stored:
             del cursor.dead_lettering[event.offset]
             self.dead_lettered += 1
@@ -480,7 +482,7 @@ class SubscriptionMachine:
         cursor.seek(offset)
 
     def _resume(self) -> list[MachineEffect]:
-        """What blocked is tried once more, from the first attempt."""
+        """Resume dispatching. Poison messages are tried once more, from the first attempt."""
         self.paused = False
         blocked = [cursor for cursor in self.cursors.values() if cursor.poison]
         for cursor in blocked:
@@ -491,7 +493,7 @@ class SubscriptionMachine:
         return [SaveCursor(cursor.partition) for cursor in blocked]
 
     def _skip(self, cursor: PartitionCursor, start: int, stop: int) -> list[MachineEffect]:
-        """They count as settled, wherever they are. A fetch that is under way there no longer counts."""
+        """Count these messages as acked, wherever they are. A fetch under way within them no longer counts."""
         partition, looked_at = cursor.partition, min(stop, cursor.fetched)
         if start <= cursor.fetched < stop:
             cursor.fetched, cursor.fetching = stop, False
@@ -510,7 +512,7 @@ class SubscriptionMachine:
     # deliveries
 
     def _dispatch(self, now_ms: int) -> list[MachineEffect]:
-        """Give consumers what they have room for, and fetch more where there is room left."""
+        """Deliver what consumers have room for, and fetch more where room is left."""
         if self.paused or not self.consumers:
             return []
         consumers = self.eligible

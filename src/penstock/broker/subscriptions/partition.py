@@ -1,4 +1,4 @@
-"""A partition as one subscription sees it: offsets acknowledged, in flight at a consumer, and up for redelivery."""
+"""Partition cursors: the state of one partition in a subscription. Offsets acked, in flight, waiting, or exhausted."""
 
 from __future__ import annotations
 
@@ -17,22 +17,23 @@ _START = attrgetter("start")
 
 @dataclass(slots=True)
 class OffsetRun:
-    """Messages that lie behind each other, and what they take in bytes."""
+    """A run of consecutive offsets, and their size in bytes."""
 
     start: int
     stop: int
     size: int
     ends: Sequence[int] | None = None
-    """Where each message ends, counted in bytes, where that is known: of those that were never delivered."""
+    """The end of each message in bytes, counted from the start of the read; known for messages never delivered before.
+    """
 
     before: int = 0
-    """How many of `ends` belong to messages before this piece."""
+    """The number of entries in `ends` that belong to messages before this run."""
 
     def __len__(self) -> int:
         return self.stop - self.start
 
     def fitting(self, messages: int, size: int) -> int:
-        """How many of the first ones are within these bounds."""
+        """Return how many messages from the front are within these bounds."""
         most = min(len(self), messages)
         if self.size <= size:
             return most
@@ -42,7 +43,8 @@ class OffsetRun:
         return bisect_right(self.ends, first + size, self.before, self.before + most) - self.before
 
     def take_first(self, count: int) -> OffsetRun:
-        """The first ones, which are then no longer in this piece. Where sizes are not known each has its share."""
+        """Remove the first `count` messages and return them as a run. Where sizes are unknown, each gets an equal
+        share."""
         if self.ends is None:
             size = self.size * count // len(self)
         else:
@@ -55,7 +57,7 @@ class OffsetRun:
         return head
 
     def split_at(self, offsets: Collection[int]) -> Iterator[OffsetRun]:
-        """The same messages, each of these offsets by itself."""
+        """Yield the same messages as runs, with each of these offsets in a run of its own."""
         for offset in sorted(each for each in offsets if self.start <= each < self.stop):
             if self.start < offset:
                 yield self.take_first(offset - self.start)
@@ -76,7 +78,7 @@ class Lease:
 
 
 class Leases:
-    """Of one partition, disjoint, in the order of offsets."""
+    """The leases of one partition: disjoint, in the order of offsets."""
 
     def __init__(self) -> None:
         self._leases: list[Lease] = []
@@ -91,7 +93,7 @@ class Leases:
         insort(self._leases, lease, key=_START)
 
     def take(self, start: int, stop: int, *, consumer: str | None = None, delivery: int | None = None) -> list[Lease]:
-        """What of `[start, stop)` is in flight, at this consumer, since this delivery; it no longer is."""
+        """End the leases within `[start, stop)`, of one consumer or one delivery where given, and return them."""
         if start >= stop:
             return []
         first = max(0, bisect_right(self._leases, start, key=_START) - 1)
@@ -110,7 +112,7 @@ class Leases:
         return taken
 
     def take_all(self, consumer: str | None = None) -> list[Lease]:
-        """All that are in flight, at this consumer; they no longer are."""
+        """End all leases, of one consumer where given, and return them."""
         taken = [lease for lease in self._leases if _is(lease, consumer, None)]
         self._leases = [] if consumer is None else [each for each in self._leases if each.consumer != consumer]
         return taken
@@ -121,7 +123,7 @@ def _is(lease: Lease, consumer: str | None, delivery: int | None) -> bool:
 
 
 def _split(lease: Lease, start: int, stop: int, kept: list[Lease]) -> Lease:
-    """The part of a lease within `[start, stop)`; what lies before and after it goes to `kept`."""
+    """Return the part of a lease within `[start, stop)`, and append the parts before and after it to `kept`."""
     rest = OffsetRun(lease.start, lease.stop, lease.size)
     if lease.start < start:
         head = rest.take_first(start - lease.start)
@@ -133,7 +135,7 @@ def _split(lease: Lease, start: int, stop: int, kept: list[Lease]) -> Lease:
 
 
 class ExhaustedMessage(NamedTuple):
-    """A message that has had its last delivery: on its way to the dead letters, or in the way of those behind it."""
+    """A message after its last delivery: on its way to the dead letters, or poison that blocks those behind it."""
 
     attempts: int
     size: int
@@ -143,9 +145,11 @@ class ExhaustedMessage(NamedTuple):
 
 @dataclass(slots=True)
 class PartitionCursor:
-    """`floor`: everything below is settled. `fetched`: nothing from here on was looked at. `end`: where the log ends.
+    """The state of one partition: everything below `floor` is acked, nothing from `fetched` on was read yet, `end` is
+    the end of the log.
 
-    What was settled before a restart may lie beyond `fetched`, and the floor passes `fetched` when it comes there.
+    Acked means done for good: acknowledged, filtered out, dropped, dead-lettered or skipped. Offsets acked before a
+    restart may lie beyond `fetched`; the floor passes `fetched` when it reaches them.
     """
 
     partition: int
@@ -154,24 +158,24 @@ class PartitionCursor:
     end: int
     acked: OffsetSet = field(default_factory=OffsetSet)
     failures: dict[int, int] = field(default_factory=dict)
-    """How often a message was delivered in vain."""
+    """The number of failed deliveries, by offset."""
 
     waiting: OffsetSet = field(default_factory=OffsetSet)
-    """To be delivered again later."""
+    """Offsets that failed and wait for redelivery."""
 
     leases: Leases = field(default_factory=Leases)
     dead_lettering: dict[int, ExhaustedMessage] = field(default_factory=dict)
     poison: dict[int, ExhaustedMessage] = field(default_factory=dict)
     fetching: bool = False
     seeks: int = 0
-    """How often somebody sought elsewhere: what fails after that is another failure."""
+    """The number of seeks, so that an answer from before a seek is recognised."""
 
     reported_ms: int = 0
-    """When somebody who reads the files last said how far that is."""
+    """When an external reader last reported its position."""
 
     @classmethod
     def restore(cls, partition: int, saved: Cursor, end: int) -> PartitionCursor:
-        """As it was saved: what was in flight then is delivered again."""
+        """Restore the state from a saved cursor. Messages in flight when it was saved are delivered again."""
         acked = OffsetSet((each.start, each.stop) for each in saved.acked)
         floor = int(saved.floor)
         cursor = cls(partition, floor, floor, end, acked, dict(saved.failures))
@@ -179,7 +183,7 @@ class PartitionCursor:
         return cursor
 
     def snapshot(self) -> Cursor:
-        """What is to be known after a restart."""
+        """Return the cursor to save: everything that must survive a restart."""
         acked = tuple(OffsetRange.of(start, stop) for start, stop in self.acked)
         return Cursor(
             floor=Offset(self.floor),
@@ -191,32 +195,32 @@ class PartitionCursor:
 
     @property
     def backlog(self) -> int:
-        """How many are not settled."""
+        """The number of messages that are not acked."""
         return max(0, self.end - self.floor - self.acked.count)
 
     @property
     def failing(self) -> int:
-        """How many wait for their next delivery, or for their burial."""
+        """The number of messages that wait for redelivery or for the dead letters."""
         return self.waiting.count + len(self.dead_lettering)
 
     def unacked(self, run: OffsetRun) -> Iterator[OffsetRun]:
-        """Of messages just fetched, those that are not settled already."""
+        """Yield the parts of a fetched run that are not acked already."""
         for start, stop in self.acked.gaps(max(run.start, self.floor), run.stop):
             if start > run.start:
                 run.take_first(start - run.start)
             yield run.take_first(stop - start)
 
     def exhausted(self, start: int, stop: int, redeliveries: int) -> set[int]:
-        """Of messages just fetched, those that have had their last delivery before a restart."""
+        """Return the fetched offsets that had their last delivery before a restart."""
         return {offset for offset, failed in self.failures.items() if failed > redeliveries and start <= offset < stop}
 
     def acked_within(self, start: int, stop: int) -> int:
-        """How many of these are settled."""
+        """Count the acked offsets within `[start, stop)`."""
         above = sum(end - begin for begin, end in self.acked.within(start, stop))
         return above + max(0, min(stop, self.floor) - start)
 
     def mark_acked(self, start: int, stop: int) -> None:
-        """Done with for good."""
+        """Count `[start, stop)` as done for good."""
         start = max(start, self.floor)
         if start >= stop:
             return
@@ -231,7 +235,7 @@ class PartitionCursor:
             self.failures = {key: count for key, count in self.failures.items() if not start <= key < stop}
 
     def seek(self, offset: int) -> None:
-        """Begin again from there; nothing from there on is settled, nothing is in flight."""
+        """Start again at `offset`: nothing from there on is acked, and nothing is in flight."""
         self.floor = self.fetched = offset
         self.seeks = (self.seeks + 1) % (SEEKS_MAX + 1)
         self.fetching = False
@@ -242,7 +246,7 @@ class PartitionCursor:
             each.clear()
 
     def check(self, ready: Iterable[Span]) -> None:
-        """Raise AssertionError unless every offset is where it should be, and only there."""
+        """Raise AssertionError unless every offset between the floor and `fetched` is in exactly one place."""
         leased = ((each.start, each.stop) for each in self.leases)
         alone = ((offset, offset + 1) for offset in (*self.dead_lettering, *self.poison))
         seen, total = OffsetSet(), 0

@@ -1,8 +1,7 @@
-"""Reports: how far somebody has come who reads the log's files without the broker, such as a Spark job.
+"""Progress reports: the position of a reader of the log's files, such as a Spark job, that the broker does not serve.
 
-The place is kept as that of a subscription, which is made with the first report. So its lag is seen among all others,
-and retention can wait for it. Where a consumer is connected, the subscription is that consumer's, and a report is
-refused.
+The position is kept as a subscription's cursor, which the first report creates. So its lag is listed among all others,
+and retention can wait for it. While a consumer is connected to the subscription, reports are refused.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _FIELDS: Final = ("topic", "subscription", "positions", "archive")
 
 
 def report(topics: Topics, subscriptions: Subscriptions, fields: Fields, reply: Reply) -> list[Effect]:
-    """`positions`: the next offset of each partition that is spoken of. A place never goes back."""
+    """Store reported positions: the next offset of each partition that is named. A position never goes back."""
     read.check_known(fields, _FIELDS)
     topic = topics.find(read.topic_name(fields))
     name = read.text(fields, "subscription")
@@ -60,7 +59,7 @@ def _positions(topic: TopicState, given: object) -> dict[int, int]:
 
 
 def _starts(topic: TopicState, positions: Mapping[int, int]) -> dict[int, Offset]:
-    """Where a new one begins: where it says it is, and at the beginning of what it does not speak of yet."""
+    """Return the start of a new subscription: the reported positions, and the beginning of partitions not named."""
     return {
         number: Offset(min(max(positions.get(number, 0), int(log.first_offset)), int(log.next_offset)))
         for number, log in enumerate(topic.logs)
@@ -68,7 +67,8 @@ def _starts(topic: TopicState, positions: Mapping[int, int]) -> dict[int, Offset
 
 
 def _move(runner: SubscriptionRunner, positions: Mapping[int, int]) -> list[Effect]:
-    """Forward, and no further than the log goes: files may show a message a moment before the broker knows of it."""
+    """Move the cursor forward, no further than the log's end: files may show a message a moment before the broker knows
+    it."""
     if runner.machine.consumers:
         names = ", ".join(sorted(each.name for each in runner.machine.consumers.values())[:3])
         raise NotOwner(

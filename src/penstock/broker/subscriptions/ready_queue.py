@@ -1,4 +1,4 @@
-"""Lines: messages that are ready to be delivered, and to whom the next one goes. In order, or in order per key."""
+"""Ready queues: messages to deliver, and the choice of the consumer for each. In order, or in order per key."""
 
 from __future__ import annotations
 
@@ -16,22 +16,24 @@ from penstock.broker.subscriptions.partition import OffsetRun
 from penstock.core.offset_set import Span
 
 SLOTS: Final = 4096
-"""Keys are told apart by their hash modulo this: enough to spread over any number of consumers, few enough to list."""
+"""The number of key slots: a key's slot is its hash modulo this. Enough to spread over any number of consumers, few
+enough to list."""
 
 READY_MAX: Final = 10_000
-"""Messages that wait for their key's turn: past this nothing more is fetched, so that a slow key is no memory leak."""
+"""Messages that wait for their key's turn. Past this limit nothing more is fetched, so that a slow key does not fill
+the memory."""
 
 NO_KEY: Final = -1
 
 _PRIME: Final = 2**61 - 1
 
 Dispatched = dict[tuple[str, int], list[OffsetRun]]
-"""What goes to whom: consumer and partition."""
+"""Runs to deliver, by consumer and partition."""
 
 
 @dataclass(slots=True)
 class Consumer:
-    """Whoever is subscribed, and what is in flight at it."""
+    """A connected consumer, and how much is in flight at it."""
 
     id: str
     name: str
@@ -43,7 +45,7 @@ class Consumer:
 
     @property
     def room(self) -> int:
-        """For so many messages: always for one, however large, where nothing is in flight."""
+        """The number of messages it can be given: at least one, however large, where nothing is in flight."""
         if self.in_flight and self.in_flight_bytes >= self.window_bytes:
             return 0
         return self.window - self.in_flight
@@ -62,76 +64,77 @@ class Consumer:
 
 
 class ReadyQueue(Protocol):
-    """Of all partitions of a subscription."""
+    """Ready messages of all partitions of a subscription."""
 
     def supply(self, partition: int, run: OffsetRun, slots: Sequence[int]) -> None:
-        """Messages never delivered before, behind all others of their partition."""
+        """Add messages never delivered before, behind all others of their partition."""
         ...
 
     def register_key(self, partition: int, offset: int, slots: Sequence[int]) -> None:
-        """A message that is not to be delivered, but may be brought back."""
+        """Note the key of a message that is not delivered now but may be requeued."""
         ...
 
     def requeue(self, partition: int, run: OffsetRun) -> None:
-        """They were delivered, and are to be delivered again."""
+        """Make delivered messages ready for another delivery."""
         ...
 
     def hold(self, partition: int, start: int, stop: int) -> None:
-        """They failed, and are brought back later."""
+        """Note that messages failed and will be requeued later."""
         ...
 
     def release(self, partition: int, start: int, stop: int) -> None:
-        """They are no longer in flight."""
+        """Note that messages are no longer in flight."""
         ...
 
     def forget(self, partition: int, start: int, stop: int) -> None:
-        """They will not be brought back."""
+        """Forget acked messages: they will not be requeued."""
         ...
 
     def discard(self, partition: int, start: int, stop: int) -> None:
-        """They can no longer be delivered, whether they are ready or not."""
+        """Drop messages that can no longer be delivered, whether they are ready or not."""
         ...
 
     def clear(self, partition: int) -> None: ...
 
     def set_consumers(self, consumers: Mapping[str, Consumer]) -> None:
-        """Those who are there now."""
+        """Replace the set of connected consumers."""
         ...
 
     def dispatch(self, consumers: Collection[Consumer], blocked: Collection[int]) -> Dispatched:
-        """What each of them gets now, which is then in flight. Nothing of blocked partitions."""
+        """Take what each consumer gets now, which is in flight from then on. Blocked partitions give nothing."""
         ...
 
     def wants_more(self, partition: int) -> bool:
-        """Whether more should be fetched."""
+        """Tell whether more messages of a partition should be fetched."""
         ...
 
     def is_drained(self, partition: int) -> bool:
-        """Whether nothing that was supplied is left."""
+        """Tell whether all supplied messages of a partition were taken."""
         ...
 
     def spans(self, partition: int) -> Iterator[Span]:
-        """What is ready."""
+        """Yield the ready offsets of a partition."""
         ...
 
     def ready_by_holder(self) -> Mapping[str, int]:
-        """How many that are ready wait for a consumer that has their key, by that consumer."""
+        """Count the ready messages that wait for the consumer that has their key, by that consumer."""
         ...
 
 
 class OrderedQueue:
-    """In the order of offsets, and so what failed before first; to each consumer by the room it has."""
+    """A queue in the order of offsets, so that failed messages come first; consumers share it by the room they have."""
 
     def __init__(self, partitions: Iterable[int]) -> None:
         self._fresh: dict[int, deque[OffsetRun]] = {}
         self._again: dict[int, list[OffsetRun]] = {}
-        """Of partitions that were ever supplied: an empty deque takes most of a KiB."""
+        """Runs to redeliver, by partition. Partitions have an entry once supplied: an empty deque takes most of a KiB.
+        """
 
         self._counts = dict.fromkeys(partitions, 0)
-        """How many messages that is."""
+        """The number of ready messages of each partition."""
 
         self._ready: dict[int, None] = {}
-        """Partitions that have something, the one served last at the end."""
+        """Partitions with ready messages, the most recently dispatched one last."""
 
     def supply(self, partition: int, run: OffsetRun, slots: Sequence[int]) -> None:  # noqa: ARG002 - keys do not matter
         self._fresh.setdefault(partition, deque()).append(run)
@@ -139,7 +142,7 @@ class OrderedQueue:
         self._ready.setdefault(partition)
 
     def register_key(self, partition: int, offset: int, slots: Sequence[int]) -> None:
-        """Nothing is to be known of it."""
+        """Ignored: delivery does not depend on keys."""
 
     def requeue(self, partition: int, run: OffsetRun) -> None:
         insort(self._again.setdefault(partition, []), run, key=attrgetter("start"))
@@ -147,13 +150,13 @@ class OrderedQueue:
         self._ready.setdefault(partition)
 
     def hold(self, partition: int, start: int, stop: int) -> None:
-        """Others need not wait for them."""
+        """Ignored: later messages do not wait for failed ones."""
 
     def release(self, partition: int, start: int, stop: int) -> None:
-        """Nobody waits for that."""
+        """Ignored: no message waits for one in flight."""
 
     def forget(self, partition: int, start: int, stop: int) -> None:
-        """Nothing is known of them here."""
+        """Ignored: the queue remembers nothing of messages that it gave away."""
 
     def discard(self, partition: int, start: int, stop: int) -> None:
         for runs in self._runs(partition):
@@ -169,7 +172,7 @@ class OrderedQueue:
         self._ready.pop(partition, None)
 
     def set_consumers(self, consumers: Mapping[str, Consumer]) -> None:
-        """Whoever has room is served."""
+        """Ignored: any consumer with room can get any message."""
 
     def wants_more(self, partition: int) -> bool:
         return self.is_drained(partition)
@@ -181,7 +184,7 @@ class OrderedQueue:
         return ((each.start, each.stop) for runs in self._runs(partition) for each in runs)
 
     def _runs(self, partition: int) -> list[MutableSequence[OffsetRun]]:
-        """What failed before, and what did not, as far as there ever was any."""
+        """Return the redeliveries and the first deliveries of a partition, where there ever were any."""
         return [runs for runs in (self._again.get(partition), self._fresh.get(partition)) if runs is not None]
 
     def ready_by_holder(self) -> Mapping[str, int]:
@@ -198,7 +201,7 @@ class OrderedQueue:
         for room, consumer in rooms:
             self._dispatch_to(consumer, min(room, -(-count * room // total)), partitions, dispatched)
         if any(self._counts[each] for each in partitions):
-            for _, consumer in rooms:  # what was too much for one is not too much for all
+            for _, consumer in rooms:  # too much for one consumer's share is not too much for all
                 self._dispatch_to(consumer, consumer.room, partitions, dispatched)
         return dispatched
 
@@ -227,14 +230,14 @@ class OrderedQueue:
         return runs[0]
 
     def _first(self, partition: int) -> MutableSequence[OffsetRun] | None:
-        """Where the lowest offset is: after a restart one that failed before it may lie behind others."""
+        """Return the runs with the lowest offset: after a restart, a failed message may lie behind others."""
         again, fresh = self._again.get(partition), self._fresh.get(partition)
         return fresh if not again or (fresh and fresh[0].start < again[0].start) else again
 
     def _cut(self, partition: int, count: int) -> OffsetRun:
-        """The first ones of what is next."""
+        """Take the first messages of the next run."""
         runs = self._first(partition)
-        assert runs is not None, "something is ready"  # noqa: S101 - a defect here, not bad input
+        assert runs is not None, "something is ready"  # noqa: S101 - an internal error, not bad input
         taken = runs[0].take_first(count)
         self._counts[partition] -= count
         if not len(runs[0]):
@@ -243,29 +246,29 @@ class OrderedQueue:
 
 
 class KeySharedQueue:
-    """In order per key: while a message of a key is in flight, or is to be tried again, the next one goes to the same
-    consumer or waits. Messages without a key go to whoever has most room."""
+    """A queue in order per key: while a message of a key is in flight or waits for redelivery, the next one goes to the
+    same consumer or waits. Messages without a key go to the consumer with the most room."""
 
     def __init__(self) -> None:
         self._ready: dict[int, dict[int, list[tuple[int, int]]]] = {}
-        """Ready, by slot and partition: offsets and sizes, a heap each."""
+        """Ready messages, by slot and partition: a heap of offsets and sizes each."""
 
         self._counts: dict[int, int] = {}
-        """How many are ready, of each partition,"""
+        """The number of ready messages of each partition."""
         self._count = 0
-        """and of all."""
+        """The number of ready messages of all partitions."""
 
         self._slots: dict[tuple[int, int], int] = {}
-        """Of every message that is not settled yet."""
+        """The slot of every message that is not acked yet, by partition and offset."""
 
         self._holders: dict[int, tuple[str, int]] = {}
-        """Slots with messages in flight: at whom, how many."""
+        """Slots with messages in flight: the consumer, and how many messages."""
 
         self._held: dict[int, set[tuple[int, int]]] = {}
-        """Slots with messages to be tried again later: which."""
+        """Slots with messages that wait for redelivery: partitions and offsets."""
 
         self._open: dict[str, OrderedDict[int, None]] = {}
-        """Of each consumer: its slots that may have something for it, the one served last at the end."""
+        """Slots that may have something for a consumer, by consumer, the most recently dispatched one last."""
 
         self._weights: dict[str, int] = {}
         self._owners: dict[int, str] = {}
@@ -299,7 +302,7 @@ class KeySharedQueue:
         self._count += count
 
     def _reopen(self, slot: int) -> None:
-        """There is something to serve, or nothing in its way any more."""
+        """List a slot for its consumer again: it has a ready message, or the message that it waited for is gone."""
         if self._weights and slot != NO_KEY and slot in self._ready:
             self._open[self._owner(slot)].setdefault(slot)
 
@@ -370,14 +373,15 @@ class KeySharedQueue:
             self._reopen(slot)
 
     def _owner(self, slot: int) -> str:
-        """The highest of all consumers' draws for this slot: who comes or goes takes only its own slots along."""
+        """Return the consumer of a slot by rendezvous hashing: a consumer that joins or leaves moves only its own
+        slots."""
         owner = self._owners.get(slot)
         if owner is None:
             owner = max(self._weights, key=lambda each: (slot + 1) * self._weights[each] % _PRIME)
             self._owners[slot] = owner
         return owner
 
-    def wants_more(self, partition: int) -> bool:  # noqa: ARG002 - they wait for keys, not for partitions
+    def wants_more(self, partition: int) -> bool:  # noqa: ARG002 - messages wait for keys, not for partitions
         return self._count < READY_MAX
 
     def is_drained(self, partition: int) -> bool:
@@ -400,7 +404,7 @@ class KeySharedQueue:
             self._blocked = set(blocked)
             self._reopen_all()
         dispatched: Dispatched = {}
-        self._keyless_first = not self._keyless_first  # neither sort is to wait for the end of the other
+        self._keyless_first = not self._keyless_first  # so that neither kind waits for the end of the other
         if self._keyless_first:
             self._dispatch_keyless(consumers, dispatched)
         for consumer in consumers:
@@ -422,19 +426,20 @@ class KeySharedQueue:
             slot = next(iter(slots))
             before = consumer.in_flight
             if not self._is_free(slot, consumer) or self._dispatch_slot(slot, consumer, dispatched):
-                del slots[slot]  # until it is reopened
+                del slots[slot]  # until it is listed again
                 continue
             if consumer.in_flight > before:
                 slots.move_to_end(slot)
             return
 
     def _is_free(self, slot: int, consumer: Consumer) -> bool:
-        """False while the key is elsewhere, or one of its messages waits to be tried again."""
+        """Tell whether a slot may go to this consumer: not while its key is at another one, or a message of it waits
+        for redelivery."""
         holder = self._holders.get(slot)
         return slot not in self._held and (holder is None or holder[0] == consumer.id)
 
     def _dispatch_slot(self, slot: int, consumer: Consumer, dispatched: Dispatched) -> bool:
-        """Whether the consumer had room for all there was."""
+        """Dispatch the messages of a slot. Returns whether the consumer had room for all of them."""
         while (first := self._first(slot)) is not None:
             if not consumer.room or not consumer.fitting(first[1], 1):
                 return False
@@ -442,7 +447,7 @@ class KeySharedQueue:
         return True
 
     def _first(self, slot: int) -> tuple[int, OffsetRun] | None:
-        """The next message, and its partition: the one that was served last is at the end."""
+        """Return the next message of a slot and its partition; the most recently dispatched partition comes last."""
         for partition, heap in self._ready.get(slot, {}).items():
             if partition not in self._blocked:
                 offset, size = heap[0]
@@ -452,7 +457,7 @@ class KeySharedQueue:
     def _dispatch_first(
         self, slot: int, partition: int, run: OffsetRun, consumer: Consumer, dispatched: Dispatched
     ) -> None:
-        """The first of its slot and partition is then in flight."""
+        """Take the first message of a slot and partition, which is then in flight."""
         heaps = self._ready[slot]
         heap = heaps.pop(partition)
         heapq.heappop(heap)
@@ -469,7 +474,7 @@ class KeySharedQueue:
 
 
 def _outside(run: OffsetRun, start: int, stop: int) -> Iterator[OffsetRun]:
-    """The parts of a piece that are not in `[start, stop)`."""
+    """Yield the parts of a run that are not in `[start, stop)`."""
     if start >= stop:
         yield run
         return

@@ -18,7 +18,7 @@ from penstock.storage.catalog.topics import Exhausted
 WINDOW_MESSAGES: Final = 1_000
 WINDOW_BYTES: Final = 1 * MIB
 WINDOW_MESSAGES_MAX: Final = 100_000
-"""In flight at one consumer: what is remembered of each until it is acknowledged."""
+"""The most messages in flight at one consumer: each is remembered until it is acknowledged."""
 _CONSUMER_CHARS_MAX: Final = 128
 
 DURABLE_OPTIONS: Final = (
@@ -35,19 +35,19 @@ DURABLE_OPTIONS: Final = (
     "redeliveries",
     "exhausted",
 )
-"""A `subscribe` with any of these is not live."""
+"""Options of durable subscriptions and readers: a `subscribe` with none of them is live."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubscribeRequest:
-    """What a `subscribe` asks for."""
+    """A parsed `subscribe`."""
 
     topic: TopicName
     name: str | None
-    """None for a reader, whose place nobody keeps."""
+    """The subscription; None for a reader, whose cursor is not saved."""
 
     options: Fields
-    """Options of the subscription that were named."""
+    """The subscription options that were named in the request."""
 
     start: Position | dict[int, Position]
     consumer: str
@@ -57,7 +57,7 @@ class SubscribeRequest:
 
 
 def parse_subscribe(name: TopicName, fields: Fields, client: Client) -> SubscribeRequest:
-    """Raises `InvalidRequest` naming the option that cannot be."""
+    """Parse a `subscribe`. Raises `InvalidRequest` naming the option that is wrong."""
     read.check_known(fields, DURABLE_OPTIONS)
     subscription = None
     if "subscription" in fields:
@@ -87,7 +87,7 @@ def parse_subscribe(name: TopicName, fields: Fields, client: Client) -> Subscrib
 
 
 def _parse_options(fields: Fields) -> Fields:
-    """Those that are kept with the subscription, under the names they have there."""
+    """Return the options that are stored with the subscription, under their stored names."""
     given: Fields = {}
     if "type" in fields:
         given["kind"] = _choice(SubscriptionKind, read.text(fields, "type"), "type")
@@ -103,7 +103,7 @@ def _parse_options(fields: Fields) -> Fields:
     for name, stored in (("type", "types"), ("key", "keys")):
         if name in wanted:
             given[stored] = read.texts(wanted, name)
-    subscription_options(given)  # refuses what cannot be
+    subscription_options(given)  # raises if a value is out of range
     return given
 
 
@@ -123,7 +123,7 @@ _PUBLIC_NAMES: Final = {"kind": "type", "types": "filter", "keys": "filter"}
 
 
 def check_same_options(options: SubscriptionOptions, request: SubscribeRequest) -> None:
-    """A subscription does not change because somebody joins it."""
+    """Raise `InvalidRequest` if a request names other options than the subscription has: joining changes none."""
     for name, value in request.options.items():
         if getattr(options, name) != value:
             field = _PUBLIC_NAMES.get(name, name)

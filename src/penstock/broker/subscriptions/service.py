@@ -1,4 +1,4 @@
-"""Consuming: durable subscriptions and readers, as clients ask for them. Subscribe, ack, nack, seek, leave."""
+"""Subscriptions: durable subscriptions and readers as clients use them. Subscribe, ack, nack, seek, leave."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ from penstock.storage.log.append_result import AppendResult
 
 _WINDOW_BYTES_MIN: Final = 64 * KIB
 _REASON_CHARS_MAX: Final = 1_024
-"""Why a message was refused: kept with it until it is a dead letter."""
+"""Length of the reason for a nack, which is kept with the message until it is a dead letter."""
 
 _LOG: Final = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """What a connection consumes, as which consumer, with how many bytes in flight."""
+    """A connection's part in a subscription: its consumer, and the bytes it may have in flight."""
 
     runner: SubscriptionRunner
     consumer: str
@@ -57,7 +57,7 @@ class Membership:
 
 
 class Subscriptions:
-    """All durable subscriptions and readers, and who consumes them."""
+    """All durable subscriptions and readers, and the connections that consume them."""
 
     def __init__(
         self,
@@ -131,7 +131,9 @@ class Subscriptions:
         effects: list[Effect] = []
         while self._due and self._due[0][0] <= self._context.now_ms:
             due_ms, _, runner = heapq.heappop(self._due)
-            if self._scheduled.get(runner.uid) == due_ms:  # otherwise it is due earlier, and was
+            if (
+                self._scheduled.get(runner.uid) == due_ms
+            ):  # otherwise it was rescheduled for an earlier time, and has ticked
                 del self._scheduled[runner.uid]
                 effects += runner.tick()
         if self.cursor_store.due_ms is not None and self.cursor_store.due_ms <= self._context.now_ms:
@@ -139,7 +141,7 @@ class Subscriptions:
         return effects
 
     def log_grown(self, topic: TopicState, partition: int, appended: Sequence[AppendResult]) -> list[Effect]:
-        """Blocks are on disk, behind each other."""
+        """Tell subscriptions of new blocks on disk, which follow one another."""
         end = int(appended[-1].offset) + appended[-1].records
         effects: list[Effect] = []
         with topic.lend_blocks(partition, appended):
@@ -147,10 +149,10 @@ class Subscriptions:
                 effects += runner.handle(events.LogGrown(partition, end))
         return effects
 
-    # finding
+    # lookup
 
     def find(self, topic_name: TopicName, name: str) -> SubscriptionRunner:
-        """Raises `InvalidRequest` if there is no such subscription."""
+        """Return a subscription. Raises `InvalidRequest` if there is none of this name."""
         topic = self._topics.find(topic_name)
         found = topic.subscriptions.get(name)
         if found is None:
@@ -208,7 +210,7 @@ class Subscriptions:
     def _create(
         self, topic: TopicState, request: SubscribeRequest, options: SubscriptionOptions
     ) -> tuple[Subscription, dict[int, Cursor]]:
-        """In the catalog's thread."""
+        """Create the subscription, in the catalog's thread."""
         assert request.name is not None  # noqa: S101 - readers are not created
         starts = {number: Offset(offset) for number, offset in start_offsets(topic, request.start).items()}
         made = self._catalog.create_subscription(topic.catalog_topic, request.name, options, starts)
@@ -223,7 +225,7 @@ class Subscriptions:
         outcome: tuple[Subscription, dict[int, Cursor]] | PenstockError,
     ) -> list[Effect]:
         found = topic.subscriptions.get(request.name or "")
-        if found is not None:  # somebody else created it meanwhile
+        if found is not None:  # another request created it meanwhile
             try:
                 check_same_options(found.machine.options, request)
             except PenstockError as error:
@@ -234,7 +236,7 @@ class Subscriptions:
         return join(self._start_runner(topic, *outcome), created=True)
 
     def create(self, topic: TopicState, request: SubscribeRequest, reply: Reply) -> list[Effect]:
-        """A subscription that nobody consumes yet. One that is there must be as it was asked for."""
+        """Create a subscription without a consumer. One that exists must have the requested options."""
         join = partial(self._answer_created, reply)
         found = topic.subscriptions.get(request.name or "")
         if found is not None:
@@ -253,7 +255,7 @@ class Subscriptions:
         return reply({"created": created} | runner.describe())
 
     def count(self, client: Client) -> int:
-        """How many durable subscriptions and readers a connection consumes."""
+        """Return how many durable subscriptions and readers a connection consumes."""
         return len(self._memberships.get(client.id, {}))
 
     def get_or_create(
@@ -263,7 +265,7 @@ class Subscriptions:
         starts: Mapping[int, Offset],
         then: Callable[[SubscriptionRunner | PenstockError], list[Effect]],
     ) -> list[Effect]:
-        """Go on with a subscription; one that is not there is made, as nobody has asked for anything else."""
+        """Continue with a subscription, which is created with the topic's defaults if it does not exist."""
         known = topic.subscriptions.get(name)
         if known is not None:
             return then(known)
@@ -275,7 +277,7 @@ class Subscriptions:
 
         def created(outcome: tuple[Subscription, dict[int, Cursor]] | PenstockError) -> list[Effect]:
             found = topic.subscriptions.get(name)
-            if found is not None:  # somebody else created it meanwhile
+            if found is not None:  # another request created it meanwhile
                 return then(found)
             try:
                 self._check_not_deleted(topic)
@@ -320,7 +322,7 @@ class Subscriptions:
             self._check_not_deleted(runner.topic)
             self._context.access.check(
                 client.principal, Operation.CONSUME, Resource.topic(runner.topic.name), client.origin
-            )  # once more: what was waited for may have taken long
+            )  # checked again: the steps before this may have taken long
             mine = self._current_memberships(client)
             if len(mine) + len(client.subscriptions) >= self._limits.subscriptions_max:
                 raise QuotaExceeded(
@@ -364,14 +366,15 @@ class Subscriptions:
             raise TopicNotSupported(f"{topic.name} was deleted meanwhile", topic=str(topic.name))
 
     def _current_memberships(self, client: Client) -> dict[tuple[TopicName, str], Membership]:
-        """What this connection consumes; what another has taken over since is forgotten."""
+        """Return what a connection consumes; memberships that another connection has taken over are dropped."""
         mine = self._memberships.setdefault(client.id, {})
         for key in [key for key, each in mine.items() if each.consumer not in each.runner.machine.consumers]:
             del mine[key]
         return mine
 
     def _grant_window(self, client: Client, request: SubscribeRequest) -> int:
-        """As many bytes in flight as may wait for one connection: what it does not read must not be its end."""
+        """Return the bytes in flight that a connection gets: together at most half of its output queue, so that a
+        consumer that does not read is not disconnected for it."""
         most = self._limits.output_bytes_max // 2
         left = most - sum(each.window_bytes for each in self._memberships.get(client.id, {}).values())
         if left < min(_WINDOW_BYTES_MIN, most):
@@ -385,12 +388,12 @@ class Subscriptions:
     # leaving
 
     def consumes(self, client: Client, topic: TopicName, name: object) -> bool:
-        """Whether this connection is a consumer of it."""
+        """Tell whether this connection is a consumer of the subscription."""
         found = self._memberships.get(client.id, {}).get((topic, str(name)))
         return found is not None and found.consumer in found.runner.machine.consumers
 
     def revoke(self, client: Client, may: Callable[[TopicName], bool]) -> list[Effect]:
-        """It consumes no more of what it may no longer consume; what was in flight goes to others."""
+        """End the memberships that are no longer allowed. Messages in flight go to other consumers."""
         effects: list[Effect] = []
         mine = self._memberships.get(client.id, {})
         for key in [key for key in mine if not may(key[0])]:
@@ -400,7 +403,7 @@ class Subscriptions:
         return effects
 
     def unsubscribe(self, client: Client, topic: TopicName, name: str) -> list[Effect] | None:
-        """None if this connection does not consume it."""
+        """End a membership. Returns None if this connection does not consume the subscription."""
         found = self._memberships.get(client.id, {}).pop((topic, name), None)
         return None if found is None else self._leave(found)
 
@@ -416,7 +419,7 @@ class Subscriptions:
         return []
 
     def end(self, runner: SubscriptionRunner, reason: str) -> list[Effect]:
-        """It is deleted: nobody consumes it any more."""
+        """End a subscription that was deleted, with all its memberships."""
         runner.topic.subscriptions.pop(runner.name, None)
         self.cursor_store.forget(runner.uid)
         for endpoint in runner.endpoints.values():
@@ -434,7 +437,8 @@ class Subscriptions:
         return found.runner, found.consumer
 
     def ack(self, client: Client, topic: TopicName, fields: Fields, reply: Reply, *, confirm: bool) -> list[Effect]:
-        """`confirm`: somebody waits until it is durable; otherwise it is soon."""
+        """Acknowledge messages, or extend their ack timeout. With `confirm`, answer once the cursor is durable;
+        without, it is saved soon."""
         read.check_known(fields, ("subscription", "partition", *_ACK_FORMS))
         _check_one_form(fields)
         runner, consumer = self._membership(client, topic, fields)
@@ -468,7 +472,7 @@ class Subscriptions:
         return [*effects, *self.cursor_store.when_durable(reply, answer)] if confirm else effects
 
     def seek(self, client: Client, topic: TopicName, fields: Fields, reply: Reply) -> list[Effect]:
-        """To a place: in one partition, or in all. A reader is its own connection's alone."""
+        """Move a subscription to a position, in one partition or in all. Only its own connection can move a reader."""
         read.check_known(fields, ("subscription", "position", "partition", "topic"))
         runner = self.find(topic, read.text(fields, "subscription"))
         if runner.is_reader:
@@ -490,7 +494,8 @@ _ACK_FORMS: Final = ("offsets", "ranges", "cumulative", "extend")
 
 
 def _check_one_form(fields: Fields) -> None:
-    """An ack speaks of messages in one way, lest one of several is overlooked; offsets and ranges are one."""
+    """Raise `InvalidRequest` unless an ack names messages in one form, so that none is overlooked; offsets and ranges
+    count as one."""
     given = [form for form in _ACK_FORMS if form in fields]
     if len(given) > 1 and given != ["offsets", "ranges"]:
         raise InvalidRequest(
@@ -507,7 +512,7 @@ def _count(spans: list[tuple[int, int]]) -> int:
 def start_offsets(
     topic: TopicState, place: Position | dict[int, Position], partition: int | None = None
 ) -> dict[int, int]:
-    """Where a place is in each partition now. Raises `OffsetOutOfRange` for an offset that is not there."""
+    """Return the offset of a position in each partition now. Raises `OffsetOutOfRange` for one that is not there."""
     if isinstance(place, dict):
         if set(place) != set(range(len(topic.logs))):
             raise InvalidRequest(f"{topic.name} has partitions 0 to {len(topic.logs) - 1}: name a place in each")
@@ -523,7 +528,7 @@ def start_offsets(
 
 
 def _defaults(topic: TopicState) -> Fields:
-    """What the topic says of its subscriptions. Dead letters have no dead letters of their own."""
+    """Return the topic's defaults for its subscriptions. A dead-letter topic has no dead letters of its own."""
     settings = topic.settings
     found: Fields = {"exhausted": Exhausted.BLOCK} if is_dead_letters(topic.name) else {}
     if settings.redeliveries is not None:

@@ -1,4 +1,4 @@
-"""Why a subscription does not move, in sentences that say what to do about it. Nothing is decided here."""
+"""Stall reasons: why a subscription does not move, and what to do about it, in sentences. Nothing is decided here."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from penstock.broker.subscriptions.ready_queue import Consumer
 from penstock.core.errors import PenstockError
 
 TimeOf = Callable[[int], str]
-"""The time of day when the clock of the subscription showed this."""
+"""Converts the broker's monotonic clock to a time of day."""
 AddressOf = Callable[[str], str]
-"""Where the connection of a consumer comes from; nothing where that is not known."""
+"""Returns the address of a consumer's connection; empty if that is not known."""
 
 MOVING: Final = "moving"
 _QUIET_MS: Final = SECONDS * 1000
-"""A full window without an acknowledgement for so long is a reason; a shorter one is a consumer at work."""
+"""For how long a full window without an ack is normal for a consumer at work; beyond that it is a reason."""
 
 
 def reasons(
@@ -30,7 +30,7 @@ def reasons(
     time_of: TimeOf,
     address_of: AddressOf,
 ) -> list[str]:
-    """All there are; or that it moves, or has nothing to do."""
+    """Return all reasons; or that the subscription moves, or has nothing to do."""
     found = [*_consumers(machine, reported_at, now_ms, address_of), *_partition_reasons(machine, time_of)]
     if last_error is not None:
         found.append(f"in trouble: {last_error.message}")
@@ -44,7 +44,7 @@ def reasons(
 
 
 def _moving(machine: SubscriptionMachine, now_ms: int) -> str:
-    """With its pace where consumers, not the log, are what keeps it from being quicker."""
+    """Return that it moves, with its pace if consumers, not the log, limit it."""
     if any(each.room for each in machine.eligible):
         return MOVING
     pace = sum(each.acks.a_second(now_ms) for each in machine.eligible)
@@ -88,7 +88,7 @@ def _keys(machine: SubscriptionMachine, now_ms: int, address_of: AddressOf) -> I
 
 
 def _filter(machine: SubscriptionMachine) -> Iterator[str]:
-    """A filter that wants nothing of what there is, which may well be a mistake: it settles messages unseen."""
+    """Yield a warning about a filter that matches nothing, which may well be a mistake: it acks messages unseen."""
     wanted = [("types", machine.options.types), ("keys", machine.options.keys)]
     only = " and ".join(f"{what} {', '.join(globs)}" for what, globs in wanted if globs)
     if only and machine.filtered and not machine.matched:
@@ -107,7 +107,8 @@ def _partition_reasons(machine: SubscriptionMachine, time_of: TimeOf) -> Iterato
 
 
 def _waiting(machine: SubscriptionMachine) -> Iterator[tuple[PartitionCursor, int]]:
-    """Partitions with messages that wait for their next delivery, and when that is. They need not keep others."""
+    """Yield the partitions with messages that wait for redelivery, and when it is due. Other messages need not wait for
+    them."""
     for cursor in machine.cursors.values():
         due_ms = machine.next_retry_ms(cursor.partition)
         if cursor.waiting.count and due_ms is not None:

@@ -1,6 +1,6 @@
-"""Avro: schemas of the Avro specification 1.12, which of them read which, and payloads in its binary encoding.
+"""Avro: schemas of the Avro specification 1.12, their compatibility, and payloads in its binary encoding.
 
-Nothing here trusts what it reads: texts and payloads of any kind end in an answer, and in bounded time.
+Input is not trusted: any text or payload ends in an answer, and in bounded time.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from penstock.schema.problems import Problem
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Avro:
-    """A schema, understood. See `ParsedSchema`."""
+class AvroSchema:
+    """A parsed Avro schema. See `ParsedSchema`."""
 
     schema: Schema
 
@@ -27,17 +27,18 @@ class Avro:
         return canonical(self.schema)
 
     def legacy_canonical(self) -> str:
-        """As it was before names without meaning were left out."""
+        """Return the canonical form of earlier releases, which kept names that have no meaning."""
         return canonical(self.schema, needless_names=True)
 
-    def compatibility_problems(self, writer: Avro, *, lenient: bool = False) -> list[Problem]:  # noqa: ARG002
-        """The specification leaves nothing to be lenient about."""
+    def compatibility_problems(self, writer: AvroSchema, *, lenient: bool = False) -> list[Problem]:  # noqa: ARG002
+        """Ignore `lenient`: the specification leaves no choice."""
         return problems(self.schema, writer.schema)
 
     def validator(self) -> Validator:
         return BinaryValidator(self.schema)
 
 
-def parse(text: str, references: Mapping[str, str]) -> Avro:
-    """See `Language`. Every named type of a reference's text can be used, whatever name the reference has."""
-    return Avro(parsing.parse(text, references))
+def parse(text: str, references: Mapping[str, str]) -> AvroSchema:
+    """Parse a schema, see `Language`. Every named type of a reference's text can be used, whatever the reference's
+    name."""
+    return AvroSchema(parsing.parse(text, references))

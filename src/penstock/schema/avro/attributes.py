@@ -1,11 +1,11 @@
-"""What stands under a key of a type's JSON object, of the kind that it must be."""
+"""Attributes of a type's JSON object, read with the kind of value that each must have."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, Final, TypeVar
 
-from penstock.schema.avro.model import Place, refuse
+from penstock.schema.avro.model import SchemaPath, refuse
 
 Value = TypeVar("Value")
 Tree = dict[str, Any]
@@ -13,31 +13,31 @@ Tree = dict[str, Any]
 _WORDS: Final[Mapping[type, str]] = {str: "a string", int: "a whole number", list: "an array"}
 
 
-def given(tree: Tree, key: str, place: Place) -> Any:
+def attribute(tree: Tree, key: str, path: SchemaPath) -> Any:
     if key not in tree:
-        refuse(f'"{key}" is missing', place)
+        refuse(f'"{key}" is missing', path)
     return tree[key]
 
 
-def required(tree: Tree, key: str, kind: type[Value], place: Place) -> Value:
-    value = given(tree, key, place)
+def required(tree: Tree, key: str, kind: type[Value], path: SchemaPath) -> Value:
+    value = attribute(tree, key, path)
     if not isinstance(value, kind) or isinstance(value, bool):
-        refuse(f'"{key}" is {_WORDS[kind]}', place / key)
+        refuse(f'"{key}" is {_WORDS[kind]}', path / key)
     return value
 
 
-def optional(tree: Tree, key: str, kind: type[Value], place: Place) -> Value | None:
-    """Generators of schemas write null for what they have not got."""
-    return None if tree.get(key) is None else required(tree, key, kind, place)
+def optional(tree: Tree, key: str, kind: type[Value], path: SchemaPath) -> Value | None:
+    """Return an attribute or None; null counts as absent, because generators of schemas write it."""
+    return None if tree.get(key) is None else required(tree, key, kind, path)
 
 
-def strings(tree: Tree, key: str, place: Place) -> tuple[str, ...]:
-    values = optional(tree, key, list, place) or []
+def strings(tree: Tree, key: str, path: SchemaPath) -> tuple[str, ...]:
+    values = optional(tree, key, list, path) or []
     if not all(isinstance(value, str) for value in values):
-        refuse(f'"{key}" is an array of strings', place / key)
+        refuse(f'"{key}" is an array of strings', path / key)
     return tuple(values)
 
 
-def rest(tree: Tree, *known: str) -> Tree:
-    """What the specification does not know, and keeps."""
+def other_properties(tree: Tree, *known: str) -> Tree:
+    """Return the properties that the specification does not define; they are kept."""
     return {key: value for key, value in tree.items() if key not in known}

@@ -1,8 +1,8 @@
-"""One text for all ways to write the same schema.
+"""The canonical text: one text for all spellings of the same schema.
 
-It is the specification's Parsing Canonical Form, and keeps what that leaves out: documentation, aliases, defaults,
-order, logical types and all other properties, sorted. A name of what has none (`{"type": "int", "name": "x"}`) is gone.
-Types from references stand in it by their full names, and each is defined on a line of its own below.
+It is the specification's Parsing Canonical Form plus what that leaves out: documentation, aliases, defaults, order,
+logical types and all other properties, sorted. A name on a type that has none (`{"type": "int", "name": "x"}`) is
+dropped. Types from references appear by their full names, and each is defined on a line of its own below.
 """
 
 from __future__ import annotations
@@ -20,28 +20,31 @@ from penstock.schema.avro.model import (
     Logical,
     Map,
     Named,
-    Node,
     Primitive,
     Record,
     Schema,
     Type,
+    TypeNode,
     Union,
 )
 
 _NAMES: Final = frozenset({"name", "namespace"})
-"""Words of the specification that say nothing of a primitive type, an array, a map or the use of another type."""
+"""Attributes that mean nothing on a primitive type, an array, a map or the use of another type."""
 
 _JSON: Final = json.JSONEncoder(ensure_ascii=False, sort_keys=True, separators=(",", ":"))
 
 
-def json_of(value: Any) -> str:
+def to_json(value: Any) -> str:
     return _JSON.encode(value)
 
 
 def canonical(schema: Schema, *, needless_names: bool = False) -> str:
-    """Equal for schemas that differ in white space, order of keys and ways to write a name or a type, and only for
-    those. `needless_names`: also names of types that have none count."""
-    spelling = _Spelling(schema.own, frozenset() if needless_names else _NAMES)
+    """Return the same text for schemas that differ only in white space, order of keys and spellings of a name or a
+    type.
+
+    `needless_names`: names on types that have none count too.
+    """
+    spelling = _CanonicalWriter(schema.own, frozenset() if needless_names else _NAMES)
     lines = [spelling.of(schema.root)]
     for name in spelling.foreign:  # grows as types are spelled that need others
         spelling.defined = frozenset({name})
@@ -49,14 +52,14 @@ def canonical(schema: Schema, *, needless_names: bool = False) -> str:
     return "\n".join(lines)
 
 
-class _Spelling:
-    def __init__(self, defined: frozenset[str], unsaid: frozenset[str]) -> None:
+class _CanonicalWriter:
+    def __init__(self, defined: frozenset[str], ignored: frozenset[str]) -> None:
         self.defined = defined
-        """Types to be spelled out where their definitions stand; the others are named."""
+        """Types to be written out where their definitions stand; the others are written by name."""
         self.foreign: list[str] = []
-        """Types that were named and are not spelled out, each once, in the order of their first use."""
+        """Types written by name whose definition is still missing, each once, in the order of first use."""
         self._named: set[str] = set(defined)
-        self._unsaid = unsaid
+        self._ignored = ignored
         """Properties that are left out of types without a name."""
 
     def of(self, type_: Type) -> str:
@@ -64,13 +67,13 @@ class _Spelling:
             case Link(name=name):
                 return self._with_properties(self._name(name), type_)
             case Primitive(kind=kind):
-                return self._with_properties(json_of(kind), type_)
+                return self._with_properties(to_json(kind), type_)
             case Union(branches=branches):
                 return _array(map(self.of, branches))
             case Array(items=items):
-                return _object({"type": json_of("array"), "items": self.of(items)}, self._rest(type_))
+                return _object({"type": to_json("array"), "items": self.of(items)}, self._rest(type_))
             case Map(values=values):
-                return _object({"type": json_of("map"), "values": self.of(values)}, self._rest(type_))
+                return _object({"type": to_json("map"), "values": self.of(values)}, self._rest(type_))
             case Record() | Enum() | Fixed():
                 return self._definition(type_) if type_.name in self.defined else self._name(type_.name)
 
@@ -78,44 +81,44 @@ class _Spelling:
         if name not in self._named:
             self._named.add(name)
             self.foreign.append(name)
-        return json_of(name)
+        return to_json(name)
 
     def _with_properties(self, name: str, type_: Primitive | Link) -> str:
-        rest = self._rest(type_)
-        return _object({"type": name}, rest) if rest else name
+        other_properties = self._rest(type_)
+        return _object({"type": name}, other_properties) if other_properties else name
 
     def _rest(self, type_: Primitive | Link | Array | Map) -> dict[str, str]:
-        return {key: text for key, text in _properties(type_).items() if key not in self._unsaid}
+        return {key: text for key, text in _properties(type_).items() if key not in self._ignored}
 
     def _definition(self, type_: Record | Enum | Fixed) -> str:
-        rest = _properties(type_) | _naming(type_)
+        other_properties = _properties(type_) | _naming(type_)
         match type_:
             case Record(fields=fields, keyword=keyword):
-                own = {"type": json_of(keyword), "fields": _array(map(self._field, fields))}
+                own = {"type": to_json(keyword), "fields": _array(map(self._field, fields))}
             case Enum(symbols=symbols, default=default):
-                own = {"type": json_of("enum"), "symbols": json_of(symbols)}
-                rest |= {} if default is None else {"default": json_of(default)}
+                own = {"type": to_json("enum"), "symbols": to_json(symbols)}
+                other_properties |= {} if default is None else {"default": to_json(default)}
             case Fixed(size=size):
-                own = {"type": json_of("fixed"), "size": json_of(size)}
-        return _object({"name": json_of(type_.name)} | own, rest)
+                own = {"type": to_json("fixed"), "size": to_json(size)}
+        return _object({"name": to_json(type_.name)} | own, other_properties)
 
     def _field(self, field: Field) -> str:
-        rest = {key: json_of(value) for key, value in field.properties.items()}
+        other_properties = {key: to_json(value) for key, value in field.properties.items()}
         if field.aliases:
-            rest["aliases"] = json_of(field.aliases)
+            other_properties["aliases"] = to_json(field.aliases)
         if field.doc is not None:
-            rest["doc"] = json_of(field.doc)
+            other_properties["doc"] = to_json(field.doc)
         if field.default is not None:
-            rest["default"] = json_of(_number(field.default.value, field.type))
+            other_properties["default"] = to_json(_number(field.default.value, field.type))
         if field.order != "ascending":
-            rest["order"] = json_of(field.order)
-        return _object({"name": json_of(field.name), "type": self.of(field.type)}, rest)
+            other_properties["order"] = to_json(field.order)
+        return _object({"name": to_json(field.name), "type": self.of(field.type)}, other_properties)
 
 
-def _object(known: Mapping[str, str], rest: Mapping[str, str]) -> str:
-    """Of texts: what the specification orders in its order, then the rest by name."""
-    members = [*known.items(), *sorted(rest.items())]
-    return "{" + ",".join(f"{json_of(key)}:{text}" for key, text in members) + "}"
+def _object(known: Mapping[str, str], other_properties: Mapping[str, str]) -> str:
+    """Join member texts: those that the specification orders first, then the rest by name."""
+    members = [*known.items(), *sorted(other_properties.items())]
+    return "{" + ",".join(f"{to_json(key)}:{text}" for key, text in members) + "}"
 
 
 def _array(texts: Iterable[str]) -> str:
@@ -123,14 +126,14 @@ def _array(texts: Iterable[str]) -> str:
 
 
 def _naming(type_: Named) -> dict[str, str]:
-    named = {"aliases": json_of(type_.aliases)} if type_.aliases else {}
-    return named if type_.doc is None else named | {"doc": json_of(type_.doc)}
+    named = {"aliases": to_json(type_.aliases)} if type_.aliases else {}
+    return named if type_.doc is None else named | {"doc": to_json(type_.doc)}
 
 
-def _properties(type_: Node) -> dict[str, str]:
-    """A scale of nought need not be written."""
-    unsaid = isinstance(type_, Primitive | Fixed) and _has_no_scale(type_.logical)
-    return {key: json_of(value) for key, value in type_.properties.items() if not (unsaid and key == "scale")}
+def _properties(type_: TypeNode) -> dict[str, str]:
+    """Return a type's properties without a decimal's scale of 0, which need not be written."""
+    ignored = isinstance(type_, Primitive | Fixed) and _has_no_scale(type_.logical)
+    return {key: to_json(value) for key, value in type_.properties.items() if not (ignored and key == "scale")}
 
 
 def _has_no_scale(logical: Logical | None) -> bool:
@@ -138,6 +141,6 @@ def _has_no_scale(logical: Logical | None) -> bool:
 
 
 def _number(value: Any, type_: Type) -> Any:
-    """`1` and `1.0` are the same number where the field holds fractions."""
+    """Return a default so that `1` and `1.0` are the same number where the field holds fractions."""
     fractional = isinstance(type_, Primitive) and type_.kind in ("float", "double")
     return float(value) if fractional else value

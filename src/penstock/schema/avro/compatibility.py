@@ -1,4 +1,4 @@
-"""Can a reader with one Avro schema read what was written with another? The specification's schema resolution."""
+"""Compatibility of a reader's and a writer's Avro schema: the specification's schema resolution."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
-from penstock.schema.avro.canonical import json_of
+from penstock.schema.avro.canonical import to_json
 from penstock.schema.avro.logical import DECIMAL
 from penstock.schema.avro.model import (
     Array,
@@ -17,23 +17,23 @@ from penstock.schema.avro.model import (
     Link,
     Map,
     Named,
-    Place,
     Primitive,
     Record,
     Schema,
+    SchemaPath,
     Type,
     Union,
 )
 from penstock.schema.problems import FRAGMENT_CHARS_MAX, PROBLEMS_MAX, Problem, fragment
 
 _MEMBERS_MAX: Final = FRAGMENT_CHARS_MAX // len('"x",')
-"""Of a list: where there are more, the quotation ends within them."""
+"""Members of a quoted list: a longer list is cut off by the quotation's limit anyway."""
 
 
 def quoted(piece: Type | Field) -> str:
     if isinstance(piece, Field):
-        return fragment(json_of({"name": fragment(piece.name), "type": _used(piece.type)}))
-    return fragment(json_of(_defined(piece)))
+        return fragment(to_json({"name": fragment(piece.name), "type": _used(piece.type)}))
+    return fragment(to_json(_defined(piece)))
 
 
 def _defined(type_: Type) -> Any:
@@ -77,8 +77,8 @@ PROMOTIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "string": ("bytes",),
     "bytes": ("string",),
 }
-"""What is written as the one can be read as any of the others, says the specification. It says so of bytes and string
-too, though bytes that are not UTF-8 cannot be read as a string: here its word counts for more than that."""
+"""The specification's promotions: data written as the key can be read as any of the values. They include bytes and
+string, though bytes that are not UTF-8 cannot be read as a string: here the specification's word counts for more."""
 
 
 def readable_as(kind: str) -> tuple[str, ...]:
@@ -86,78 +86,78 @@ def readable_as(kind: str) -> tuple[str, ...]:
 
 
 def names_match(reader: Named, writer: Named) -> bool:
-    """By the names without their namespaces, or by an alias of the reader's."""
+    """Match by unqualified name, or by an alias of the reader's."""
     return reader.unqualified == writer.unqualified or writer.name in reader.aliases
 
 
-class Branches:
-    """The branches of a reader's union.
+class UnionBranches:
+    """The branches of a reader's union, indexed for matching.
 
-    The specification has the first branch that matches read a value. Among types of one unqualified name that would be
-    any of them, and a schema could not read what it wrote; so one with the very name is preferred to all others, as is
-    the very type to those it can be promoted to.
+    The specification has the first matching branch read a value. Among types of one unqualified name that would be any
+    of them, and a schema could not read what it wrote; so a branch with the same full name is preferred to all others,
+    as is the same type to those it can be promoted to.
     """
 
     def __init__(self, branches: Iterable[Definition]) -> None:
         self._found: dict[Hashable, tuple[int, Definition]] = {}
-        for place, branch in enumerate(branches):
-            for key in _offered(branch):
-                self._found.setdefault(key, (place, branch))
+        for index, branch in enumerate(branches):
+            for key in _branch_keys(branch):
+                self._found.setdefault(key, (index, branch))
 
     def match(self, writer: Definition) -> Definition | None:
-        """Which of them reads what was written so."""
-        for keys in _wanted(writer):
+        """Return the branch that reads values of the writer's type."""
+        for keys in _lookup_keys(writer):
             matching = [self._found[key] for key in keys if key in self._found]
             if matching:
                 return min(matching, key=itemgetter(0))[1]
         return None
 
 
-def _offered(reader: Definition) -> Iterator[Hashable]:
-    """Under what a branch can be found."""
+def _branch_keys(reader: Definition) -> Iterator[Hashable]:
+    """Yield the keys under which a branch is indexed."""
     if not isinstance(reader, Record | Enum | Fixed):
         yield reader.kind
         return
     for name in (reader.name, *reader.aliases):
         yield reader.kind, "called", name
-    yield _loosely(reader)
+    yield _unqualified_key(reader)
     if isinstance(reader, Fixed):
-        yield _loosely(reader), reader.size
+        yield _unqualified_key(reader), reader.size
 
 
-def _wanted(writer: Definition) -> Iterator[list[Hashable]]:
-    """What to look for: of the first of these that are found, the first in the union."""
+def _lookup_keys(writer: Definition) -> Iterator[list[Hashable]]:
+    """Yield groups of keys to look up: the first group with a match counts, and in it the first branch of the union."""
     if not isinstance(writer, Record | Enum | Fixed):
         yield [writer.kind]
         yield [*PROMOTIONS.get(writer.kind, ())]
         return
     yield [(writer.kind, "called", writer.name)]
     if isinstance(writer, Fixed):
-        yield [(_loosely(writer), writer.size)]
-    yield [_loosely(writer)]
+        yield [(_unqualified_key(writer), writer.size)]
+    yield [_unqualified_key(writer)]
 
 
-def _loosely(type_: Named) -> Hashable:
+def _unqualified_key(type_: Named) -> Hashable:
     return type_.kind, "unqualified", type_.unqualified
 
 
 STEPS_MAX: Final = 100_000
-"""Types, fields, aliases, symbols and branches looked at in one comparison: some ten times what the largest public
+"""Types, fields, aliases, symbols and branches visited in one comparison: some ten times as many as the largest public
 schemas need, and a quarter of a second."""
 
 
-class Pair(NamedTuple):
-    """Read as the one, written as the other."""
+class TypePair(NamedTuple):
+    """A type that data is read as, and the type that it was written as."""
 
     reader: Type
     writer: Type
 
 
-Findings = Iterator[Problem | Pair]
+ProblemsAndPairs = Iterator[Problem | TypePair]
 
 
 def problems(reader: Schema, writer: Schema) -> list[Problem]:
-    """At most `PROBLEMS_MAX`, in the order of the reader's schema."""
+    """Return the problems in the order of the reader's schema, at most `PROBLEMS_MAX`."""
     return Comparison(reader, writer).run()
 
 
@@ -165,10 +165,10 @@ class Comparison:
     def __init__(self, reader: Schema, writer: Schema) -> None:
         self._reader = reader
         self._writer = writer
-        self._agenda = [Pair(reader.root, writer.root)]
+        self._agenda = [TypePair(reader.root, writer.root)]
         self._met: set[tuple[int, int]] = set()
-        """Pairs of types of one kind, by identity."""
-        self._branches: dict[int, Branches] = {}
+        """Pairs of types of one kind that were compared, by identity."""
+        self._branches: dict[int, UnionBranches] = {}
         self._found: dict[Problem, None] = {}
         self._steps = 0
 
@@ -176,35 +176,35 @@ class Comparison:
         while self._agenda and len(self._found) < PROBLEMS_MAX:
             if self._steps > STEPS_MAX:
                 return [*self._found, _too_large()]
-            self._look_at(self._agenda.pop())
+            self._compare(self._agenda.pop())
         return list(self._found)
 
-    def _look_at(self, pair: Pair) -> None:
-        """The pairs within it come next, before all that were waiting."""
+    def _compare(self, pair: TypePair) -> None:
+        """Compare a pair. The pairs within it come next, before all that were waiting."""
         self._steps += 1
-        pairs: list[Pair] = []
-        for finding in self._findings(pair):
-            if isinstance(finding, Pair):
-                pairs.append(finding)
+        pairs: list[TypePair] = []
+        for outcome in self._problems_and_pairs(pair):
+            if isinstance(outcome, TypePair):
+                pairs.append(outcome)
             elif len(self._found) < PROBLEMS_MAX:
-                self._found[finding] = None
+                self._found[outcome] = None
             else:
                 return
         self._agenda += reversed(pairs)
 
-    def _findings(self, pair: Pair) -> Findings:
+    def _problems_and_pairs(self, pair: TypePair) -> ProblemsAndPairs:
         reader, writer = self._reader.resolve(pair.reader), self._writer.resolve(pair.writer)
         if isinstance(writer, Union):
-            yield from self._each_branch(pair.reader, writer)
+            yield from self._compare_branches(pair.reader, writer)
         elif isinstance(reader, Union):
-            yield self._matching_branch(reader, pair.writer) or _missing_branch(pair, writer, pair.reader.place)
+            yield self._matching_branch(reader, pair.writer) or _missing_branch(pair, writer, pair.reader.path)
         elif type(reader) is not type(writer):
             yield _type_mismatch(pair, reader, writer)
         else:
-            yield from self._once(pair, reader, writer)
+            yield from self._compare_once(pair, reader, writer)
 
-    def _once(self, pair: Pair, reader: Definition, writer: Definition) -> Findings:
-        """What is wrong with named types is wrong where they are defined, however often they are used."""
+    def _compare_once(self, pair: TypePair, reader: Definition, writer: Definition) -> ProblemsAndPairs:
+        """Report problems of named types where they are defined, once, however often the types are used."""
         key = id(reader), id(writer)
         if key not in self._met:
             self._met.add(key)
@@ -212,49 +212,49 @@ class Comparison:
 
     # Unions
 
-    def _each_branch(self, reader: Type, writer: Union) -> Findings:
-        """Whatever the writer may choose has to be readable."""
+    def _compare_branches(self, reader: Type, writer: Union) -> ProblemsAndPairs:
+        """Require that every branch the writer may choose is readable."""
         self._steps += len(writer.branches)
         union = self._reader.resolve(reader)
         for branch in writer.branches:
             if not isinstance(union, Union):
-                yield Pair(reader, branch)
+                yield TypePair(reader, branch)
                 continue
             found = self._matching_branch(union, branch)
-            yield found or _missing_branch(Pair(union, branch), self._writer.resolve(branch), branch.place)
+            yield found or _missing_branch(TypePair(union, branch), self._writer.resolve(branch), branch.path)
 
-    def _matching_branch(self, reader: Union, writer: Type) -> Pair | None:
+    def _matching_branch(self, reader: Union, writer: Type) -> TypePair | None:
         if id(reader) not in self._branches:
             self._steps += len(reader.branches)
-            self._branches[id(reader)] = Branches(map(self._reader.resolve, reader.branches))
+            self._branches[id(reader)] = UnionBranches(map(self._reader.resolve, reader.branches))
         found = self._branches[id(reader)].match(self._writer.resolve(writer))
-        return None if found is None else Pair(found, writer)
+        return None if found is None else TypePair(found, writer)
 
     # Types of one kind
 
-    def _primitives(self, pair: Pair, reader: Primitive, writer: Primitive) -> Findings:
+    def _primitives(self, pair: TypePair, reader: Primitive, writer: Primitive) -> ProblemsAndPairs:
         if reader.kind in readable_as(writer.kind):
             yield from _logical_problems(reader, writer)
         else:
             yield _type_mismatch(pair, reader, writer)
 
-    def _arrays(self, _: Pair, reader: Array, writer: Array) -> Findings:
-        yield Pair(reader.items, writer.items)
+    def _arrays(self, _: TypePair, reader: Array, writer: Array) -> ProblemsAndPairs:
+        yield TypePair(reader.items, writer.items)
 
-    def _maps(self, _: Pair, reader: Map, writer: Map) -> Findings:
-        yield Pair(reader.values, writer.values)
+    def _maps(self, _: TypePair, reader: Map, writer: Map) -> ProblemsAndPairs:
+        yield TypePair(reader.values, writer.values)
 
-    def _fixeds(self, _: Pair, reader: Fixed, writer: Fixed) -> Findings:
+    def _fixeds(self, _: TypePair, reader: Fixed, writer: Fixed) -> ProblemsAndPairs:
         yield from self._names(reader, writer)
         yield from _size_problems(reader, writer)
         yield from _logical_problems(reader, writer)
 
-    def _enums(self, _: Pair, reader: Enum, writer: Enum) -> Findings:
+    def _enums(self, _: TypePair, reader: Enum, writer: Enum) -> ProblemsAndPairs:
         self._steps += len(reader.symbols) + len(writer.symbols)
         yield from self._names(reader, writer)
         yield from _symbol_problems(reader, writer)
 
-    def _records(self, _: Pair, reader: Record, writer: Record) -> Findings:
+    def _records(self, _: TypePair, reader: Record, writer: Record) -> ProblemsAndPairs:
         self._steps += len(writer.fields)
         yield from self._names(reader, writer)
         written = {field.name: field for field in writer.fields}
@@ -262,16 +262,16 @@ class Comparison:
             self._steps += 1 + len(field.aliases)
             source = next((written[name] for name in (field.name, *field.aliases) if name in written), None)
             if source is not None:
-                yield Pair(field.type, source.type)
+                yield TypePair(field.type, source.type)
             elif field.default is None:
                 yield _missing_default(field, reader, writer)
 
-    def _names(self, reader: Record | Enum | Fixed, writer: Record | Enum | Fixed) -> Findings:
+    def _names(self, reader: Record | Enum | Fixed, writer: Record | Enum | Fixed) -> ProblemsAndPairs:
         self._steps += len(reader.aliases)
         if not names_match(reader, writer):
             yield _name_mismatch(reader, writer)
 
-    _RULES: Final[Mapping[type[Definition], Callable[[Comparison, Pair, Any, Any], Findings]]] = {
+    _RULES: Final[Mapping[type[Definition], Callable[[Comparison, TypePair, Any, Any], ProblemsAndPairs]]] = {
         Primitive: _primitives,
         Array: _arrays,
         Map: _maps,
@@ -284,26 +284,26 @@ class Comparison:
 # Problems
 
 
-def _problem(kind: str, place: Place, pair: tuple[Type | Field, Type | Field], message: str, fix: str) -> Problem:
+def _problem(kind: str, path: SchemaPath, pair: tuple[Type | Field, Type | Field], message: str, fix: str) -> Problem:
     reader, writer = pair
-    return Problem(kind=kind, path=str(place), message=message, reader=quoted(reader), writer=quoted(writer), fix=fix)
+    return Problem(kind=kind, path=str(path), message=message, reader=quoted(reader), writer=quoted(writer), fix=fix)
 
 
-def _type_mismatch(pair: Pair, reader: Definition, writer: Definition) -> Problem:
+def _type_mismatch(pair: TypePair, reader: Definition, writer: Definition) -> Problem:
     suitable = readable_as(writer.kind) if isinstance(writer, Primitive) else (str(writer),)
     return _problem(
         "TYPE_MISMATCH",
-        pair.reader.place,
+        pair.reader.path,
         (reader, writer),
         f"what is written as {writer} cannot be read as {reader}",
         f"read it as {' or '.join(suitable)}, or as a union with a branch for it",
     )
 
 
-def _missing_branch(pair: Pair, writer: Definition, place: Place) -> Problem:
+def _missing_branch(pair: TypePair, writer: Definition, path: SchemaPath) -> Problem:
     return _problem(
         "MISSING_UNION_BRANCH",
-        place,
+        path,
         pair,
         f"the writer may write {writer}, for which the reader's union has no branch",
         f"add {writer} to the reader's union",
@@ -314,7 +314,7 @@ def _missing_default(field: Field, reader: Record, writer: Record) -> Problem:
     name = fragment(field.name)
     return _problem(
         "READER_FIELD_MISSING_DEFAULT_VALUE",
-        field.place,
+        field.path,
         (field, writer),
         f'field "{name}" of {reader} is not in what the writer writes, and has no default',
         f'give field "{name}" a default, or the name that the writer has for it as an alias',
@@ -324,47 +324,47 @@ def _missing_default(field: Field, reader: Record, writer: Record) -> Problem:
 def _name_mismatch(reader: Record | Enum | Fixed, writer: Record | Enum | Fixed) -> Problem:
     return _problem(
         "NAME_MISMATCH",
-        reader.place / "name",
+        reader.path / "name",
         (reader, writer),
         f"what is written as {writer} is read as {reader}, which has another name",
         f'give {reader} the alias "{fragment(writer.name)}"',
     )
 
 
-def _size_problems(reader: Fixed, writer: Fixed) -> Findings:
+def _size_problems(reader: Fixed, writer: Fixed) -> ProblemsAndPairs:
     if reader.size != writer.size:
         yield _problem(
             "FIXED_SIZE_MISMATCH",
-            reader.place / "size",
+            reader.path / "size",
             (reader, writer),
             f"{writer} is written with {writer.size} bytes and read with {reader.size}",
             f"keep the size of {writer.size} bytes, or define a type of another name",
         )
 
 
-def _symbol_problems(reader: Enum, writer: Enum) -> Findings:
+def _symbol_problems(reader: Enum, writer: Enum) -> ProblemsAndPairs:
     known = frozenset(reader.symbols)
     missing = [symbol for symbol in writer.symbols if symbol not in known]
     if missing and reader.default is None:
         listed = fragment(", ".join(missing))
         yield _problem(
             "MISSING_ENUM_SYMBOLS",
-            reader.place / "symbols",
+            reader.path / "symbols",
             (reader, writer),
             f"the writer may write {listed}, which {reader} does not have",
             f"add {listed} to the reader's symbols, or give its enum a default",
         )
 
 
-def _logical_problems(reader: Primitive | Fixed, writer: Primitive | Fixed) -> Findings:
-    """Where both say what they stand for, it has to be the same. One that says nothing takes and gives bare values."""
+def _logical_problems(reader: Primitive | Fixed, writer: Primitive | Fixed) -> ProblemsAndPairs:
+    """Require equal logical types where both sides have one. A side without one takes and gives bare values."""
     read, written = reader.logical, writer.logical
     if read is None or written is None or read == written:
         return
     alike = read.name == written.name == DECIMAL
     yield _problem(
         "DECIMAL_MISMATCH" if alike else "LOGICAL_TYPE_MISMATCH",
-        reader.place,
+        reader.path,
         (reader, writer),
         f"what is written as {written} would mean something else when it is read as {read}",
         f"keep {written}, or add a field of another name for {read}",

@@ -1,4 +1,4 @@
-"""Whether the defaults of fields are values of their fields' types, as the specification writes values in JSON."""
+"""The check that defaults of fields are values of their fields' types, in the specification's JSON encoding."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from penstock.schema.avro.model import Array, Enum, Field, Fixed, Link, Map, Pri
 from penstock.schema.problems import fragment
 
 STEPS_MAX: Final = 100_000
-"""Values looked at for all defaults of a schema: every value of the largest text once. Where unions lie within unions
-one value is looked at for each branch."""
+"""Values visited for all defaults of a schema: every value of the largest text once. Where unions lie within unions one
+value is visited for each branch."""
 
 Types = Mapping[str, Record | Enum | Fixed]
 
 
-def check(types: Types) -> None:
-    """Raises `InvalidSchema` for the first default that is not of its type."""
-    conformity = _Conformity(types)
+def check_defaults(types: Types) -> None:
+    """Raise `InvalidSchema` for the first default that is not of its type."""
+    checker = _DefaultChecker(types)
     for field in _fields(types):
-        conformity.require(field)
+        checker.check(field)
 
 
 def _fields(types: Types) -> Iterator[Field]:
@@ -30,30 +30,31 @@ def _fields(types: Types) -> Iterator[Field]:
             yield from type_.fields
 
 
-class _Conformity:
+class _DefaultChecker:
     def __init__(self, types: Types) -> None:
         self._types = types
         self._steps = 0
         self._known: dict[tuple[int, int], bool] = {}
-        """Of named types and objects, by identity: what is asked for in many branches is answered once."""
+        """Results for named types and objects, by identity: a pair that many branches ask for is decided once."""
         self._symbols: dict[str, frozenset[str]] = {}
 
-    def require(self, field: Field) -> None:
-        """A union's default may be of any of its branches: the specification wanted the first until 1.12."""
+    def check(self, field: Field) -> None:
+        """Check one default. A union's default may be of any of its branches: until 1.12 the specification required the
+        first."""
         if field.default is None:
             return
-        conforms = self._is(field.default.value, field.type, 0)
+        conforms = self._conforms(field.default.value, field.type, 0)
         if self._steps > STEPS_MAX:
-            refuse(f"the defaults take more than {STEPS_MAX} steps to check", field.place / "default")
+            refuse(f"the defaults take more than {STEPS_MAX} steps to check", field.path / "default")
         if not conforms:
             named = fragment(field.name)
             refuse(
-                f'the default of field "{named}" is not a value of its type, {_word(field.type)}',
-                field.place / "default",
+                f'the default of field "{named}" is not a value of its type, {_type_words(field.type)}',
+                field.path / "default",
             )
 
-    def _is(self, value: Any, type_: Type, depth: int) -> bool:
-        """Whatever is too deep or takes too long is not."""
+    def _conforms(self, value: Any, type_: Type, depth: int) -> bool:
+        """Return whether a value is of a type; False where it is nested too deep or takes too many steps."""
         self._steps += 1
         if self._steps > STEPS_MAX or depth > SCHEMA_DEPTH_MAX:
             return False
@@ -61,11 +62,13 @@ class _Conformity:
             case Primitive(kind=kind):
                 return _PRIMITIVES[kind](value)
             case Union(branches=branches):
-                return any(self._is(value, branch, depth + 1) for branch in branches)
+                return any(self._conforms(value, branch, depth + 1) for branch in branches)
             case Array(items=items):
-                return isinstance(value, list) and all(self._is(item, items, depth + 1) for item in value)
+                return isinstance(value, list) and all(self._conforms(item, items, depth + 1) for item in value)
             case Map(values=values):
-                return isinstance(value, dict) and all(self._is(item, values, depth + 1) for item in value.values())
+                return isinstance(value, dict) and all(
+                    self._conforms(item, values, depth + 1) for item in value.values()
+                )
             case Enum() as enum:
                 return isinstance(value, str) and value in self._symbols_of(enum)
             case Fixed(size=size):
@@ -81,16 +84,16 @@ class _Conformity:
     def _is_record(self, value: dict[str, Any], record: Record, depth: int) -> bool:
         key = id(record), id(value)
         if key not in self._known:
-            self._known[key] = all(self._has(value, field, depth) for field in record.fields)
+            self._known[key] = all(self._has_field(value, field, depth) for field in record.fields)
         return self._known[key]
 
-    def _has(self, value: dict[str, Any], field: Field, depth: int) -> bool:
+    def _has_field(self, value: dict[str, Any], field: Field, depth: int) -> bool:
         if field.name not in value:
             return field.default is not None
-        return self._is(value[field.name], field.type, depth + 1)
+        return self._conforms(value[field.name], field.type, depth + 1)
 
 
-def _word(type_: Type) -> str:
+def _type_words(type_: Type) -> str:
     return f'"{fragment(type_.name)}"' if isinstance(type_, Link) else str(type_)
 
 
@@ -110,7 +113,7 @@ def _is_number(value: Any, layout: str) -> bool:
 
 
 def _is_binary(value: Any) -> bool:
-    """One character for each byte."""
+    """Return whether a string stands for bytes, one character for each."""
     return isinstance(value, str) and (value.isascii() or max(value) <= "\xff")
 
 

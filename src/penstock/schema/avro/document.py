@@ -1,4 +1,4 @@
-"""From text to JSON values, whatever the text is: bounded in size, number and depth, and nothing in it is ambiguous."""
+"""The JSON text of a schema: parsed with limits on size, number and depth, and without ambiguities."""
 
 from __future__ import annotations
 
@@ -9,46 +9,47 @@ from collections.abc import Iterable
 from typing import Any, Final, NoReturn
 
 from penstock.core.schemas import SCHEMA_BYTES_MAX, SCHEMA_DEPTH_MAX
-from penstock.schema.avro.model import Place, refuse
+from penstock.schema.avro.model import SchemaPath, refuse
 from penstock.schema.problems import fragment
 
 CHARS_MAX: Final = 4 * SCHEMA_BYTES_MAX
-"""Of a schema and all that it refers to: they are in memory together."""
+"""Characters of a schema and all that it refers to: they are in memory together."""
 
 VALUES_MAX: Final = 100_000
-"""Of a schema and all that it refers to: one for every ten bytes of the largest text, which takes half a second."""
+"""JSON values of a schema and all that it refers to: one for every ten bytes of the largest text; half a second."""
 
 JSON_DEPTH_MAX: Final = 4 * SCHEMA_DEPTH_MAX
-"""A record within a record is three levels of JSON; a default or a property at the bottom has some of its own."""
+"""Depth of the JSON: a record within a record is three levels, and a default or a property at the bottom adds its
+own."""
 
 _TOO_DEEP: Final = f"its JSON is nested more than {JSON_DEPTH_MAX} deep"
 
 
-class _Unreadable(Exception):
-    """Found where it is not known which text this is."""
+class _InvalidDocument(Exception):
+    """An error raised where the name of the text is not known."""
 
 
 def check_volume(texts: Iterable[str]) -> None:
-    """Raises `InvalidSchema` for more than can be read together, before anything is."""
+    """Raise `InvalidSchema` for texts that are too large together, before any is parsed."""
     chars = values = 0
     for text in texts:
         chars += len(text)
         if chars > CHARS_MAX:
-            refuse(f"a schema and all it refers to have at most {CHARS_MAX} characters", Place())
+            refuse(f"a schema and all it refers to have at most {CHARS_MAX} characters", SchemaPath())
         # Never fewer than there are: every value but the first has one of these before it.
         values += 1 + sum(map(text.count, ",[{"))
     if values > VALUES_MAX:
-        refuse(f"a schema and all it refers to have at most {VALUES_MAX} values", Place())
+        refuse(f"a schema and all it refers to have at most {VALUES_MAX} values", SchemaPath())
 
 
-def read(text: str, root: Place) -> Any:
-    """Raises `InvalidSchema` for text that is too large or too deep, not JSON, or says one thing twice."""
+def parse_json(text: str, root: SchemaPath) -> Any:
+    """Parse a text. Raises `InvalidSchema` for one that is too large or too deep, not JSON, or has a duplicate key."""
     try:
         _check_size(text)
         value = _decoded(text)
         _check_depth(value)
         _check_characters(text, value)
-    except _Unreadable as reason:
+    except _InvalidDocument as reason:
         refuse(str(reason), root)
     return value
 
@@ -57,49 +58,49 @@ def _check_size(text: str) -> None:
     try:
         size = len(text) if len(text) > SCHEMA_BYTES_MAX else len(text.encode())
     except UnicodeEncodeError:
-        raise _Unreadable("its text holds half a surrogate pair, which is no character") from None
+        raise _InvalidDocument("its text holds half a surrogate pair, which is no character") from None
     if size > SCHEMA_BYTES_MAX:
-        raise _Unreadable(f"a schema has at most {SCHEMA_BYTES_MAX} bytes")
+        raise _InvalidDocument(f"a schema has at most {SCHEMA_BYTES_MAX} bytes")
 
 
 def _decoded(text: str) -> Any:
     try:
         return json.loads(text, object_pairs_hook=_object, parse_float=_number, parse_constant=_constant)
     except json.JSONDecodeError as error:
-        raise _Unreadable(f"it is not JSON: {error.msg} (line {error.lineno}, column {error.colno})") from None
+        raise _InvalidDocument(f"it is not JSON: {error.msg} (line {error.lineno}, column {error.colno})") from None
     except ValueError:
-        raise _Unreadable("it has a number with thousands of digits") from None
+        raise _InvalidDocument("it has a number with thousands of digits") from None
     except RecursionError:
-        raise _Unreadable(_TOO_DEEP) from None
+        raise _InvalidDocument(_TOO_DEEP) from None
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     made = dict(pairs)
     if len(made) < len(pairs):
         ((twice, _),) = Counter(key for key, _ in pairs).most_common(1)
-        raise _Unreadable(f'the key "{fragment(twice)}" occurs twice in one object')
+        raise _InvalidDocument(f'the key "{fragment(twice)}" occurs twice in one object')
     return made
 
 
 def _number(text: str) -> float:
-    number = float(text)
-    if math.isinf(number):
-        raise _Unreadable(f"no floating-point number is as large as {fragment(text)}")
-    return number
+    read_number = float(text)
+    if math.isinf(read_number):
+        raise _InvalidDocument(f"no floating-point number is as large as {fragment(text)}")
+    return read_number
 
 
 def _constant(name: str) -> NoReturn:
-    raise _Unreadable(f"it is not JSON: {name} is not a number there")
+    raise _InvalidDocument(f"it is not JSON: {name} is not a number there")
 
 
 def _check_depth(value: Any) -> None:
-    """Level by level: it is recursion that depth would hurt."""
+    """Check the depth level by level: recursion would suffer from depth itself."""
     level = [value]
     for _ in range(JSON_DEPTH_MAX + 1):
         level = [child for parent in level for child in _children(parent)]
         if not level:
             return
-    raise _Unreadable(_TOO_DEEP)
+    raise _InvalidDocument(_TOO_DEEP)
 
 
 def _children(value: Any) -> Iterable[Any]:
@@ -114,4 +115,4 @@ def _check_characters(text: str, value: Any) -> None:
     try:
         json.dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError:
-        raise _Unreadable("a string in it holds half a surrogate pair, which is no character") from None
+        raise _InvalidDocument("a string in it holds half a surrogate pair, which is no character") from None

@@ -1,7 +1,7 @@
-"""Logical types: what they may stand on, and whether two of them mean the same.
+"""Logical types: the types that they may annotate, and their equality.
 
-One that is unknown, or stands on the wrong type, or has attributes that make no sense, is none: the specification has
-implementations use the underlying type then.
+An unknown logical type, one on the wrong type, or one with attributes that make no sense is ignored: the specification
+has implementations use the underlying type then.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ UNDERLYING: Final[Mapping[str, frozenset[str]]] = {
 }
 
 FIXED_BYTES: Final[Mapping[str, int]] = {"uuid": 16, "duration": 12}
-"""How long the underlying fixed is, where that is not for the schema to say."""
+"""The size of the underlying fixed, where the logical type prescribes it."""
 
 
 def logical(kind: str, properties: Mapping[str, Any], size: int | None = None) -> Logical | None:
-    """The logical type of a type of this kind with these properties; `size` is that of a fixed."""
+    """Return the logical type of a type of this kind with these properties; `size` is that of a fixed."""
     name = properties.get("logicalType")
     if not isinstance(name, str) or kind not in UNDERLYING.get(name, ()):
         return None
@@ -60,5 +60,5 @@ def _is_count(value: Any) -> bool:
 
 
 def _digits(size: int) -> int:
-    """How many decimal digits any signed number of that many bytes can have."""
+    """Return the number of decimal digits that every signed number of `size` bytes can have."""
     return math.floor((8 * size - 1) * math.log10(2)) if size else 0

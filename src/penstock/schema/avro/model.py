@@ -1,7 +1,7 @@
-"""What an Avro schema is made of. Values only: a type knows where it stands, and nothing of how it is read or compared.
+"""The model of an Avro schema: values that know their position in the text, without parsing or comparing.
 
-A type that is defined elsewhere is a `Link` with its full name, so that nothing here is circular: `Schema.resolve`
-leads to the definition.
+A type that is defined elsewhere is a `Link` with its full name, so that the model has no cycles: `Schema.resolve` leads
+to the definition.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ PRIMITIVES: Final = frozenset({"null", "boolean", "int", "long", "float", "doubl
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Place:
-    """Where in a text something stands. Written as a JSON pointer; in another text than the schema's own, the name of
-    that reference and `#` stand before it."""
+class SchemaPath:
+    """A position in a text, written as a JSON pointer; in a reference's text, the reference's name and `#` stand before
+    it."""
 
-    parent: Place | None = None
+    parent: SchemaPath | None = None
     token: str | int = ""
-    """The last step to here; at the root of a text the name of its reference, empty for the schema itself."""
+    """The last step of the path; at the root of a text the name of its reference, empty for the schema itself."""
 
-    def __truediv__(self, token: str | int) -> Place:
-        return Place(self, token)
+    def __truediv__(self, token: str | int) -> SchemaPath:
+        return SchemaPath(self, token)
 
     def __str__(self) -> str:
         root, *steps = self._tokens()
@@ -34,32 +34,32 @@ class Place:
 
     @property
     def reference(self) -> str:
-        """The name of the reference in whose text this is; empty in the schema's own."""
+        """The name of the reference whose text this is; empty in the schema's own text."""
         return self._tokens()[0]
 
     def _tokens(self) -> list[str]:
-        """From the root on."""
+        """Return the tokens from the root on."""
         tokens: list[str] = []
-        place: Place | None = self
-        while place is not None:
-            tokens.append(str(place.token))
-            place = place.parent
+        path: SchemaPath | None = self
+        while path is not None:
+            tokens.append(str(path.token))
+            path = path.parent
         return tokens[::-1]
 
 
 def pointer(tokens: Iterable[str]) -> str:
-    """A JSON pointer of these steps."""
+    """Return a JSON pointer of these tokens."""
     return "".join("/" + token.replace("~", "~0").replace("/", "~1") for token in tokens)
 
 
-def refuse(message: str, place: Place) -> NoReturn:
-    """Raises `InvalidSchema` with a sentence, and where that is."""
-    where = f'in reference "{fragment(place.reference)}": ' if place.reference else ""
-    raise InvalidSchema(where + message, path=str(place))
+def refuse(message: str, path: SchemaPath) -> NoReturn:
+    """Raise `InvalidSchema` with a message and its path."""
+    where = f'in reference "{fragment(path.reference)}": ' if path.reference else ""
+    raise InvalidSchema(where + message, path=str(path))
 
 
 class Logical(NamedTuple):
-    """What the values of a type stand for."""
+    """A logical type: the meaning of a type's values."""
 
     name: str
     precision: int = 0
@@ -70,21 +70,21 @@ class Logical(NamedTuple):
 
 
 class Default(NamedTuple):
-    """There is one, be it null."""
+    """A field's default, which may be null."""
 
     value: Any
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Node:
-    """Every type stands somewhere, and may have properties that the specification does not know."""
+class TypeNode:
+    """A type with its path and the properties that the specification does not define."""
 
-    place: Place
+    path: SchemaPath
     properties: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Primitive(Node):
+class Primitive(TypeNode):
     kind: str
     logical: Logical | None = None
 
@@ -93,14 +93,14 @@ class Primitive(Node):
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Link(Node):
+class Link(TypeNode):
     """The use of a type that is defined elsewhere."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Array(Node):
+class Array(TypeNode):
     kind: ClassVar[str] = "array"
     items: Type
 
@@ -109,7 +109,7 @@ class Array(Node):
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Map(Node):
+class Map(TypeNode):
     kind: ClassVar[str] = "map"
     values: Type
 
@@ -118,7 +118,7 @@ class Map(Node):
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Union(Node):
+class Union(TypeNode):
     kind: ClassVar[str] = "union"
     branches: tuple[Type, ...]
 
@@ -127,8 +127,8 @@ class Union(Node):
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Named(Node):
-    """A type with a full name, and the full names it is known by besides."""
+class Named(TypeNode):
+    """A type with a full name, and its aliases as full names."""
 
     kind: ClassVar[str]
     name: str
@@ -147,7 +147,7 @@ class Named(Node):
 class Field:
     name: str
     type: Type
-    place: Place
+    path: SchemaPath
     aliases: tuple[str, ...] = ()
     doc: str | None = None
     default: Default | None = None
@@ -160,7 +160,7 @@ class Record(Named):
     kind: ClassVar[str] = "record"
     fields: tuple[Field, ...]
     keyword: str = "record"
-    """Or `error`, which is written the same and read the same."""
+    """`record`, or `error`, which is written and read the same way."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -187,16 +187,16 @@ Type = Definition | Link
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Schema:
-    """A schema, with all the named types that it or its references define.
+    """A schema with all the named types that it or its references define.
 
-    `types` is in the order in which their definitions end: what a type contains comes before it, but for the types that
-    contain it.
+    `types` is in the order in which their definitions end: the types that a type contains come before it, except those
+    that contain it in turn.
     """
 
     root: Type
     types: Mapping[str, Record | Enum | Fixed]
     own: frozenset[str]
-    """The names that its own text defines; the others come from references."""
+    """The names that the schema's own text defines; the others come from references."""
 
     def resolve(self, type_: Type) -> Definition:
         return self.types[type_.name] if isinstance(type_, Link) else type_

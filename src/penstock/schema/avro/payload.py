@@ -1,6 +1,6 @@
-"""Whether a payload is one value of a schema in Avro's binary encoding, and where it is not.
+"""Validation of payloads: one value of a schema in Avro's binary encoding, and the path to the fault.
 
-Logical types say what values mean; their encoding is that of the types they stand on, and that is what is checked.
+Logical types give values a meaning; their encoding is that of the underlying types, and that is checked.
 """
 
 from __future__ import annotations
@@ -10,56 +10,60 @@ from typing import Final
 
 from penstock.schema.avro import payload_steps
 from penstock.schema.avro.model import Array, Enum, Fixed, Link, Map, Primitive, Record, Schema, Type, Union, pointer
-from penstock.schema.avro.payload_steps import Refused, Step, Walk
+from penstock.schema.avro.payload_steps import InvalidValue, ValueStep, Walk
 from penstock.schema.language import PayloadFault
 from penstock.schema.problems import fragment
 
-_PRIMITIVES: Final[Mapping[str, Step | None]] = {
+_PRIMITIVES: Final[Mapping[str, ValueStep | None]] = {
     "null": None,
     "boolean": payload_steps.boolean,
-    "int": payload_steps.whole(32),
-    "long": payload_steps.whole(64),
-    "float": payload_steps.taking(4),
-    "double": payload_steps.taking(8),
+    "int": payload_steps.integer(32),
+    "long": payload_steps.integer(64),
+    "float": payload_steps.fixed_size(4),
+    "double": payload_steps.fixed_size(8),
     "bytes": payload_steps.binary,
     "string": payload_steps.string,
 }
-"""None takes no bytes."""
+"""The step of each primitive type; None for one that takes no bytes."""
 
 
 class BinaryValidator:
-    """See `Validator`. A payload is one value and nothing else: no container, no marker before it."""
+    """A validator of payloads that are one value and nothing else: no container, no marker before it. See
+    `Validator`."""
 
     def __init__(self, schema: Schema) -> None:
-        self._step = _Steps(schema).of(schema.root)
+        self._step = _StepBuilder(schema).of(schema.root)
 
     def accepts_lines(self, lines: memoryview, count: int) -> bool:  # noqa: ARG002
-        """Never known: a newline may be part of any value."""
+        """Return False: a newline may be part of any value."""
         return False
 
     def fault(self, payload: bytes) -> PayloadFault | None:
         walk = Walk(payload)
         try:
             end = 0 if self._step is None else self._step(walk, 0, 0)
-        except Refused as refused:
-            return PayloadFault(pointer(reversed(refused.trail)), refused.message)
+        except InvalidValue as invalid:
+            return PayloadFault(pointer(reversed(invalid.trail)), invalid.message)
         left = walk.size - end
         return PayloadFault("", f"the value ends {left} bytes before the payload does") if left else None
 
 
-class _Steps:
-    """The steps past values of types. What takes no bytes has none, so that time is spent on bytes alone."""
+class _StepBuilder:
+    """A builder of the steps for a schema's types. Types without bytes have no step, so that time is spent on bytes
+    alone."""
 
     def __init__(self, schema: Schema) -> None:
-        self._fields: dict[str, list[tuple[str, Step]]] = {
+        self._fields: dict[str, list[tuple[str, ValueStep]]] = {
             name: [] for name, type_ in schema.types.items() if isinstance(type_, Record)
         }
-        self._named: dict[str, Step | None] = {name: payload_steps.record(each) for name, each in self._fields.items()}
+        self._named: dict[str, ValueStep | None] = {
+            name: payload_steps.record(each) for name, each in self._fields.items()
+        }
         # Each comes after all it contains, but for itself: a record that contains itself takes bytes, or has no values.
         for type_ in schema.types.values():
             self._named[type_.name] = self._defined(type_)
 
-    def of(self, type_: Type) -> Step | None:
+    def of(self, type_: Type) -> ValueStep | None:
         match type_:
             case Primitive(kind=kind):
                 return _PRIMITIVES[kind]
@@ -72,12 +76,12 @@ class _Steps:
             case Link() | Record() | Enum() | Fixed():
                 return self._named[type_.name]
 
-    def _defined(self, type_: Record | Enum | Fixed) -> Step | None:
+    def _defined(self, type_: Record | Enum | Fixed) -> ValueStep | None:
         match type_:
             case Enum(symbols=symbols):
                 return payload_steps.enum(len(symbols))
             case Fixed(size=size):
-                return payload_steps.taking(size) if size else None
+                return payload_steps.fixed_size(size) if size else None
             case Record(name=name, fields=fields):
                 steps = [(fragment(field.name), self.of(field.type)) for field in fields]
                 self._fields[name] += [(name, step) for name, step in steps if step is not None]

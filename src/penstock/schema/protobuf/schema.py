@@ -12,12 +12,12 @@ from penstock.schema.errors import InvalidSchema
 from penstock.schema.language import Validator
 from penstock.schema.problems import Problem
 from penstock.schema.protobuf.compatibility.comparison import compatibility_problems
-from penstock.schema.protobuf.linking.library import ROOT, Library, library
+from penstock.schema.protobuf.elements import ElementKind, elements
+from penstock.schema.protobuf.linking.library import ROOT, FileLibrary, library
 from penstock.schema.protobuf.names import camel_case
-from penstock.schema.protobuf.payloads.validator import MessageValidator, NoMessage
+from penstock.schema.protobuf.payloads.validator import MessageValidator, RejectingValidator
 from penstock.schema.protobuf.printing.canonical import canonical
-from penstock.schema.protobuf.printing.text import printed
-from penstock.schema.protobuf.walk import Sort, elements
+from penstock.schema.protobuf.printing.text import print_proto
 
 _FILE_NAME: Final = "schema.proto"
 """What a schema's own file is called where it has to have a name."""
@@ -25,7 +25,7 @@ _FILE_NAME: Final = "schema.proto"
 
 @dataclass(frozen=True, slots=True)
 class ProtobufSchema:
-    library: Library
+    library: FileLibrary
 
     def canonical(self) -> str:
         return canonical(self.library)
@@ -37,13 +37,13 @@ class ProtobufSchema:
     def validator(self) -> Validator:
         """Of the first message of the schema."""
         first = next(iter(self._messages()), None)
-        return NoMessage() if first is None else MessageValidator(first)
+        return RejectingValidator() if first is None else MessageValidator(first)
 
     def message_class(self, full_name: str | None = None) -> Any:
         """The class of a message of this schema; the first one's if none is named. Raises `InvalidSchema`."""
         found = next((each for each in self._messages() if full_name is None), None)
         if full_name is not None:
-            found = self._find(full_name)
+            found = self._find_message(full_name)
         if found is None:
             raise InvalidSchema(
                 f'the schema has no message "{full_name}"' if full_name else "the schema has no message"
@@ -53,7 +53,7 @@ class ProtobufSchema:
     def _messages(self) -> list[Any]:
         return list(self.library.pool.FindFileByName(ROOT).message_types_by_name.values())
 
-    def _find(self, full_name: str) -> Any:
+    def _find_message(self, full_name: str) -> Any:
         try:
             return self.library.pool.FindMessageTypeByName(full_name)
         except KeyError:
@@ -72,14 +72,14 @@ def file_descriptor(schema: ProtobufSchema) -> bytes:
     file.CopyFrom(schema.library.files[ROOT].file)
     file.name = _FILE_NAME
     for element in elements(file):
-        if element.sort in (Sort.FIELD, Sort.EXTENSION) and not element.descriptor.HasField("json_name"):
+        if element.sort in (ElementKind.FIELD, ElementKind.EXTENSION) and not element.descriptor.HasField("json_name"):
             element.descriptor.json_name = camel_case(element.descriptor.name)
     return bytes(file.SerializeToString(deterministic=True))
 
 
 def proto_text(schema: ProtobufSchema) -> str:
     """The schema's own file as a .proto text, whatever it was registered as."""
-    return printed(schema.library.files[ROOT], schema.library.pool)
+    return print_proto(schema.library.files[ROOT], schema.library.pool)
 
 
 def message_class(text: str, references: Mapping[str, str], full_name: str | None = None) -> Any:

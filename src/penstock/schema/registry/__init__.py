@@ -1,1 +1,1 @@
-"""The registry: subjects, versions and schemas, and the rules for what may be added."""
+"""The registry: subjects, versions and schemas, and the rules for registering new versions."""

@@ -1,6 +1,6 @@
-"""Which schemas a new version is held against. One question, asked about pairs: can this reader read that writer?
+"""The compatibility check of a new version against earlier ones, pair by pair: can this reader read that writer?
 
-The modes are rows; the languages answer.
+The modes are rows of a table; the languages decide about each pair.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from penstock.schema.registry.models import CompatibilityConfig
 from penstock.schema.steps import CheckCompatibility, Procedure, SchemaPair
 
 BACKWARD: Final = "BACKWARD"
-"""The new schema reads."""
+"""The new schema is the reader."""
 
 FORWARD: Final = "FORWARD"
-"""The new schema writes."""
+"""The new schema is the writer."""
 
 BATCH_PAIRS_MAX: Final = 64
 """Pairs compared in one step: the versions of most subjects."""
 
 BATCH_CHARS_MAX: Final = 4 * MIB
-"""Of the texts compared in one step: the worker has limits of its own on memory and time."""
+"""Characters of the texts compared in one step: the worker has limits of its own on memory and time."""
 
 
 class ComparisonRule(NamedTuple):
     directions: tuple[str, ...]
     transitive: bool
-    """Not only of the last version, but of all that there are."""
+    """Compare with all versions, not only with the last one."""
 
 
 COMPARISON_RULES: Final = {
@@ -55,7 +55,7 @@ class VersionComparison(NamedTuple):
 def pairs(
     mode: Compatibility, candidate: Definition, earlier: Iterable[tuple[int, Definition]]
 ) -> list[VersionComparison]:
-    """What has to be asked about a candidate. `earlier`: versions and what they are, the newest first."""
+    """Return the comparisons that a candidate needs. `earlier`: versions and their definitions, the newest first."""
     rule = COMPARISON_RULES[mode]
     return [
         VersionComparison(version, direction, _pair(direction, candidate, definition))
@@ -71,7 +71,7 @@ def _pair(direction: str, candidate: Definition, earlier: Definition) -> SchemaP
 
 
 def find_problems(comparisons: Sequence[VersionComparison], *, lenient: bool) -> Procedure[list[Problem]]:
-    """The answers: each problem with the version and the direction it is about. At most `PROBLEMS_MAX`."""
+    """Run the comparisons; each problem gets its version and direction. At most `PROBLEMS_MAX`."""
     problems: list[Problem] = []
     for batch in _batches(comparisons):
         answers = yield CheckCompatibility(tuple(comparison.pair for comparison in batch), lenient=lenient)

@@ -1,5 +1,4 @@
-"""Settings of a subject, or of all of them: what new versions are held to, and what may be done at all; and what is
-said about a version."""
+"""Settings of one subject or of all: compatibility and mode; and edits of a version's metadata."""
 
 from __future__ import annotations
 
@@ -25,7 +24,8 @@ VersionEdit = Callable[[SubjectVersion], SubjectVersion]
 
 
 def own_compatibility(index: RegistryIndex, subject: str, *, default_to_global: bool) -> CompatibilityConfig:
-    """Raises `CompatibilityNotConfigured` if it has none of its own, and those of all will not do."""
+    """Raise `CompatibilityNotConfigured` if the subject has no compatibility of its own and `default_to_global` is
+    off."""
     if not _has_compatibility(index.subject(subject).settings) and subject != GLOBAL_SUBJECT and not default_to_global:
         raise CompatibilityNotConfigured(
             f"Subject '{subject}' does not have subject-level compatibility configured", subject=subject
@@ -38,7 +38,7 @@ def _has_compatibility(settings: SubjectSettings) -> bool:
 
 
 def own_mode(index: RegistryIndex, subject: str, *, default_to_global: bool) -> Mode:
-    """Raises `ModeNotConfigured` likewise."""
+    """Raise `ModeNotConfigured` if the subject has no mode of its own and `default_to_global` is off."""
     own = index.subject(subject).settings.mode
     if own is None and subject != GLOBAL_SUBJECT and not default_to_global:
         raise ModeNotConfigured(f"Subject '{subject}' does not have subject-level mode configured", subject=subject)
@@ -61,7 +61,7 @@ def set_compatibility(
 
 
 def clear_compatibility(state: RegistryState, subject: str) -> Procedure[CompatibilityConfig]:
-    """Returns what it was. Raises `SubjectNotFound` if there was none of its own."""
+    """Return the previous value. Raises `SubjectNotFound` if the subject had none of its own."""
     before = state.index.compatibility_config(subject)
 
     def edit(settings: SubjectSettings) -> SubjectSettings:
@@ -84,7 +84,7 @@ def set_mode(state: RegistryState, subject: str, mode: Mode, *, force: bool) -> 
 
 
 def clear_mode(state: RegistryState, subject: str) -> Procedure[Mode]:
-    """Returns what it was. Raises `SubjectNotFound` if there was none of its own."""
+    """Return the previous value. Raises `SubjectNotFound` if the subject had none of its own."""
     before = own_mode(state.index, subject, default_to_global=True)
 
     def edit(settings: SubjectSettings) -> SubjectSettings:
@@ -96,7 +96,7 @@ def clear_mode(state: RegistryState, subject: str) -> Procedure[Mode]:
 
 
 def edit_settings(state: RegistryState, subject: str, edit: Edit) -> Procedure[SubjectSettings]:
-    """Returns what they were before."""
+    """Change settings; return the previous ones."""
     return state.retry_on_conflict(lambda: _edited(state, subject, edit))
 
 
@@ -116,7 +116,8 @@ def _check_configured(subject: str, *, configured: bool) -> None:
 
 
 def _check_empty(index: RegistryIndex, subject: str) -> None:
-    """What is imported comes with its ids and versions, and is not to meet others."""
+    """Refuse the import mode where schemas exist: imported ones bring their ids and versions, which must not meet
+    others."""
     there = index.subjects() if subject == GLOBAL_SUBJECT else index.versions(subject)
     if there and index.mode(subject) is not Mode.IMPORT:
         raise OperationNotPermitted("Cannot import since found existing subjects", subject=subject)
@@ -125,7 +126,7 @@ def _check_empty(index: RegistryIndex, subject: str) -> None:
 def edit_version(
     state: RegistryState, subject: str, version: int | None, change: VersionEdit
 ) -> Procedure[RegisteredVersion]:
-    """Say something else about a version, deleted or not; `None` is the latest that is not."""
+    """Change a version's metadata, deleted or not; `None` is the latest that is not deleted."""
     return state.retry_on_conflict(lambda: _edited_version(state, subject, version, change))
 
 

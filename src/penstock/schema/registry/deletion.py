@@ -1,4 +1,4 @@
-"""Deleting versions and subjects, softly and then for good, and bringing back what was deleted softly."""
+"""Deletion of versions and subjects, first soft and then permanent, and undeletion of soft-deleted ones."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from penstock.storage.catalog.schema_rows import SchemaInUse, SubjectVersion
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeletionOptions:
-    """How much of it goes."""
+    """Options of a deletion."""
 
     permanent: bool = False
-    """For good, what was deleted softly before."""
+    """Delete permanently a version that was soft-deleted before."""
 
     archived: bool = False
-    """Also where archives have messages of it."""
+    """Delete also where archives have messages with the schema."""
 
 
 def delete_version(state: RegistryState, subject: str, version: int | None, options: DeletionOptions) -> Procedure[int]:
@@ -89,9 +89,10 @@ def _delete(state: RegistryState, going: Sequence[SubjectVersion], options: Dele
 
 
 def _check_unreferenced(index: RegistryIndex, going: Sequence[SubjectVersion], lookup: LookupFilter) -> None:
-    """Raises `ReferenceExists` if a schema that stays refers to one that goes.
+    """Raise `ReferenceExists` if a schema that stays refers to one that is deleted.
 
-    What goes softly may be referred to by what is deleted; what goes for good by nothing, or that could never be read.
+    A soft-deleted schema may be referred to by deleted ones; a permanently deleted one by none, or those could never be
+    read.
     """
     leaving = {(version.subject, version.version) for version in going}
     for version in going:
@@ -108,7 +109,7 @@ def _check_unreferenced(index: RegistryIndex, going: Sequence[SubjectVersion], l
 
 
 def undelete(state: RegistryState, subject: str, version: int | None) -> Procedure[tuple[int, ...]]:
-    """`None`: every version that is deleted."""
+    """Undelete a version; `None` means every deleted version of the subject."""
     return state.retry_on_conflict(lambda: _undelete(state, subject, version))
 
 

@@ -1,7 +1,6 @@
-"""What the registry knows, in memory: subjects, versions and schemas as the catalog has them, found every way they are
-asked for.
+"""The registry's index in memory: subjects, versions and schemas as the catalog has them, with every lookup.
 
-Changed by updates alone, in the order of their revisions, and only once they are durable. Nothing is decided in here.
+Only updates change it, in the order of their revisions and once they are durable. It makes no decisions.
 """
 
 from __future__ import annotations
@@ -25,20 +24,20 @@ from penstock.storage.catalog.schema_rows import (
 )
 
 SUBJECTS_MAX: Final = 100_000
-"""Those of which nothing but the number of their last version is left included: some 30 MB."""
+"""Subjects, those included that consist only of the number of their last version: some 30 MB."""
 
 VERSIONS_MAX: Final = 10_000
-"""Of one subject: every one of them may have to be compared with a new one."""
+"""Versions of one subject: each may have to be compared with a new one."""
 
 TEXTS_BYTES_MAX: Final = 256 * MIB
-"""Of all schemas: they are held in memory."""
+"""Bytes of all schemas: they are held in memory."""
 
 VersionKey = tuple[str, int]
-"""A version of a subject."""
+"""A subject and a version number."""
 
 
 class RegistryIndex:
-    """The state of the registry as of `revision`. Lookups that name what is not there raise what clients know."""
+    """The state of the registry as of `revision`. Lookups of missing entries raise the errors that clients know."""
 
     def __init__(self) -> None:
         self.revision = 0
@@ -53,7 +52,7 @@ class RegistryIndex:
     # what has changed
 
     def apply(self, update: RegistryUpdate) -> None:
-        """Take over what the catalog has now. Updates come in the order of their revisions, and none is left out."""
+        """Apply an update of the catalog. Updates come in the order of their revisions, without gaps."""
         before = self._holdings(update.subjects)
         self._subjects |= {subject.name: subject for subject in update.subjects}
         self._versions |= self._merged(update)
@@ -72,7 +71,7 @@ class RegistryIndex:
         return {(version.schema_id, (version.subject, version.version)) for version in versions}
 
     def _merged(self, update: RegistryUpdate) -> dict[str, tuple[SubjectVersion, ...]]:
-        """The versions of the subjects that have changed, in order."""
+        """Return the versions of the changed subjects, in order."""
         merged: dict[str, dict[int, SubjectVersion]] = {subject.name: {} for subject in update.subjects}
         if not update.whole:
             merged = {name: {each.version: each for each in self._versions.get(name, ())} for name in merged}
@@ -93,7 +92,7 @@ class RegistryIndex:
             self._referrers.setdefault(place, set()).add(stored.schema_id)
 
     def _remove_holder(self, schema_id: int, holder: VersionKey) -> None:
-        """A schema that nobody holds is gone."""
+        """Remove a version from a schema's holders, and drop a schema that no version has."""
         self._holders[schema_id].discard(holder)
         if not self._holders[schema_id]:
             del self._holders[schema_id]
@@ -123,31 +122,31 @@ class RegistryIndex:
         return schema_id in self._schemas
 
     def holders(self, schema_id: int, lookup: LookupFilter = LookupFilter.ACTIVE) -> tuple[VersionKey, ...]:
-        """The versions that have this schema, in the order of subjects."""
+        """Return the versions that have this schema, in the order of subjects."""
         found = (self._existing(place) for place in sorted(self._holders.get(schema_id, ())))
         return tuple((version.subject, version.version) for version in _filter(found, lookup))
 
     def referrers(self, subject: str, version: int, lookup: LookupFilter = LookupFilter.ACTIVE) -> tuple[int, ...]:
-        """The ids of schemas that refer to it and are themselves a version of something."""
+        """Return the ids of schemas that refer to this version and belong to a version themselves."""
         ids = sorted(self._referrers.get((subject, version), ()))
         return tuple(schema_id for schema_id in ids if self.holders(schema_id, lookup))
 
     # versions
 
     def versions(self, subject: str, lookup: LookupFilter = LookupFilter.ACTIVE) -> tuple[SubjectVersion, ...]:
-        """In order; none if there is no such subject."""
+        """Return the versions in order; empty if the subject does not exist."""
         all_of_them = self._versions.get(subject, ())
         return all_of_them if lookup is LookupFilter.INCLUDE_DELETED else tuple(_filter(all_of_them, lookup))
 
     def known_versions(self, subject: str, lookup: LookupFilter = LookupFilter.ACTIVE) -> tuple[SubjectVersion, ...]:
-        """As `versions`; raises `SubjectNotFound` if there are none."""
+        """Like `versions`, but raise `SubjectNotFound` if there are none."""
         found = self.versions(subject, lookup)
         if not found:
             raise SubjectNotFound(f"Subject '{subject}' not found.", subject=subject)
         return found
 
     def version(self, subject: str, number: int | None, lookup: LookupFilter = LookupFilter.ACTIVE) -> SubjectVersion:
-        """`None` is the latest. Raises `SubjectNotFound` or `VersionNotFound`."""
+        """Return a version; `None` is the latest. Raises `SubjectNotFound` or `VersionNotFound`."""
         found = self.known_versions(subject, lookup)
         if number is None:
             return found[-1]
@@ -167,7 +166,7 @@ class RegistryIndex:
     def find_by_fingerprint(
         self, subject: str, fingerprint: str, lookup: LookupFilter = LookupFilter.ACTIVE
     ) -> SubjectVersion | None:
-        """The version of the subject that has this very schema: one that is not deleted rather, and the newest."""
+        """Return the subject's version with this very schema: preferably one that is not deleted, and the newest."""
         schema_id = self._ids.get(fingerprint)
         holders = self._holders.get(schema_id, set()) if schema_id is not None else set()
         found = _filter((self._existing(place) for place in holders if place[0] == subject), lookup)
@@ -182,7 +181,7 @@ class RegistryIndex:
     # subjects
 
     def subjects(self, prefix: str = "", lookup: LookupFilter = LookupFilter.ACTIVE) -> tuple[str, ...]:
-        """In order. `DELETED`: those of which nothing is left but deleted versions."""
+        """Return the subjects in order. `DELETED_ONLY`: subjects that have only deleted versions."""
         found = (name for name in self._versions if name.startswith(prefix))
         return tuple(sorted(name for name in found if self._has_versions(name, lookup)))
 
@@ -198,19 +197,19 @@ class RegistryIndex:
                 return bool(versions) and not living
 
     def subject(self, name: str) -> Subject:
-        """As new as can be if nobody has spoken of it yet."""
+        """Return the subject's row, or an empty one if it does not exist yet."""
         return self._subjects.get(name) or Subject(name=name)
 
     def known_subjects(self) -> tuple[str, ...]:
-        """Every subject there ever was, and every one that has settings; in order."""
+        """Return every subject that ever had a version or has settings, in order."""
         return tuple(sorted(self._subjects))
 
     def expected_revisions(self, *subjects: str) -> ExpectedRevisions:
-        """What a decision rests on that has looked at these subjects, and at what holds everywhere."""
+        """Return the revisions that a decision about these subjects rests on, with that of the global settings."""
         return {name: self.subject(name).revision for name in (*subjects, GLOBAL_SUBJECT)}
 
     def compatibility_config(self, subject: str) -> CompatibilityConfig:
-        """What holds for the subject: its own settings, and where it has none, those for all."""
+        """Return the subject's own settings, and the global ones where it has none."""
         own, general = self.subject(subject).settings, self.subject(GLOBAL_SUBJECT).settings
         compatibility = own.compatibility or general.compatibility or Compatibility.BACKWARD
         lenient = general.lenient if own.lenient is None else own.lenient
@@ -223,7 +222,7 @@ class RegistryIndex:
     # limits
 
     def check_room(self, subject: str, fingerprint: str, text: str) -> None:
-        """Raises `OperationNotPermitted` if the registry, or the subject, can hold no more."""
+        """Raise `OperationNotPermitted` if the registry or the subject is full."""
         self.check_subject_room(subject)
         if len(self._versions.get(subject, ())) >= VERSIONS_MAX:
             raise OperationNotPermitted(

@@ -1,6 +1,6 @@
-"""What the registry answers with, as values, and what it takes for a subject, a version, a schema and words about it.
+"""Values that the registry returns, and the parsing of subjects, versions, modes and metadata that it takes.
 
-Parsed at the door: what is inside is known to be right.
+Input is parsed at the door; values inside are known to be valid.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from penstock.schema.errors import InvalidCompatibility, InvalidMode, InvalidSch
 from penstock.storage.catalog.schema_rows import StoredSchema, SubjectVersion, VersionMetadata
 
 DESCRIPTION_CHARS_MAX: Final = 4_096
-"""Of a description, or of a reason to use a version no more: a page."""
+"""Characters of a description or a deprecation message: a page."""
 
 TAGS_MAX: Final = 64
 TAG_CHARS_MAX: Final = 128
-"""Of one tag: for lists and filters."""
+"""Characters of one tag: tags are for lists and filters."""
 CREATOR_CHARS_MAX: Final = 140
-"""Whoever registers: the longest name that credentials may have, and of which kind they are."""
+"""Characters of a creator: the longest principal name, with its kind."""
 
 _CONTEXT: Final = re.compile(r":\.([^:]*):(.*)", re.DOTALL)
 _DEFAULT_CONTEXT: Final = ":.:"
@@ -82,7 +82,7 @@ class RegisteredVersion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VersionStatus:
-    """What a message that names a version has to know of it."""
+    """The facts about a version that publishing a message with it depends on."""
 
     subject: str
     deprecated: str | None
@@ -91,16 +91,16 @@ class VersionStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompatibilityConfig:
-    """What new versions are held to."""
+    """The compatibility settings that new versions must meet."""
 
     compatibility: Compatibility
     lenient: bool
 
 
 def parse_subject(text: str) -> str:
-    """A subject as it is kept: `:.:orders` is `orders`, in the only context there is.
+    """Return a subject as it is stored: `:.:orders` is `orders`, in the only context that exists.
 
-    What is kept means itself: a name that would once more be read as one in a context is refused.
+    A stored name stands for itself: a name that would again be parsed as one in a context is refused.
     """
     written = _CONTEXT.fullmatch(text)
     if written is not None and written[1]:
@@ -122,17 +122,18 @@ def parse_subject(text: str) -> str:
 
 
 def hinted_subject(text: str) -> str | None:
-    """The subject in which a client supposes a schema; None where it supposes nothing, for which some write `:.:`."""
+    """Return the subject that a client names as a hint for a schema; None for no hint, which some clients write as
+    `:.:`."""
     return None if text in ("", _DEFAULT_CONTEXT) else parse_subject(text)
 
 
 def subject_prefix(text: str) -> str:
-    """`:*:` and `:.:` stand before a name, not in it."""
+    """Remove `:*:` or `:.:`, which stand before a name and are not part of it."""
     return text[3:] if text.startswith((":*:", ":.:")) else text
 
 
 def parse_version(version: int | str) -> int | None:
-    """None for the latest, which is also written `-1`. Raises `InvalidVersion` for what is no version."""
+    """Return a version number; None for the latest, which is also written `-1`. Raises `InvalidVersion`."""
     if version in (LATEST, -1, "-1"):
         return None
     number = int(version) if isinstance(version, int) or _VERSION.fullmatch(version) else 0
@@ -160,7 +161,7 @@ def parse_mode(text: str) -> Mode:
 
 
 def check_schema(schema: Schema) -> None:
-    """Raises `InvalidSchema` for what cannot be stored, whatever it means."""
+    """Raise `InvalidSchema` for a schema that cannot be stored, whatever it means."""
     try:
         size = len(schema.text.encode())
     except UnicodeEncodeError:
@@ -186,7 +187,7 @@ def check_metadata(metadata: VersionMetadata) -> None:
 
 
 def check_text(field: str, words: str, chars_max: int) -> None:
-    """Raises `RegistryError`, with the field's name, for words that are too many, or cannot be stored."""
+    """Raise `RegistryError`, with the field's name, for a text that is too long or cannot be stored."""
     if len(words) > chars_max:
         raise RegistryError(f"{field}: {len(words)} characters are more than {chars_max}", field=field)
     if "\0" in words or words != words.encode(errors="replace").decode():
@@ -194,17 +195,17 @@ def check_text(field: str, words: str, chars_max: int) -> None:
 
 
 def fingerprint_of(schema: Schema, canonical: str) -> str:
-    """Schemas with the same one are the same schema: they mean the same, and mean it by the same references.
+    """Return the fingerprint: schemas with the same one mean the same, by the same references.
 
-    By the references too, because they are what keeps others from being deleted: were two that refer to different
-    versions one schema, one of them would hold on to nothing.
+    The references count because they keep other schemas from being deleted: were two schemas with references to
+    different versions one schema, one of the versions would not be protected.
     """
     references = sorted((reference.name, reference.subject, reference.version) for reference in schema.references)
     return hashlib.sha256(msgspec.json.encode([schema.kind, canonical, references])).hexdigest()
 
 
 def printable(text: str) -> str:
-    """Short, and without what would spoil a line or could not be sent at all."""
+    """Shorten a text and replace characters that would spoil a line or cannot be sent."""
     return "".join(
         letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text[:SUBJECT_CHARS_MAX]
     )

@@ -1,4 +1,4 @@
-"""From a schema to its definition: the texts of all that it refers to, found in the registry and put in order."""
+"""References of schemas: the texts of all referenced schemas, found in the registry and put in order."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from penstock.schema.registry.index import RegistryIndex
 from penstock.schema.registry.models import LookupFilter, check_schema, parse_subject, parse_version, printable
 
 _REFERRING: Final = frozenset({SchemaKind.AVRO, SchemaKind.JSON, SchemaKind.PROTOBUF})
-"""Those that have a text in which something could be named."""
+"""Kinds of schemas whose text can name other schemas."""
 
 
 def resolve_references(
     index: RegistryIndex, schema: Schema, lookup: LookupFilter = LookupFilter.ACTIVE
 ) -> tuple[Schema, Definition]:
-    """The schema with each reference to a version there is, and its definition.
+    """Return the schema with every reference pinned to an existing version, and its definition.
 
-    Raises `InvalidSchema` if one refers to what is not there or is of another kind, if they are too many or too large
-    together, or if one name stands for two.
+    Raises `InvalidSchema` if a reference does not exist or is of another kind, if references are too many or too large
+    together, or if one name stands for two schemas.
     """
     check_schema(schema)
     if len(schema.references) > SCHEMA_REFERENCES_MAX:
@@ -42,7 +42,7 @@ def resolve_references(
 
 
 def definition_of(index: RegistryIndex, schema: Schema) -> Definition:
-    """Of a schema whose references are there, deleted or not."""
+    """Return the definition of a schema whose references exist, deleted or not."""
     texts: dict[str, str] = {}
     for name, text in _referenced_texts(index, schema):
         if texts.setdefault(name, text) != text:
@@ -51,9 +51,9 @@ def definition_of(index: RegistryIndex, schema: Schema) -> Definition:
 
 
 def _referenced_texts(index: RegistryIndex, schema: Schema) -> Iterator[tuple[str, str]]:
-    """Name and text of all that it refers to, each behind what it refers to itself.
+    """Yield name and text of all referenced schemas, each behind those that it refers to itself.
 
-    There are no circles: what is referred to was there before, and is never changed.
+    References have no cycles: a referenced schema existed before, and never changes.
     """
     seen: set[Reference] = set()
 
@@ -82,7 +82,7 @@ def _check_size(definition: Definition) -> None:
 
 
 def _pin(index: RegistryIndex, kind: SchemaKind, reference: Reference, lookup: LookupFilter) -> Reference:
-    """To the version there is, which is of this kind; the latest is the one that is so now."""
+    """Return the reference with an existing version of this kind; the latest is the one that is latest now."""
     try:
         subject = parse_subject(reference.subject)
         found = index.version(subject, parse_version(reference.version), lookup)

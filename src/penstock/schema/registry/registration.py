@@ -1,4 +1,4 @@
-"""Registering schemas, looking for them, and asking beforehand: procedures over the books."""
+"""Registration, lookup and compatibility checks of schemas: procedures over the registry's state."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from penstock.schema.steps import CheckCompatibility, ParseSchema, Procedure, Sc
 from penstock.storage.catalog.schema_rows import SCHEMA_ID_MAX, NewVersion, SubjectVersion, VersionMetadata
 
 _NAMED_MAX: Final = 3
-"""Problems told in the sentence; the details have all of them."""
+"""Problems named in the error message; the details have all of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegistrationRequest:
-    """What somebody wants registered; with the id and the version that it had elsewhere, if it is an import."""
+    """A schema to register; an import also has the id and version that it had elsewhere."""
 
     subject: str
     schema: Schema
@@ -70,7 +70,8 @@ def _register(state: RegistryState, wanted: RegistrationRequest) -> Procedure[Re
 def fingerprints(
     state: RegistryState, subject: str, schema: Schema, definition: Definition
 ) -> Procedure[tuple[str, ...]]:
-    """What a schema is known by; and if the subject does not know it, what it may have been known by before."""
+    """Return the schema's fingerprint; for a subject that does not know it, also its fingerprint in earlier
+    releases."""
     fingerprint = fingerprint_of(schema, (yield ParseSchema(definition)))
     texts = (definition.text, *(text for _, text in definition.references))
     named = schema.kind is SchemaKind.AVRO and any('"name' in text for text in texts)
@@ -91,7 +92,7 @@ def _is_requested(known: SubjectVersion, wanted: RegistrationRequest) -> bool:
 
 
 def check_writable(index: RegistryIndex, subject: str) -> Mode:
-    """The subject's mode. Raises `OperationNotPermitted` if nothing may be changed."""
+    """Return the subject's mode. Raises `OperationNotPermitted` if it is read-only."""
     mode = index.mode(subject)
     if mode in (Mode.READONLY, Mode.READONLY_OVERRIDE):
         raise OperationNotPermitted(f"Subject {subject} is in read-only mode", subject=subject, mode=mode)
@@ -99,7 +100,7 @@ def check_writable(index: RegistryIndex, subject: str) -> Mode:
 
 
 def _check_numbers(index: RegistryIndex, wanted: RegistrationRequest, fingerprint: str, mode: Mode) -> None:
-    """Ids and versions are given from outside in the import mode, and there alone; an id always."""
+    """Refuse ids and versions from outside except in the import mode, where an id is required."""
     if wanted.schema_id is not None and mode is not Mode.IMPORT:
         raise OperationNotPermitted(f"Subject {wanted.subject} is not in import mode", mode=mode)
     if wanted.schema_id is None and mode is Mode.IMPORT:
@@ -116,7 +117,7 @@ def _check_numbers(index: RegistryIndex, wanted: RegistrationRequest, fingerprin
 def check_free(
     index: RegistryIndex, subject: str, version: int | None, schema_id: int | None, fingerprint: str
 ) -> None:
-    """Raises `OperationNotPermitted`, with the reason, if this version or this id is something else already."""
+    """Raise `OperationNotPermitted`, with the reason, if this version or this id is taken."""
     if version is not None and not 1 <= version <= SCHEMA_VERSION_MAX:
         raise OperationNotPermitted(f"A version is a number from 1 to {SCHEMA_VERSION_MAX}, not {version}")
     if schema_id is not None and not 1 <= schema_id <= SCHEMA_ID_MAX:
@@ -159,7 +160,7 @@ def _check_compatible(index: RegistryIndex, subject: str, candidate: Definition)
 
 
 def _earlier(index: RegistryIndex, versions: Iterable[SubjectVersion]) -> Iterator[tuple[int, Definition]]:
-    """The newest first; a schema that is several versions counts once."""
+    """Yield versions, the newest first; a schema that is several versions counts once."""
     seen: set[int] = set()
     for version in sorted(versions, key=lambda each: -each.version):
         if version.schema_id not in seen:
@@ -180,7 +181,8 @@ def look_up(state: RegistryState, subject: str, schema: Schema, lookup: LookupFi
 def check(
     state: RegistryState, subject: str, schema: Schema, version: int | None, *, one: bool
 ) -> Procedure[list[Problem]]:
-    """Against all that the subject's rules demand; or against one version alone, `None` being the latest."""
+    """Check against the versions that the subject's settings demand, or against one version alone (`None` is the
+    latest)."""
     _, definition = resolve_references(state.index, schema)
     yield ParseSchema(definition)
     index = state.index
@@ -189,7 +191,7 @@ def check(
 
 
 def _compared_versions(index: RegistryIndex, subject: str, version: int | None) -> tuple[SubjectVersion, ...]:
-    """The latest of a subject that has none yet asks for nothing."""
+    """Return the version to compare with; empty for the latest of a subject that has none yet."""
     found = index.find(subject, version)
     if found is None and version is not None:
         raise VersionNotFound(f"Version {version} not found.", subject=subject, version=version)
@@ -197,7 +199,7 @@ def _compared_versions(index: RegistryIndex, subject: str, version: int | None) 
 
 
 def check_pair(state: RegistryState, reader: Schema, writer: Schema, *, lenient: bool) -> Procedure[list[Problem]]:
-    """Without a subject: can this reader read that writer?"""
+    """Check, without a subject, whether this reader can read that writer."""
     (_, reading), (_, writing) = (
         resolve_references(state.index, schema, LookupFilter.INCLUDE_DELETED) for schema in (reader, writer)
     )

@@ -1,8 +1,7 @@
-"""The registry: what schemas there are, which may be added, and what becomes of them.
+"""The registry: the schemas that exist, the rules for adding more, and their deletion.
 
-Questions are answered at once, from memory. What takes more, an examination or a commit, is a procedure (see
-`procedures`), durable when it returns. No HTTP comes in here, but errors are in the words that clients of schema
-registries know.
+Queries are answered at once, from memory. Operations that need parsing or a commit are procedures (see `steps`) and are
+durable when they return. HTTP stays outside, but errors have the words that clients of schema registries know.
 """
 
 from __future__ import annotations
@@ -40,55 +39,55 @@ from penstock.storage.catalog.schemas import SchemaCatalog
 
 
 class Registry:
-    """All schemas of one catalog. It belongs to one thread, that of whoever drives its procedures.
+    """All schemas of one catalog. It belongs to one thread, the one that drives its procedures.
 
-    A version is a number, `"latest"` or `-1`. A subject that is none, or a version that is none, is refused by every
-    call that takes one, with `RegistryError` (422) and `InvalidVersion`.
+    A version is a number, `"latest"` or `-1`. Every call that takes a subject or a version refuses an invalid one with
+    `RegistryError` (422) or `InvalidVersion`.
     """
 
     def __init__(self, catalog: SchemaCatalog) -> None:
-        """Reads all there is."""
+        """Read the whole catalog."""
         self._state = RegistryState(catalog)
 
     @property
     def revision(self) -> int:
-        """Rises with every change to anything: what was answered before may be kept for as long as it does not."""
+        """The revision of the last change: answers may be cached while it stays the same."""
         return self._state.index.revision
 
     # questions
 
     def schema(self, schema_id: int) -> StoredSchema:
-        """Also one that is deleted softly. Raises `SchemaNotFound`."""
+        """Return a schema, soft-deleted or not. Raises `SchemaNotFound`."""
         return self._state.index.schema(schema_id)
 
     def definition(self, schema_id: int) -> Definition:
-        """The same with all that it refers to. Raises `SchemaNotFound`."""
+        """Return a schema with all that it refers to. Raises `SchemaNotFound`."""
         return definition_of(self._state.index, self.schema(schema_id).schema)
 
     def versions_of_schema(self, schema_id: int, lookup: LookupFilter = LookupFilter.ACTIVE) -> tuple[VersionKey, ...]:
-        """The subjects and versions that have this schema, in order. Raises `SchemaNotFound`."""
+        """Return the subjects and versions that have this schema, in order. Raises `SchemaNotFound`."""
         self.schema(schema_id)
         return self._state.index.holders(schema_id, lookup)
 
     def subjects(self, prefix: str = "", lookup: LookupFilter = LookupFilter.ACTIVE) -> tuple[str, ...]:
-        """In order. `DELETED`: those of which all versions are."""
+        """Return the subjects in order. `DELETED_ONLY`: subjects all of whose versions are deleted."""
         return self._state.index.subjects(subject_prefix(prefix), lookup)
 
     def versions(self, subject: str, lookup: LookupFilter = LookupFilter.ACTIVE) -> tuple[int, ...]:
-        """In order. Raises `SubjectNotFound` if there are none."""
+        """Return the version numbers in order. Raises `SubjectNotFound` if there are none."""
         return tuple(each.version for each in self._state.index.known_versions(parse_subject(subject), lookup))
 
     def version(
         self, subject: str, version: int | str, lookup: LookupFilter = LookupFilter.ACTIVE
     ) -> RegisteredVersion:
-        """Raises `SubjectNotFound` or `VersionNotFound`."""
+        """Return a version. Raises `SubjectNotFound` or `VersionNotFound`."""
         index = self._state.index
         return index.registered(index.version(parse_subject(subject), parse_version(version), lookup))
 
     def schemas(
         self, prefix: str = "", lookup: LookupFilter = LookupFilter.ACTIVE, *, latest_only: bool = False
     ) -> tuple[RegisteredVersion, ...]:
-        """Every version of every subject whose name begins so, in order."""
+        """Return every version of every subject whose name begins with `prefix`, in order."""
         index = self._state.index
         found = (index.versions(subject, lookup) for subject in self.subjects(prefix, LookupFilter.INCLUDE_DELETED))
         return tuple(index.registered(each) for versions in found for each in versions[-1 if latest_only else 0 :])
@@ -96,14 +95,16 @@ class Registry:
     def referenced_by(
         self, subject: str, version: int | str, lookup: LookupFilter = LookupFilter.ACTIVE
     ) -> tuple[int, ...]:
-        """The ids of the schemas that refer to it, in order. Raises `SubjectNotFound` or `VersionNotFound`."""
+        """Return the ids of the schemas that refer to a version, in order. Raises `SubjectNotFound` or
+        `VersionNotFound`."""
         found = self._state.index.version(parse_subject(subject), parse_version(version), LookupFilter.INCLUDE_DELETED)
         return self._state.index.referrers(found.subject, found.version, lookup)
 
     def accepted_versions(self, subjects: Iterable[str]) -> Mapping[tuple[int, int], VersionStatus]:
-        """What messages may name that are of one of these subjects: by schema id and version, how it stands with it.
+        """Return the versions that messages may name if they use one of these subjects: status by schema id and
+        version.
 
-        Where two subjects have the same id and version, that of which better can be said.
+        Where two subjects have the same id and version, the better status counts.
         """
         found: dict[tuple[int, int], VersionStatus] = {}
         for subject in subjects:
@@ -124,11 +125,11 @@ class Registry:
         version: int | None = None,
         metadata: VersionMetadata = VersionMetadata(),  # noqa: B008  frozen
     ) -> Procedure[RegisteredVersion]:
-        """What is there already, if that is the same schema; if not, the next version, or the one that is given.
+        """Return the version that already has this schema, or register the next version, or the given one.
 
-        Raises `InvalidSchema`, also for what it refers to; `IncompatibleSchema`, whose details have all `problems` and
-        the `compatibility` that was demanded; `OperationNotPermitted` if the mode forbids it, if an id or a version is
-        given that is another's, or if there is no room.
+        Raises `InvalidSchema`, also because of a reference; `IncompatibleSchema`, whose details have all `problems` and
+        the `compatibility` that was demanded; `OperationNotPermitted` if the mode forbids it, if a given id or version
+        is taken, or if there is no room.
         """
         check_metadata(metadata)
         wanted = registration.RegistrationRequest(
@@ -137,12 +138,12 @@ class Registry:
         return registration.register(self._state, wanted)
 
     def look_up(self, subject: str, schema: Schema, *, deleted: bool = False) -> Procedure[RegisteredVersion]:
-        """The version of the subject that is this schema. Raises `SubjectNotFound` or `SchemaNotFound`."""
+        """Return the version of the subject that is this schema. Raises `SubjectNotFound` or `SchemaNotFound`."""
         lookup = LookupFilter.INCLUDE_DELETED if deleted else LookupFilter.ACTIVE
         return registration.look_up(self._state, parse_subject(subject), schema, lookup)
 
     def check(self, subject: str, schema: Schema, version: int | str | None = None) -> Procedure[list[Problem]]:
-        """What would keep it from being registered: none, if nothing.
+        """Return the problems that would keep the schema from being registered; empty if there are none.
 
         With a version: in the direction of the subject's mode, but against that version alone.
         """
@@ -151,7 +152,7 @@ class Registry:
         return at_low_priority(asked)
 
     def check_pair(self, reader: Schema, writer: Schema, *, lenient: bool = False) -> Procedure[list[Problem]]:
-        """Why this reader could not read what that writer wrote; no subject comes into it."""
+        """Return the reasons why this reader could not read that writer, without a subject."""
         return at_low_priority(registration.check_pair(self._state, reader, writer, lenient=lenient))
 
     # deleting
@@ -159,10 +160,10 @@ class Registry:
     def delete_version(
         self, subject: str, version: int | str, *, permanent: bool = False, archived: bool = False
     ) -> Procedure[int]:
-        """Softly, and then for good. Returns its number.
+        """Delete a version, first softly and then permanently. Returns its number.
 
         Raises `VersionSoftDeleted`, `VersionNotSoftDeleted` for the wrong order; `ReferenceExists` while other schemas
-        refer to it or, if it goes for good, while messages have its id; with `archived`, only those of topics count.
+        refer to it or, if permanent, while messages have its id; with `archived`, only messages of topics count.
         """
         number, options = parse_version(version), DeletionOptions(permanent=permanent, archived=archived)
         return deletion.delete_version(self._state, parse_subject(subject), number, options)
@@ -170,14 +171,15 @@ class Registry:
     def delete_subject(
         self, subject: str, *, permanent: bool = False, archived: bool = False
     ) -> Procedure[tuple[int, ...]]:
-        """All its versions; likewise, with `SubjectSoftDeleted` and `SubjectNotSoftDeleted`. Returns their numbers."""
+        """Delete all versions, like `delete_version`, with `SubjectSoftDeleted` and `SubjectNotSoftDeleted`. Returns
+        their numbers."""
         options = DeletionOptions(permanent=permanent, archived=archived)
         return deletion.delete_subject(self._state, parse_subject(subject), options)
 
     def undelete(self, subject: str, version: int | str | None = None) -> Procedure[tuple[int, ...]]:
-        """Bring back what was deleted softly: a version, or all of the subject. Returns the numbers of those.
+        """Undelete a soft-deleted version, or all of the subject. Returns the numbers of the undeleted versions.
 
-        They are not held against what was registered since.
+        They are not compared with versions that were registered since.
         """
         number = None if version is None else parse_version(version)
         if version is not None and number is None:
@@ -187,43 +189,45 @@ class Registry:
     # settings; without a subject, those that hold where a subject has none of its own
 
     def compatibility(self, subject: str | None = None, *, default_to_global: bool = False) -> CompatibilityConfig:
-        """Raises `CompatibilityNotConfigured` if the subject has none of its own."""
+        """Return the settings. Raises `CompatibilityNotConfigured` if the subject has none of its own."""
         return configuration.own_compatibility(self._state.index, _scope(subject), default_to_global=default_to_global)
 
     def set_compatibility(
         self, subject: str | None, compatibility: str | None = None, *, lenient: bool | None = None
     ) -> Procedure[CompatibilityConfig]:
-        """What is `None` stays as it is. Raises `InvalidCompatibility`. Returns what holds now."""
+        """Change the settings that are not `None` and return the settings in force. Raises `InvalidCompatibility`."""
         level = None if compatibility is None else parse_compatibility(compatibility)
         return configuration.set_compatibility(self._state, _scope(subject), level, lenient=lenient)
 
     def clear_compatibility(self, subject: str | None) -> Procedure[CompatibilityConfig]:
-        """Returns what it was. Raises `SubjectNotFound` if the subject had none of its own."""
+        """Clear the settings and return the previous ones. Raises `SubjectNotFound` if the subject had none of its
+        own."""
         return configuration.clear_compatibility(self._state, _scope(subject))
 
     def mode(self, subject: str | None = None, *, default_to_global: bool = False) -> Mode:
-        """Raises `ModeNotConfigured` if the subject has none of its own."""
+        """Return the mode. Raises `ModeNotConfigured` if the subject has none of its own."""
         return configuration.own_mode(self._state.index, _scope(subject), default_to_global=default_to_global)
 
     def set_mode(self, subject: str | None, mode: str, *, force: bool = False) -> Procedure[Mode]:
-        """Raises `InvalidMode`; `OperationNotPermitted` for `IMPORT` where there are schemas, unless by force."""
+        """Set the mode. Raises `InvalidMode`; `OperationNotPermitted` for `IMPORT` where schemas exist, unless
+        `force`."""
         return configuration.set_mode(self._state, _scope(subject), parse_mode(mode), force=force)
 
     def clear_mode(self, subject: str | None) -> Procedure[Mode]:
-        """Returns what it was. Raises `SubjectNotFound` if the subject had none of its own."""
+        """Clear the mode and return the previous one. Raises `SubjectNotFound` if the subject had none of its own."""
         return configuration.clear_mode(self._state, _scope(subject))
 
     # words about a version
 
     def deprecate(self, subject: str, version: int | str, message: str | None) -> Procedure[RegisteredVersion]:
-        """Say why nobody should use it any more; `None` takes that back."""
+        """Set the message that says why a version should not be used any more; `None` removes it."""
         check_text("deprecated", message or "", DESCRIPTION_CHARS_MAX)
         return self._edit_version(subject, version, lambda each: replace(each, deprecated=message))
 
     def describe(
         self, subject: str, version: int | str, *, description: str | None = None, tags: Sequence[str] | None = None
     ) -> Procedure[RegisteredVersion]:
-        """What is `None` stays as it is."""
+        """Change the metadata that is not `None`."""
 
         def change(each: SubjectVersion) -> SubjectVersion:
             metadata = replace(
@@ -244,18 +248,19 @@ class Registry:
     # elsewhere
 
     def export(self, prefix: str = "") -> list[dict[str, Any]]:
-        """All versions of the subjects whose names begin so, what those refer to, and settings; see `transfer`."""
+        """Return all versions of the subjects whose names begin with `prefix`, their references, and settings; see
+        `transfer`."""
         return transfer.export_records(self._state.index, subject_prefix(prefix))
 
     def import_(self, records: Sequence[Mapping[str, Any]]) -> Procedure[ImportResult]:
-        """Take these in, each whole or not at all, with the ids and versions that they have; twice does nothing.
+        """Import records, each whole or not at all, with their ids and versions; repeating an import changes nothing.
 
-        What cannot be, because an id or a version is something else here, is named in the answer.
+        Records that conflict with an id or a version that is something else here are named in the result.
         """
         return transfer.import_records(self._state, records)
 
     def refresh(self) -> Procedure[None]:
-        """Take over what other processes have changed."""
+        """Apply the changes that other processes have made."""
         return self._state.catch_up()
 
 

@@ -1,7 +1,7 @@
-"""The registry's books: the catalog, which is durable, and the image, which follows it.
+"""The registry's state: the catalog, which is durable, and the index, which follows it.
 
-Steps are taken elsewhere and others may come in between; what was decided before a step is held against the catalog
-when it is committed, and decided again if it no longer holds.
+Steps run elsewhere and other procedures may run in between. A commit names the revisions that its decision rests on; if
+the catalog has moved on, the decision is made again.
 """
 
 from __future__ import annotations
@@ -15,20 +15,21 @@ from penstock.storage.catalog.schema_rows import RegistryUpdate, SubjectChanged
 from penstock.storage.catalog.schemas import SchemaCatalog
 
 ATTEMPTS_MAX: Final = 32
-"""How often a decision is made anew because others were faster: as many as change one subject at the same moment."""
+"""Attempts of a decision while other writers are faster: as many as change one subject at the same moment."""
 
 
 class RegistryState:
-    """`index` is what to decide by. It belongs to the thread that drives the procedures."""
+    """The catalog and its index. It belongs to the thread that drives the procedures."""
 
     def __init__(self, catalog: SchemaCatalog) -> None:
-        """Read everything, here and now."""
+        """Read the whole catalog at once."""
         self.catalog = catalog
         self.index = RegistryIndex()
         self.index.apply(catalog.load())
 
     def retry_on_conflict(self, attempt: Callable[[], Procedure[Result]]) -> Procedure[Result]:
-        """What `attempt` comes to, tried again while others are faster. Raises `SubjectChanged` if they always are."""
+        """Return the result of `attempt`, retried while other writers are faster. Raises `Changed` if they always
+        are."""
         for _ in range(ATTEMPTS_MAX - 1):
             try:
                 return (yield from attempt())
@@ -39,7 +40,7 @@ class RegistryState:
         return (yield from attempt())
 
     def commit(self, call: Callable[[], RegistryUpdate]) -> Procedure[RegistryUpdate]:
-        """Change the catalog, and then the image."""
+        """Change the catalog, and then the index."""
         update: RegistryUpdate = yield CommitToCatalog(call)
         if update.revision == self.index.revision + 1:
             self.index.apply(update)
@@ -48,7 +49,7 @@ class RegistryState:
         return update
 
     def catch_up(self) -> Procedure[None]:
-        """Bring the image to where the catalog is."""
+        """Bring the index to the catalog's revision."""
         since = self.index.revision
         news: RegistryUpdate = yield CommitToCatalog(lambda: self.catalog.load(since))
         # What came in meanwhile is part of the news, since they were read later; or they are no news any more.

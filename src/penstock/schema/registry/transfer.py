@@ -1,7 +1,7 @@
-"""Taking a registry elsewhere: everything it holds as plain records, and back, with the same ids and versions.
+"""Export and import of a registry as plain records, with the same ids and versions.
 
-A record is one version, or the settings of one subject. They are in an order in which they can be taken in: what is
-referred to first, settings last.
+A record is one version, or the settings of one subject. Records are in the order in which they can be imported:
+referenced versions first, settings last.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from penstock.storage.catalog.schema_rows import (
 )
 
 RECORDS_MAX: Final = 10_000
-"""Of one import: those that are known already are looked at in one go, in about a tenth of a second."""
+"""Records of one import: known ones are looked up in one go, in about a tenth of a second."""
 
 
 class ReferenceRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -62,7 +62,7 @@ class VersionRecord(msgspec.Struct, frozen=True, kw_only=True, rename="camel", f
 
 
 class SettingsRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Of all subjects, if it names none. What is left out is not set."""
+    """Settings of one subject, or of all if it names none. A setting that is left out is not set."""
 
     subject: str = GLOBAL_SUBJECT
     compatibility: Compatibility | None = None
@@ -72,7 +72,7 @@ class SettingsRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefusedRecord:
-    """A record that was not taken in, and why."""
+    """A record that was not imported, and the reason."""
 
     index: int
     subject: str
@@ -84,12 +84,12 @@ class RefusedRecord:
 class ImportResult:
     imported: int
     known: int
-    """Were there already, as they are."""
+    """Records that existed already, unchanged."""
     refused: tuple[RefusedRecord, ...]
 
 
 def export_records(index: RegistryIndex, prefix: str) -> list[dict[str, Any]]:
-    """The subjects whose names begin so, and the versions that those refer to."""
+    """Return records of the subjects whose names begin with `prefix`, and of the versions that they refer to."""
     versions = [
         _version_record(index, version)
         for version in _in_order(index, index.subjects(prefix, LookupFilter.INCLUDE_DELETED))
@@ -140,9 +140,9 @@ def _settings_records(index: RegistryIndex, prefix: str) -> Iterator[SettingsRec
 
 
 def import_records(state: RegistryState, records: Sequence[Mapping[str, Any]]) -> Procedure[ImportResult]:
-    """Take in each of these that is not there yet, whole or not at all, and go on with the next.
+    """Import each record that does not exist yet, whole or not at all, and go on with the next.
 
-    Raises `RegistryError` for more than `RECORDS_MAX` of them, before any is looked at.
+    Raises `RegistryError` for more than `RECORDS_MAX` records, before any is imported.
     """
     if len(records) > RECORDS_MAX:
         raise RegistryError(
@@ -178,7 +178,7 @@ def _import_record(state: RegistryState, record: Mapping[str, Any], missing: set
 
 
 def _check_references_imported(record: VersionRecord, missing: set[VersionKey]) -> None:
-    """What goes by the name of something that was refused is something else here."""
+    """Refuse a record whose reference was refused: under that name this registry has another schema."""
     for each in record.references:
         if (each.subject, each.version) in missing:
             raise RegistryError(f"it refers to version {each.version} of '{each.subject}', which was not taken in")
@@ -192,7 +192,7 @@ def _parse_record(record: Mapping[str, Any], kind: type[Any]) -> Any:
 
 
 def _import_version(state: RegistryState, record: VersionRecord) -> Procedure[bool]:
-    """Whether it was new."""
+    """Import a version; return True if it was new."""
     subject, metadata = parse_subject(record.subject), _metadata(record)
     schema, definition = resolve_references(
         state.index, _schema(record), LookupFilter.INCLUDE_DELETED if record.deleted else LookupFilter.ACTIVE

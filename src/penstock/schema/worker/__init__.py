@@ -1,1 +1,1 @@
-"""The worker process, in which schemas and payloads from outside are taken apart."""
+"""The worker process, which parses schemas and validates payloads from outside."""

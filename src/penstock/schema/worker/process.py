@@ -1,8 +1,8 @@
-"""The worker: the only process in which schemas and payloads from outside are taken apart.
+"""The worker: the only process that parses schemas and payloads from outside.
 
 It imports all it needs, gives up the right to open anything, and forks. The child does one job after the other within
-limits on memory and time; whatever a schema makes it do, recurse, expand or crash, ends the child alone. Then the
-parent says so, and forks the next one, which takes some milliseconds.
+limits on memory and time; a schema that makes it recurse, expand or crash ends the child alone. Then the parent reports
+that and forks the next child, which takes some milliseconds.
 
     python -m penstock.schema.worker.process FD     reads jobs from standard input; FD is the shared memory
 """
@@ -27,39 +27,40 @@ from penstock.schema.worker import protocol
 from penstock.schema.worker.protocol import WorkerState
 
 MEMORY_BYTES_MAX: Final = 64 * 1024 * 1024
-"""More than it has when it starts: what a schema, or a payload, may take."""
+"""Memory that a schema or a payload may take beyond the worker's memory at its start."""
 _GROWTH_KIB_MAX: Final = 24 * 1024
-"""What earlier jobs may have left behind, caches included: past this the next job has a child of its own."""
+"""Memory that earlier jobs may have left behind, caches included: past this the next job gets a fresh child."""
 
 _CPU_SECONDS: Final = 0.15
-"""For one schema, one payload. Large ones have more, as much as reading them takes."""
+"""CPU time for one schema or one payload. Large ones get more, in proportion to their size."""
 _COMPARISON_CPU_SECONDS: Final = 1.0
-"""Every choice of one schema is held against every choice of the other."""
+"""CPU time for a comparison: every choice of one schema is compared with every choice of the other."""
 _CPU_SECONDS_PER_MIB: Final = 0.5
 _PAYLOAD_CPU_SECONDS_PER_MIB: Final = 1.0
-"""Taking 1 MiB of JSON apart takes some 20 ms here, and some machines are slow."""
+"""Parsing 1 MiB of JSON takes some 20 ms here, and some machines are slow."""
 _WALL_FACTOR: Final = 20
-"""Times the processor's: on a busy machine a process may wait long for its turn."""
+"""Wall-clock time per CPU time: on a busy machine a process may wait long for its turn."""
 _SLICE_SECONDS: Final = 0.05
-"""Of payloads before others have their turn: a schema that is slow to check is so at its own topic's expense."""
+"""Time for payloads before other topics have their turn: a schema that is slow to validate slows its own topic only."""
 
 _ROWS: Final = 256
-"""Payloads looked at together: what they become stays in the processor's cache."""
+"""Payloads validated together: their decoded form stays in the processor's cache."""
 _CHUNK_BYTES: Final = 256 * 1024
-"""Of payloads looked at together: their objects take many times as much."""
+"""Bytes of payloads validated together: their objects take many times as much."""
 
 _STDIN: Final = 0
 _STDOUT: Final = 1
 _ENDED: Final = 0
 _REPLACED: Final = 70
-"""The exit status of a child that has answered, and should not be trusted with another job."""
+"""Exit status of a child that has answered and must not get another job."""
 _OUT_OF_STEP: Final = 71
-"""That of one that found no head where one should be."""
+"""Exit status of a child that found no header where one should be."""
 
 
 class FramedPayloadValidator:
-    """Takes a payload as it is or, if that will not do, in the framing of other registries' clients: a zero byte, the
-    schema's id in four bytes, in Protobuf another zero for the first message, and then the payload itself."""
+    """A validator that accepts a payload as it is or, if it does not conform, in the framing of other registries'
+    clients: a zero byte, the schema's id in four bytes, in Protobuf another zero for the first message, and then the
+    payload."""
 
     def __init__(self, validator: Validator, job: protocol.ValidationJob) -> None:
         self.validator = validator
@@ -75,7 +76,7 @@ class FramedPayloadValidator:
 
 
 class Worker:
-    """One child: jobs from a pipe, answers to another."""
+    """A child process: jobs from a pipe, answers to another."""
 
     def __init__(self, shared: mmap.mmap) -> None:
         self._shared = shared
@@ -85,7 +86,8 @@ class Worker:
         self._payload = -1
 
     def serve(self) -> int:
-        """Until nobody asks any more, or a job has shaken it, or it has grown."""
+        """Serve jobs until the broker closes the pipe, a job leaves the process unfit, or its memory has grown too
+        much."""
         kib = peak_kib()
         while True:
             self._set_state(WorkerState.IDLE)
@@ -113,7 +115,7 @@ class Worker:
         protocol.STATUS.pack_into(self._shared, 0, state, self._number, self._payload)
 
     def _read_body(self, first: bytes) -> bytearray | None:
-        """What follows a head; None if there is no head, or no end."""
+        """Read the rest of the header and the body; None if the header is wrong or the pipe ends."""
         head = read_exactly(_STDIN, protocol.HEADER.size, first)
         if head is None:
             return None
@@ -123,7 +125,7 @@ class Worker:
         return read_exactly(_STDIN, size)
 
     def _answer(self, job: protocol.Job) -> tuple[protocol.Answer, bool]:
-        """With whether the process has been through too much to go on."""
+        """Return the answer, and whether the process is unfit for another job."""
         try:
             return self._run(job), False
         except PenstockError as error:
@@ -145,7 +147,7 @@ class Worker:
                 return self._validate(job)
 
     def _validate(self, job: protocol.ValidationJob) -> protocol.PayloadsValidated:
-        """As many payloads as there is time for, and one at least."""
+        """Validate as many payloads as there is time for, and at least one."""
         judge = FramedPayloadValidator(self._languages.validator(job.definition), job)
         payloads, ends = payloads_and_ends(self._view, job)
         faults: list[tuple[int, str, str]] = []
@@ -173,7 +175,7 @@ class Worker:
 
 
 def payloads_and_ends(shared: memoryview, job: protocol.ValidationJob) -> tuple[memoryview, memoryview]:
-    """The payloads in the shared memory, and where each of them ends."""
+    """Return the payloads in the shared memory and the offsets at which they end."""
     ends_at = aligned(protocol.STATUS.size + job.size)
     ends = shared[ends_at : ends_at + 8 * job.count].cast("q")
     return shared[protocol.STATUS.size : protocol.STATUS.size + job.size], ends
@@ -184,7 +186,7 @@ def start_of(ends: memoryview, row: int) -> int:
 
 
 def chunk_stop(ends: memoryview, first: int, last: int) -> int:
-    """So many payloads at a time that they are neither too many nor too much."""
+    """Return the end of a chunk that starts at `first` and is limited in rows and bytes."""
     start, stop = start_of(ends, first), min(first + _ROWS, last)
     while stop > first + 1 and ends[stop - 1] - start > _CHUNK_BYTES:
         stop = first + (stop - first) // 2
@@ -200,13 +202,13 @@ def aligned(place: int) -> int:
 
 
 def set_timers(seconds: float) -> None:
-    """Either of them ends the process: nobody listens to their signals."""
+    """Set the CPU and the wall-clock timer. Either ends the process: their signals have no handlers."""
     signal.setitimer(signal.ITIMER_PROF, seconds)
     signal.setitimer(signal.ITIMER_REAL, seconds * _WALL_FACTOR)
 
 
 def read_exactly(descriptor: int, size: int, first: bytes = b"") -> bytearray | None:
-    """So many bytes, of which some may be there already; None if the end comes before."""
+    """Read `size` bytes, the first of which may be read already; None if the pipe ends before."""
     pieces = bytearray(first)
     while len(pieces) < size:
         piece = os.read(descriptor, min(size - len(pieces), 1 << 20))
@@ -230,14 +232,14 @@ def limit_memory() -> None:
 
 
 def give_up_rights() -> None:
-    """No file, no socket, no core dump: the limit on descriptors forbids every new one."""
+    """Forbid files, sockets and core dumps: the limit on descriptors forbids every new one."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
     resource.setrlimit(resource.RLIMIT_NOFILE, (0, 0))
 
 
 def fork_children(shared: mmap.mmap) -> None:
-    """One child after the other, until one ends because nobody asks any more, or in the middle of a message."""
+    """Fork one child after the other, until one ends because the pipe is closed, or in the middle of a message."""
     while True:
         child = os.fork()
         if not child:
@@ -252,7 +254,8 @@ def fork_children(shared: mmap.mmap) -> None:
 
 
 def listen_to_signals() -> None:
-    """Ctrl-C is the broker's: it closes the pipe, and that is the end of this. The timers' own end it."""
+    """Ignore Ctrl-C, which is the broker's: it closes the pipe, and that ends this process. Let the timers' signals end
+    it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for number in (signal.SIGPROF, signal.SIGALRM):
         signal.signal(number, signal.SIG_DFL)

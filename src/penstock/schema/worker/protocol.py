@@ -1,10 +1,10 @@
-"""What the broker asks its worker and what that answers: MessagePack behind a head, on two pipes.
+"""The protocol between the broker and its worker: MessagePack behind a header, on two pipes.
 
-A head is a mark, the number of the job, and the length of what follows. An answer bears the number of its job: one that
-bears another is nobody's, and whoever reads it starts a new worker.
+A header is a mark, the number of the job and the length of the body. An answer bears the number of its job; a reader
+that finds another number starts a new worker.
 
-Payloads do not go through the pipes. They lie in memory that both processes see: notes of what the worker is doing, the
-payloads, each with a newline behind it, and then where each of them ends.
+Payloads do not go through the pipes. They lie in memory that both processes see: the worker's status, the payloads,
+each with a newline behind it, and then the offsets at which they end.
 """
 
 from __future__ import annotations
@@ -21,20 +21,21 @@ from penstock.schema.steps import CheckCompatibility, ParseSchema
 
 HEADER: Final = struct.Struct(">4sQI")
 MARK: Final = b"job\n"
-"""What a head begins with: whoever has lost the thread finds something else there."""
+"""The first bytes of a header: a reader that is out of step finds other bytes there."""
 
 STATUS: Final = struct.Struct("=qqq")
-"""What the worker is doing, on which job, and at which payload."""
+"""The worker's state, the number of its job, and the index of the payload being validated."""
 
 SHARED_BYTES: Final = 32 * 1024 * 1024
-"""Of the shared memory: the payloads of the largest block with its ends, or of some hundred ordinary ones."""
+"""Size of the shared memory: the payloads of the largest block with its ends, or of some hundred ordinary blocks."""
 
 JOB_BYTES_MAX: Final = 16 * 1024 * 1024
-"""Two schemas with all that they refer to, and some: what the worker's memory holds beside what it makes of them."""
+"""Size of a job: two schemas with all that they refer to, and some more; the worker holds this beside the parsed
+form."""
 
 
 class WorkerState(IntEnum):
-    """What a child was doing when it ended says whether the pipes are still of use."""
+    """The state in which a child ended, which tells whether the pipes are still usable."""
 
     IDLE = 0
     READING = 1
@@ -43,7 +44,7 @@ class WorkerState(IntEnum):
 
 
 class ValidationJob(msgspec.Struct, frozen=True, tag="validate", array_like=True):
-    """Payloads `first` to `stop` of the `count` in the shared memory, which have `size` bytes in all."""
+    """A job: validate payloads `first` to `stop` of the `count` in the shared memory, `size` bytes in all."""
 
     definition: Definition
     first: int
@@ -51,9 +52,9 @@ class ValidationJob(msgspec.Struct, frozen=True, tag="validate", array_like=True
     count: int
     size: int
     newlines: bool
-    """Some have newlines within: they are no lines."""
+    """True if some payloads contain newlines, so that they are not lines."""
     schema_id: int
-    """What payloads in the framing of other registries' clients say before they begin."""
+    """The schema id that payloads in the framing of other registries' clients begin with."""
 
 
 Job = ParseSchema | CheckCompatibility | ValidationJob
@@ -68,27 +69,27 @@ class CompatibilityChecked(msgspec.Struct, frozen=True, tag="compared", array_li
 
 
 class PayloadsValidated(msgspec.Struct, frozen=True, tag="validated", array_like=True):
-    """Up to `stop`, which is the end or where its time was over."""
+    """The faults up to `stop`, which is the end or the point where the time was over."""
 
     faults: list[tuple[int, str, str]]
-    """The number of the payload, where in it, and what is wrong."""
+    """The index of each faulty payload, the path in it, and the message."""
     stop: int
 
 
 class SchemaRefused(msgspec.Struct, frozen=True, tag="refused", array_like=True):
-    """It is no schema, or none that can be looked at within the limits."""
+    """The text is not a schema, or not one that can be processed within the limits."""
 
     message: str
     details: dict[str, Any]
 
 
 class JobFailed(msgspec.Struct, frozen=True, tag="failed", array_like=True):
-    """A defect of ours, or a process that ended on the job: `signal` says by what."""
+    """An unhandled error in the worker, or a child that ended on the job by `signal`."""
 
     message: str
     signal: int = 0
     payload: int = -1
-    """The one it was looking at."""
+    """The index of the payload being validated."""
 
 
 Answer = SchemaParsed | CompatibilityChecked | PayloadsValidated | SchemaRefused | JobFailed

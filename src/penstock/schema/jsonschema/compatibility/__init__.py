@@ -1,4 +1,5 @@
-"""Reading: can a reader with one JSON Schema take whatever was written by another? A module per family of keywords."""
+"""Compatibility: can a reader with one JSON Schema take every value that another allows? A module per family of
+keywords."""
 
 from __future__ import annotations
 
@@ -10,46 +11,50 @@ from typing import Final
 from penstock.schema.jsonschema.compatibility import (
     arrays,
     combinators,
-    needs,
     numbers,
     objects,
+    required_properties,
     sizes,
     strings,
     values,
 )
-from penstock.schema.jsonschema.compatibility.comparison import LEVELS_MAX, Comparison, Exhausted, Row
-from penstock.schema.jsonschema.compatibility.problem_text import exhausted
-from penstock.schema.jsonschema.model.linked import Linked
-from penstock.schema.jsonschema.model.tree import Document, Node
-from penstock.schema.jsonschema.writer.writer_facts import known
+from penstock.schema.jsonschema.compatibility.comparison import LEVELS_MAX, Comparison, KeywordRule, StepsExhausted
+from penstock.schema.jsonschema.compatibility.problem_text import steps_exhausted
+from penstock.schema.jsonschema.model.exact_validators import ExactValidators
+from penstock.schema.jsonschema.model.tree import SchemaDocument, SchemaNode
+from penstock.schema.jsonschema.writer.writer_facts import facts_of
 from penstock.schema.problems import Problem
 
-ROWS: Final[Mapping[str, Row]] = {
-    **values.ROWS,
-    **numbers.ROWS,
-    **sizes.ROWS,
-    **strings.ROWS,
-    **arrays.ROWS,
-    **objects.ROWS,
-    **needs.ROWS,
-    **combinators.ROWS,
+RULES: Final[Mapping[str, KeywordRule]] = {
+    **values.RULES,
+    **numbers.RULES,
+    **sizes.RULES,
+    **strings.RULES,
+    **arrays.RULES,
+    **objects.RULES,
+    **required_properties.RULES,
+    **combinators.RULES,
 }
-"""By keyword of the reader."""
+"""The rules by keyword of the reader."""
 
 
 _FRAMES_MAX: Final = 40 * LEVELS_MAX
-"""Of Python's stack, while schemas are compared: a question leads to the next one through some ten of them."""
+"""Frames of Python's stack during a comparison: one question leads to the next through some ten frames."""
 
 
 def compatibility_problems(
-    reader: Node, writer: Node, linked: Mapping[Document, Linked], *, lenient: bool = False
+    reader: SchemaNode,
+    writer: SchemaNode,
+    exact_validators: Mapping[SchemaDocument, ExactValidators],
+    *,
+    lenient: bool = False,
 ) -> list[Problem]:
-    """Why `reader` could not take all that `writer` allows; at most `PROBLEMS_MAX`."""
+    """Return the reasons why `reader` could not take all that `writer` allows; at most `PROBLEMS_MAX`."""
     with _deep_stack():
         try:
-            found = Comparison(ROWS, linked, lenient=lenient).problems(reader, known(writer))
-        except Exhausted:
-            found = (exhausted(),)
+            found = Comparison(RULES, exact_validators, lenient=lenient).problems(reader, facts_of(writer))
+        except StepsExhausted:
+            found = (steps_exhausted(),)
     return list(found)
 
 

@@ -1,8 +1,9 @@
-"""Can a reader's schema take every value of which this much is known? The answer is what is wrong, found by rules.
+"""The comparison engine: can a reader's schema take every value that these facts allow? The answer is a list of
+problems, found by rules.
 
-No problem is a proof, and it is sound because each of its steps is: a rule shows that what one keyword demands holds
-for whatever was written. Recursive schemas are compared by assuming what is being shown, of parts of the value alone
-(see `proofs`). What cannot be shown is a problem.
+An empty list is a proof, and it is sound because each of its steps is: a rule shows that the demand of one keyword
+holds for every value that was written. Recursive schemas are compared by assuming the statement being proved, for parts
+of the value only (see `proofs`). A statement that cannot be proved is a problem.
 """
 
 from __future__ import annotations
@@ -14,47 +15,49 @@ from jsonschema_rs import ValidationError, Validator
 
 from penstock.schema.jsonschema.compatibility.problem_text import circular, too_deep
 from penstock.schema.jsonschema.compatibility.proofs import Likeness, Proofs
-from penstock.schema.jsonschema.model.kinds import Kind, Kinds, kind_of
-from penstock.schema.jsonschema.model.linked import Linked
-from penstock.schema.jsonschema.model.tree import Document, Node
+from penstock.schema.jsonschema.model.exact_validators import ExactValidators
+from penstock.schema.jsonschema.model.kinds import ValueKind, ValueKinds, kind_of
+from penstock.schema.jsonschema.model.tree import SchemaDocument, SchemaNode
 from penstock.schema.jsonschema.writer import ranges
 from penstock.schema.jsonschema.writer.candidates import candidates
 from penstock.schema.jsonschema.writer.choices import cases
 from penstock.schema.jsonschema.writer.tags import Tag, tag_of
-from penstock.schema.jsonschema.writer.writer_facts import Written, item_of, known, meant, property_of
+from penstock.schema.jsonschema.writer.writer_facts import WriterFacts, dereferenced, facts_of, item_of, property_of
 from penstock.schema.problems import PROBLEMS_MAX, Problem
 
 STEPS_MAX: Final = 200_000
-"""Of one comparison: about a second. Schemas that people write take some thousands."""
+"""Steps of one comparison: about a second. Schemas that people write take some thousands."""
 
 LEVELS_MAX: Final = 250
-"""How deep one question may lead to others: as deep as definitions that all refer to each other, in a large schema."""
+"""Depth at which one question leads to others: as deep as definitions that all refer to each other, in a large
+schema."""
 
 EACH_VALUE: Final = "each value"
-"""The row for what can be named, where no keyword need be looked at."""
+"""The rule for values that can be listed, which needs no keyword."""
 
 _QUESTION_STEPS: Final = 10
-"""What a question costs, where a look at two schemas costs one."""
+"""Cost of a question, where visiting two schemas costs one."""
 
 _ITEMS_LOOKED_AT: Final = 16
-"""Of those that an array must have, when it is to be shown that there can be none such."""
+"""Required items of an array that are visited to prove that no such array exists."""
 
 
-class Exhausted(Exception):
-    """The comparison has taken more steps than any that makes sense."""
+class StepsExhausted(Exception):
+    """The comparison has taken more steps than any reasonable one."""
 
 
-class Row(NamedTuple):
-    """A rule of reading: for which kinds of values a keyword says anything, and what speaks against it."""
+class KeywordRule(NamedTuple):
+    """A compatibility rule: the kinds of values that a keyword constrains, and the function that finds problems."""
 
-    kinds: Kinds
-    rule: Callable[[Comparison, Node, Written], list[Problem]]
-    asks_others: bool = False
-    """Its problems are those of other schemas about the same value, which have gone through all cases already."""
+    kinds: ValueKinds
+    rule: Callable[[Comparison, SchemaNode, WriterFacts], list[Problem]]
+    delegates: bool = False
+    """True if its problems are those of other schemas about the same value, which have gone through all cases
+    already."""
 
 
-class Budget:
-    """Steps that are left."""
+class StepBudget:
+    """A budget of steps."""
 
     def __init__(self, steps: int = STEPS_MAX) -> None:
         self._left = steps
@@ -62,62 +65,62 @@ class Budget:
     def spend(self, steps: int) -> None:
         self._left -= steps
         if self._left < 0:
-            raise Exhausted
+            raise StepsExhausted
 
 
 class Comparison:
-    """One reader and one writer. Remembers all answers; the same question is asked often."""
+    """The comparison of one reader and one writer. It caches all answers, because the same question comes often."""
 
     def __init__(
         self,
-        rows: Mapping[str, Row],
-        linked: Mapping[Document, Linked],
+        rules: Mapping[str, KeywordRule],
+        exact_validators: Mapping[SchemaDocument, ExactValidators],
         *,
         lenient: bool = False,
-        budget: Budget | None = None,
+        budget: StepBudget | None = None,
     ) -> None:
-        self._rows = rows
-        self._linked = linked
-        self._budget = budget or Budget()
+        self._rules = rules
+        self._linked = exact_validators
+        self._budget = budget or StepBudget()
         self.lenient = lenient
         # What is shown leniently must not serve to show that something cannot happen.
-        self.strict = Comparison(rows, linked, budget=self._budget) if lenient else self
+        self.strict = Comparison(rules, exact_validators, budget=self._budget) if lenient else self
         self._likeness = Likeness(self._budget.spend)
-        self._validators: dict[Node, Validator] = {}
+        self._validators: dict[SchemaNode, Validator] = {}
         self._proofs = Proofs()
-        self._values: dict[Written, list[Any] | None] = {}
-        self._tags: dict[tuple[Node, str], Tag | None] = {}
+        self._values: dict[WriterFacts, list[Any] | None] = {}
+        self._tags: dict[tuple[SchemaNode, str], Tag | None] = {}
 
-    def problems(self, reader: Node, written: Written) -> tuple[Problem, ...]:
-        """Why the reader could not take it; empty if it can. Raises `Exhausted`."""
-        question = (meant(reader), written)
+    def problems(self, reader: SchemaNode, writer: WriterFacts) -> tuple[Problem, ...]:
+        """Return the reasons why the reader could not take the values; empty if it can. Raises `StepsExhausted`."""
+        question = (dereferenced(reader), writer)
         if self._proofs.is_under_way(question):
-            return () if self._proofs.may_assume(question, written.depth) else (circular(question[0]),)
-        known_already: tuple[Problem, ...] | None = self._proofs.answer(question, written.depth)
+            return () if self._proofs.may_assume(question, writer.depth) else (circular(question[0]),)
+        known_already: tuple[Problem, ...] | None = self._proofs.answer(question, writer.depth)
         return self._answer(question) if known_already is None else known_already
 
-    def proves(self, reader: Node, written: Written) -> bool:
-        return not self.problems(reader, written)
+    def proves(self, reader: SchemaNode, writer: WriterFacts) -> bool:
+        return not self.problems(reader, writer)
 
-    def proves_at_once(self, reader: Node, written: Written) -> bool:
-        """By its rules alone: without going through the cases that the writer had, or asking whether there are any."""
-        self._budget.spend(_steps(written))
-        if self._is_alike(reader, written):
+    def proves_by_rules(self, reader: SchemaNode, writer: WriterFacts) -> bool:
+        """Prove by rules alone: without going through the writer's cases, or checking whether any are possible."""
+        self._budget.spend(_steps(writer))
+        if self._is_alike(reader, writer):
             return True
-        return not any(self._direct(reader, written, asks_others=each) for each in (False, True))
+        return not any(self._apply_rules(reader, writer, delegates=each) for each in (False, True))
 
-    def alike(self, one: Node, other: Node) -> bool:
-        """They say the same in the same words."""
+    def alike(self, one: SchemaNode, other: SchemaNode) -> bool:
+        """Return whether two schemas say the same in the same words."""
         return self._likeness.alike(one, other)
 
-    def tag(self, reader: Node, keyword: str) -> Tag | None:
-        """What tells the branches of a choice apart."""
+    def tag(self, reader: SchemaNode, keyword: str) -> Tag | None:
+        """Return the tag that distinguishes the branches of a choice."""
         if (reader, keyword) not in self._tags:
-            self._tags[reader, keyword] = tag_of([known(each) for each in reader.keywords[keyword]], self.values)
+            self._tags[reader, keyword] = tag_of([facts_of(each) for each in reader.keywords[keyword]], self.values)
         return self._tags[reader, keyword]
 
-    def accepts(self, node: Node, value: Any) -> bool:
-        """Whether one value conforms."""
+    def accepts(self, node: SchemaNode, value: Any) -> bool:
+        """Return whether one value conforms."""
         if node not in self._validators:
             self._budget.spend(_QUESTION_STEPS)
             self._validators[node] = self._linked[node.document].validator(node)
@@ -125,16 +128,16 @@ class Comparison:
         return self._validators[node].is_valid(value)
 
     def spend(self, steps: int) -> None:
-        """For work that is more than a question. Raises `Exhausted`."""
+        """Charge steps for work beyond a question. Raises `StepsExhausted`."""
         self._budget.spend(steps)
 
-    def fault(self, node: Node, value: Any) -> ValidationError:
-        """Why one value that is not accepted does not conform."""
+    def fault(self, node: SchemaNode, value: Any) -> ValidationError:
+        """Return the reason why a value that is not accepted does not conform."""
         return next(self._validators[node].iter_errors(value))
 
     # Questions
 
-    def _answer(self, question: tuple[Node, Written]) -> tuple[Problem, ...]:
+    def _answer(self, question: tuple[SchemaNode, WriterFacts]) -> tuple[Problem, ...]:
         self._budget.spend(_steps(question[1]))
         if self._proofs.level > LEVELS_MAX:
             return (too_deep(question[0]),)
@@ -143,115 +146,115 @@ class Comparison:
         self._proofs.end(proof, found, shown=not found)
         return found
 
-    def _decide(self, reader: Node, written: Written) -> tuple[Problem, ...]:
-        if self._is_alike(reader, written):
+    def _decide(self, reader: SchemaNode, writer: WriterFacts) -> tuple[Problem, ...]:
+        if self._is_alike(reader, writer):
             return ()
-        found = self._direct(reader, written, asks_others=True)
-        if found and cases(written) is not None:
+        found = self._apply_rules(reader, writer, delegates=True)
+        if found and cases(writer) is not None:
             return found
-        found += self._direct(reader, written, asks_others=False)
+        found += self._apply_rules(reader, writer, delegates=False)
         if not found:
             return ()
-        possible = self.strict.possible_kinds(written)
-        if possible != written.kinds:
-            return self.problems(reader, written.of(possible))
-        return () if self.strict.impossible(written) else self._case_by_case(reader, written, found)
+        possible = self.strict.possible_kinds(writer)
+        if possible != writer.kinds:
+            return self.problems(reader, writer.of(possible))
+        return () if self.strict.impossible(writer) else self._case_by_case(reader, writer, found)
 
-    def _is_alike(self, reader: Node, written: Written) -> bool:
-        """It conforms to the reader's own words, or cannot exist."""
-        return not written.kinds or any(self._likeness.alike(reader, node) for node in written.conforms)
+    def _is_alike(self, reader: SchemaNode, writer: WriterFacts) -> bool:
+        """Return whether the value conforms to the reader's own words, or cannot exist."""
+        return not writer.kinds or any(self._likeness.alike(reader, node) for node in writer.conforms)
 
-    def _direct(self, reader: Node, written: Written, *, asks_others: bool) -> tuple[Problem, ...]:
-        """What one or the other sort of rules has against it."""
-        if self.values(written) is not None and (written.words("enum") or written.words("const")):
-            return () if asks_others else tuple(self._rows[EACH_VALUE].rule(self, reader, written))
+    def _apply_rules(self, reader: SchemaNode, writer: WriterFacts, *, delegates: bool) -> tuple[Problem, ...]:
+        """Return the problems of the rules that delegate, or of those that do not."""
+        if self.values(writer) is not None and (writer.keyword_values("enum") or writer.keyword_values("const")):
+            return () if delegates else tuple(self._rules[EACH_VALUE].rule(self, reader, writer))
         found: list[Problem] = []
         for keyword in reader.keywords:
-            row = self._rows.get(keyword)
-            if row is not None and row.asks_others is asks_others and row.kinds & written.kinds:
-                found += row.rule(self, reader, written)
-        return _different(found)
+            keyword_rule = self._rules.get(keyword)
+            if keyword_rule is not None and keyword_rule.delegates is delegates and keyword_rule.kinds & writer.kinds:
+                found += keyword_rule.rule(self, reader, writer)
+        return _distinct(found)
 
-    def _case_by_case(self, reader: Node, written: Written, found: tuple[Problem, ...]) -> tuple[Problem, ...]:
-        """Where not everything can be taken, perhaps each of the things that can be written can."""
-        branches = cases(written)
+    def _case_by_case(self, reader: SchemaNode, writer: WriterFacts, found: tuple[Problem, ...]) -> tuple[Problem, ...]:
+        """Compare each of the writer's cases: where a proof for all fails, there may be one for each."""
+        branches = cases(writer)
         if branches is None:
             return found
         failures: list[Problem] = []
         for branch in branches:
             failures += self.problems(reader, branch)
             # One choice is explained in full; of choices within choices one failure is enough to know.
-            if failures and written.settled:
+            if failures and writer.decided:
                 break
-        return _different(failures)
+        return _distinct(failures)
 
     # Values
 
-    def values(self, written: Written) -> list[Any] | None:
-        """All values that it may be, where they can be named; else None."""
-        if written not in self._values:
-            named = candidates(written)
-            self._values[written] = named and [value for value in named if self._may_be(written, value)]
-        return self._values[written]
+    def values(self, writer: WriterFacts) -> list[Any] | None:
+        """Return all possible values where they can be listed; else None."""
+        if writer not in self._values:
+            named = candidates(writer)
+            self._values[writer] = named and [value for value in named if self._may_be(writer, value)]
+        return self._values[writer]
 
-    def _may_be(self, written: Written, value: Any) -> bool:
+    def _may_be(self, writer: WriterFacts, value: Any) -> bool:
         return (
-            kind_of(value) in written.kinds
-            and (not isinstance(value, dict) or written.present <= value.keys())
-            and all(self.accepts(node, value) for node in written.conforms)
-            and not any(self.accepts(node, value) for node in written.violates)
+            kind_of(value) in writer.kinds
+            and (not isinstance(value, dict) or writer.present <= value.keys())
+            and all(self.accepts(node, value) for node in writer.conforms)
+            and not any(self.accepts(node, value) for node in writer.violates)
         )
 
-    def impossible(self, written: Written) -> bool:
-        """Nothing like this can have been written. Never said without proof, and never assumed."""
-        if self._proofs.is_under_way(written) or self._proofs.level > LEVELS_MAX:
+    def impossible(self, writer: WriterFacts) -> bool:
+        """Return whether no such value can have been written. True only with a proof, never by assumption."""
+        if self._proofs.is_under_way(writer) or self._proofs.level > LEVELS_MAX:
             return False
-        known_already: bool | None = self._proofs.answer(written, written.depth)
+        known_already: bool | None = self._proofs.answer(writer, writer.depth)
         if known_already is not None:
             return known_already
-        proof = self._proofs.begin(written, written.depth)
-        found = self._is_impossible(written)
+        proof = self._proofs.begin(writer, writer.depth)
+        found = self._is_impossible(writer)
         self._proofs.end(proof, found, shown=found)
         return found
 
-    def _is_impossible(self, written: Written) -> bool:
-        self._budget.spend(_steps(written))
-        values = self.values(written)
+    def _is_impossible(self, writer: WriterFacts) -> bool:
+        self._budget.spend(_steps(writer))
+        values = self.values(writer)
         if values is not None:
             return not values
-        if not self.possible_kinds(written):
+        if not self.possible_kinds(writer):
             return True
-        if any(self.proves_at_once(node, written.unless_violating(node)) for node in written.violates):
+        if any(self.proves_by_rules(node, writer.unless_violating(node)) for node in writer.violates):
             return True
-        branches = cases(written)
+        branches = cases(writer)
         return branches is not None and all(self.impossible(branch) for branch in branches)
 
-    def possible_kinds(self, written: Written) -> Kinds:
-        """Those of its kinds of which it cannot be shown that there is no such value."""
-        return frozenset(kind for kind in written.kinds if not self._no_such(kind, written))
+    def possible_kinds(self, writer: WriterFacts) -> ValueKinds:
+        """Return the kinds for which it cannot be proved that no such value exists."""
+        return frozenset(kind for kind in writer.kinds if not self._is_impossible_kind(kind, writer))
 
-    def _no_such(self, kind: Kind, written: Written) -> bool:
+    def _is_impossible_kind(self, kind: ValueKind, writer: WriterFacts) -> bool:
         match kind:
-            case Kind.OBJECT:
-                return ranges.properties(written).is_empty or any(
-                    self.impossible(property_of(written, name)) for name in sorted(written.present)
+            case ValueKind.OBJECT:
+                return ranges.properties(writer).is_empty or any(
+                    self.impossible(property_of(writer, name)) for name in sorted(writer.present)
                 )
-            case Kind.ARRAY:
-                span = ranges.items(written)
+            case ValueKind.ARRAY:
+                span = ranges.items(writer)
                 needed = range(min(span.least, _ITEMS_LOOKED_AT))
-                return span.is_empty or any(self.impossible(item_of(written, place)) for place in needed)
-            case Kind.STRING:
-                return ranges.characters(written).is_empty
-            case Kind.INTEGER | Kind.WHOLE | Kind.FRACTION:
-                return ranges.no_number(written)
+                return span.is_empty or any(self.impossible(item_of(writer, place)) for place in needed)
+            case ValueKind.STRING:
+                return ranges.characters(writer).is_empty
+            case ValueKind.INTEGER | ValueKind.WHOLE | ValueKind.FRACTION:
+                return ranges.no_number(writer)
             case _:
                 return False
 
 
-def _different(found: list[Problem]) -> tuple[Problem, ...]:
-    """Where definitions refer to each other, one problem is met on many ways."""
+def _distinct(found: list[Problem]) -> tuple[Problem, ...]:
+    """Drop duplicates: where definitions refer to each other, one problem is met on many ways."""
     return tuple(dict.fromkeys(found))[:PROBLEMS_MAX]
 
 
-def _steps(written: Written) -> int:
-    return _QUESTION_STEPS + len(written.conforms) + len(written.violates)
+def _steps(writer: WriterFacts) -> int:
+    return _QUESTION_STEPS + len(writer.conforms) + len(writer.violates)

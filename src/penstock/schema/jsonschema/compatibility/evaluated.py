@@ -1,4 +1,4 @@
-"""Which parts of a value a reader's schema looks at for certain: the others are `unevaluated`."""
+"""The parts of a value that a reader's schema evaluates for certain; the other parts are `unevaluated`."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from collections.abc import Iterator
 
 from penstock.schema.jsonschema.compatibility.comparison import Comparison
 from penstock.schema.jsonschema.model.patterns import matches
-from penstock.schema.jsonschema.model.tree import Node
-from penstock.schema.jsonschema.writer.writer_facts import Written
+from penstock.schema.jsonschema.model.tree import SchemaNode
+from penstock.schema.jsonschema.writer.writer_facts import WriterFacts
 
 
 class Evaluated:
-    """By a schema whose `unevaluatedProperties` or `unevaluatedItems` want to know."""
+    """The parts evaluated beside `unevaluatedProperties` or `unevaluatedItems` of one schema."""
 
-    def __init__(self, comparison: Comparison, reader: Node, written: Written) -> None:
-        self._nodes = _holding(comparison, reader, written)
+    def __init__(self, comparison: Comparison, reader: SchemaNode, writer: WriterFacts) -> None:
+        self._nodes = _holding(comparison, reader, writer)
         self._others = [node for node in self._nodes if node is not reader]
 
     def has(self, name: str) -> bool:
-        """A property of this name is looked at."""
+        """Return whether a property of this name is evaluated."""
         return self.all_properties or any(_mentions(node, name) for node in self._nodes)
 
     @property
@@ -42,31 +42,32 @@ class Evaluated:
         return max(len(node.keywords.get("prefixItems", ())) for node in self._nodes)
 
 
-def _mentions(node: Node, name: str) -> bool:
+def _mentions(node: SchemaNode, name: str) -> bool:
     return name in node.keywords.get("properties", ()) or any(
         matches(node.document, pattern, name) for pattern in node.keywords.get("patternProperties", ())
     )
 
 
-def _holding(comparison: Comparison, reader: Node, written: Written) -> list[Node]:
-    """The reader, and what is known to hold with it: what it demands, and those of its choices that take everything."""
-    found: dict[Node, None] = {}
+def _holding(comparison: Comparison, reader: SchemaNode, writer: WriterFacts) -> list[SchemaNode]:
+    """Return the reader and the schemas known to hold with it: those it demands, and the branches that take
+    everything."""
+    found: dict[SchemaNode, None] = {}
     waiting = [reader]
     while waiting:
         node = waiting.pop()
         if node not in found:
             found[node] = None
             waiting += [*node.keywords.get("$ref", ()), *node.keywords.get("allOf", ())]
-            waiting += _chosen(comparison.strict, node, written)
+            waiting += _chosen(comparison.strict, node, writer)
     return list(found)
 
 
-def _chosen(comparison: Comparison, node: Node, written: Written) -> Iterator[Node]:
-    words = node.keywords
-    for branch in (*words.get("anyOf", ()), *words.get("oneOf", ())):
-        if comparison.proves(branch, written):
+def _chosen(comparison: Comparison, node: SchemaNode, writer: WriterFacts) -> Iterator[SchemaNode]:
+    keyword_values = node.keywords
+    for branch in (*keyword_values.get("anyOf", ()), *keyword_values.get("oneOf", ())):
+        if comparison.proves(branch, writer):
             yield branch
-    if "if" in words and comparison.proves(words["if"], written):
-        yield words["if"]
-        if "then" in words:
-            yield words["then"]
+    if "if" in keyword_values and comparison.proves(keyword_values["if"], writer):
+        yield keyword_values["if"]
+        if "then" in keyword_values:
+            yield keyword_values["then"]

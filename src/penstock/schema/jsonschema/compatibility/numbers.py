@@ -1,4 +1,4 @@
-"""Rules for numbers: bounds, and what they are multiples of."""
+"""Rules for numbers: bounds and multiples."""
 
 from __future__ import annotations
 
@@ -6,32 +6,32 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final
 
-from penstock.schema.jsonschema.compatibility.comparison import Comparison, Row
+from penstock.schema.jsonschema.compatibility.comparison import Comparison, KeywordRule
 from penstock.schema.jsonschema.compatibility.problem_text import problem
 from penstock.schema.jsonschema.model.kinds import NUMBERS
-from penstock.schema.jsonschema.model.tree import Node
+from penstock.schema.jsonschema.model.tree import SchemaNode
 from penstock.schema.jsonschema.writer import ranges
 from penstock.schema.jsonschema.writer.ranges import Bound
-from penstock.schema.jsonschema.writer.writer_facts import Written
+from penstock.schema.jsonschema.writer.writer_facts import WriterFacts
 from penstock.schema.problems import Problem
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limit:
-    """One of the four bounds."""
+class NumberBound:
+    """The rule for one of the four bounds."""
 
     keyword: str
     kind: str
     from_below: bool
     excluded: bool = False
-    """The number itself is not taken."""
+    """True if the number itself is not taken."""
 
-    def __call__(self, _: Comparison, reader: Node, written: Written) -> list[Problem]:
+    def __call__(self, _: Comparison, reader: SchemaNode, writer: WriterFacts) -> list[Problem]:
         limit = reader.keywords[self.keyword]
-        bound = ranges.lower(written) if self.from_below else ranges.upper(written)
+        bound = ranges.lower(writer) if self.from_below else ranges.upper(writer)
         if bound is not None and self._keeps(bound, Fraction(limit)):
             return []
-        return [problem(self._kind(bound), reader, self.keyword, written, self._message(limit), fix=self._fix)]
+        return [problem(self._kind(bound), reader, self.keyword, writer, self._message(limit), fix=self._fix)]
 
     def _keeps(self, bound: Bound, limit: Fraction) -> bool:
         if bound.number == limit:
@@ -52,24 +52,24 @@ class Limit:
         return f"{'lower' if self.from_below else 'raise'} the reader's {self.keyword}, or remove it"
 
 
-def multiple_of(_: Comparison, reader: Node, written: Written) -> list[Problem]:
+def multiple_of(_: Comparison, reader: SchemaNode, writer: WriterFacts) -> list[Problem]:
     wanted = reader.keywords["multipleOf"]
-    given = ranges.multiple(written)
+    given = ranges.multiple(writer)
     if given is not None and (given / ranges.step(wanted)).denominator == 1:
         return []
-    kind = "MULTIPLE_OF_CHANGED" if written.words("multipleOf") else "MULTIPLE_OF_ADDED"
+    kind = "MULTIPLE_OF_CHANGED" if writer.keyword_values("multipleOf") else "MULTIPLE_OF_ADDED"
     message = f"the writer may write numbers that are no multiples of {wanted}, the reader does not take them"
-    return [problem(kind, reader, "multipleOf", written, message, fix="use a divisor of the writer's, or remove it")]
+    return [problem(kind, reader, "multipleOf", writer, message, fix="use a divisor of the writer's, or remove it")]
 
 
-ROWS: Final = {
-    "multipleOf": Row(NUMBERS, multiple_of),
+RULES: Final = {
+    "multipleOf": KeywordRule(NUMBERS, multiple_of),
 } | {
-    limit.keyword: Row(NUMBERS, limit)
+    limit.keyword: KeywordRule(NUMBERS, limit)
     for limit in (
-        Limit(keyword="minimum", kind="MINIMUM", from_below=True),
-        Limit(keyword="exclusiveMinimum", kind="EXCLUSIVE_MINIMUM", from_below=True, excluded=True),
-        Limit(keyword="maximum", kind="MAXIMUM", from_below=False),
-        Limit(keyword="exclusiveMaximum", kind="EXCLUSIVE_MAXIMUM", from_below=False, excluded=True),
+        NumberBound(keyword="minimum", kind="MINIMUM", from_below=True),
+        NumberBound(keyword="exclusiveMinimum", kind="EXCLUSIVE_MINIMUM", from_below=True, excluded=True),
+        NumberBound(keyword="maximum", kind="MAXIMUM", from_below=False),
+        NumberBound(keyword="exclusiveMaximum", kind="EXCLUSIVE_MAXIMUM", from_below=False, excluded=True),
     )
 }

@@ -1,4 +1,4 @@
-"""Rules for the properties of objects: those with names, those like a pattern, all others, and what they are called."""
+"""Rules for the properties of objects: named ones, those that match a pattern, all others, and property names."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from penstock.schema.jsonschema.compatibility.comparison import Comparison, Row
+from penstock.schema.jsonschema.compatibility.comparison import Comparison, KeywordRule
 from penstock.schema.jsonschema.compatibility.evaluated import Evaluated
 from penstock.schema.jsonschema.compatibility.problem_text import problem
 from penstock.schema.jsonschema.model.kinds import OBJECTS
 from penstock.schema.jsonschema.model.patterns import matches, matches_everything
 from penstock.schema.jsonschema.model.text import quoted
-from penstock.schema.jsonschema.model.tree import Node
+from penstock.schema.jsonschema.model.tree import SchemaNode
 from penstock.schema.jsonschema.writer.writer_facts import (
-    Written,
+    WriterFacts,
+    is_false,
     name_of,
     names,
-    never,
     patterns,
     property_of,
     unnamed_property_of,
@@ -30,24 +30,24 @@ from penstock.schema.problems import Problem
 # With names
 
 
-def properties(comparison: Comparison, reader: Node, written: Written) -> list[Problem]:
-    mentioned = names(written)
+def properties(comparison: Comparison, reader: SchemaNode, writer: WriterFacts) -> list[Problem]:
+    mentioned = names(writer)
     found: list[Problem] = []
     for name, schema in reader.keywords["properties"].items():
-        given = property_of(written, name)
+        given = property_of(writer, name)
         is_addition = name not in mentioned
-        if (comparison.lenient and is_addition and given.is_anything) or not _may_be_called(comparison, written, name):
+        if (comparison.lenient and is_addition and given.is_anything) or not _may_have_name(comparison, writer, name):
             continue
         problems = comparison.problems(schema, given)
         if problems and is_addition:
-            problems = (_added(reader, written, name, given),)
-        elif problems and never(schema):
-            problems = (_removed(reader, "properties", written, name, name),)
+            problems = (_added(reader, writer, name, given),)
+        elif problems and is_false(schema):
+            problems = (_removed(reader, "properties", writer, name, name),)
         found += problems
     return found
 
 
-def _added(reader: Node, written: Written, name: str, given: Written) -> Problem:
+def _added(reader: SchemaNode, writer: WriterFacts, name: str, given: WriterFacts) -> Problem:
     if given.is_anything:
         kind = "PROPERTY_ADDED_TO_OPEN_CONTENT_MODEL"
         message = f"the writer may write anything as {quoted(name)}, the reader has a schema for it"
@@ -56,31 +56,31 @@ def _added(reader: Node, written: Written, name: str, given: Written) -> Problem
         kind = "PROPERTY_ADDED_NOT_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL"
         message = f"the reader does not take all that the writer may write as {quoted(name)}"
         fix = f"widen the reader's schema for {quoted(name)}"
-    return problem(kind, reader, "properties", written, message, name, fix=fix)
+    return problem(kind, reader, "properties", writer, message, name, fix=fix)
 
 
-def _removed(reader: Node, keyword: str, written: Written, name: str, *tokens: str) -> Problem:
+def _removed(reader: SchemaNode, keyword: str, writer: WriterFacts, name: str, *tokens: str) -> Problem:
     message = f"the writer may write {quoted(name)}, the reader takes no such property"
     kind = "PROPERTY_REMOVED_FROM_CLOSED_CONTENT_MODEL"
-    return problem(kind, reader, keyword, written, message, *tokens, fix=f"let the reader take {quoted(name)} still")
+    return problem(kind, reader, keyword, writer, message, *tokens, fix=f"let the reader take {quoted(name)} still")
 
 
 # Like a pattern
 
 
-def pattern_properties(comparison: Comparison, reader: Node, written: Written) -> list[Problem]:
-    possible = _possible_names(comparison, written)
+def pattern_properties(comparison: Comparison, reader: SchemaNode, writer: WriterFacts) -> list[Problem]:
+    possible = _possible_names(comparison, writer)
     found: list[Problem] = []
     for pattern, schema in reader.keywords["patternProperties"].items():
         for name in possible.named:
             if matches(reader.document, pattern, name):
-                found += comparison.problems(schema, property_of(written, name))
+                found += comparison.problems(schema, property_of(writer, name))
         if possible.others:
-            problems = comparison.problems(schema, unnamed_property_of(written, pattern))
-            if problems and pattern not in patterns(written):
+            problems = comparison.problems(schema, unnamed_property_of(writer, pattern))
+            if problems and pattern not in patterns(writer):
                 message = f"the reader does not take all that the writer may write in properties like {quoted(pattern)}"
                 kind, fix = "PATTERN_PROPERTY_ADDED", "widen the reader's schema for them"
-                problems = (problem(kind, reader, "patternProperties", written, message, pattern, fix=fix),)
+                problems = (problem(kind, reader, "patternProperties", writer, message, pattern, fix=fix),)
             found += problems
     return found
 
@@ -89,115 +89,119 @@ def pattern_properties(comparison: Comparison, reader: Node, written: Written) -
 
 
 @dataclass(frozen=True, slots=True)
-class _Rest:
-    """The properties that a keyword is left with."""
+class _RemainingProperties:
+    """The properties that `additionalProperties` or `unevaluatedProperties` applies to."""
 
     keyword: str
     has: Callable[[str], bool]
-    """Whether one of this name is dealt with elsewhere."""
+    """Returns whether another keyword covers the property of this name."""
     patterns: set[str]
-    """Those that are dealt with elsewhere."""
+    """The patterns that another keyword covers."""
 
 
-def additional_properties(comparison: Comparison, reader: Node, written: Written) -> list[Problem]:
+def additional_properties(comparison: Comparison, reader: SchemaNode, writer: WriterFacts) -> list[Problem]:
     named = reader.keywords.get("properties", {})
     like = set(reader.keywords.get("patternProperties", ()))
-    rest = _Rest(
+    rest = _RemainingProperties(
         "additionalProperties",
         lambda name: name in named or any(matches(reader.document, pattern, name) for pattern in like),
         like,
     )
-    return _others(comparison, reader, written, rest)
+    return _others(comparison, reader, writer, rest)
 
 
-def unevaluated_properties(comparison: Comparison, reader: Node, written: Written) -> list[Problem]:
-    evaluated = Evaluated(comparison, reader, written)
+def unevaluated_properties(comparison: Comparison, reader: SchemaNode, writer: WriterFacts) -> list[Problem]:
+    evaluated = Evaluated(comparison, reader, writer)
     if evaluated.all_properties:
         return []
-    rest = _Rest("unevaluatedProperties", evaluated.has, evaluated.patterns)
-    return _others(comparison, reader, written, rest)
+    rest = _RemainingProperties("unevaluatedProperties", evaluated.has, evaluated.patterns)
+    return _others(comparison, reader, writer, rest)
 
 
-def _others(comparison: Comparison, reader: Node, written: Written, rest: _Rest) -> list[Problem]:
+def _others(
+    comparison: Comparison, reader: SchemaNode, writer: WriterFacts, rest: _RemainingProperties
+) -> list[Problem]:
     if any(matches_everything(reader.document, pattern) for pattern in rest.patterns):
         return []
-    schema, possible = reader.keywords[rest.keyword], _possible_names(comparison, written)
+    schema, possible = reader.keywords[rest.keyword], _possible_names(comparison, writer)
     found = [
-        _not_covered(reader, written, rest, name)
+        _not_covered(reader, writer, rest, name)
         for name in possible.named
-        if not rest.has(name) and not comparison.proves(schema, property_of(written, name))
+        if not rest.has(name) and not comparison.proves(schema, property_of(writer, name))
     ]
     if possible.others:
-        found += _nameless(comparison, reader, written, rest)
+        found += _unnamed_problems(comparison, reader, writer, rest)
     return found
 
 
-def _nameless(comparison: Comparison, reader: Node, written: Written, rest: _Rest) -> list[Problem]:
+def _unnamed_problems(
+    comparison: Comparison, reader: SchemaNode, writer: WriterFacts, rest: _RemainingProperties
+) -> list[Problem]:
     schema = reader.keywords[rest.keyword]
     found: list[Problem] = []
-    for pattern in sorted(patterns(written) - rest.patterns):
-        if not comparison.proves(schema, unnamed_property_of(written, pattern)):
+    for pattern in sorted(patterns(writer) - rest.patterns):
+        if not comparison.proves(schema, unnamed_property_of(writer, pattern)):
             message = f"the writer may write properties like {quoted(pattern)}, the reader does not take all of them"
             kind, fix = "PATTERN_PROPERTY_REMOVED", "let the reader take them still"
-            found.append(problem(kind, reader, rest.keyword, written, message, fix=fix))
-    if not comparison.proves(schema, unnamed_property_of(written)):
-        kind = "ADDITIONAL_PROPERTIES_REMOVED" if never(schema) else "ADDITIONAL_PROPERTIES_NARROWED"
+            found.append(problem(kind, reader, rest.keyword, writer, message, fix=fix))
+    if not comparison.proves(schema, unnamed_property_of(writer)):
+        kind = "ADDITIONAL_PROPERTIES_REMOVED" if is_false(schema) else "ADDITIONAL_PROPERTIES_NARROWED"
         message = "the writer may write other properties than those it names, the reader does not take all of them"
-        found.append(problem(kind, reader, rest.keyword, written, message, fix="let the reader take any others"))
+        found.append(problem(kind, reader, rest.keyword, writer, message, fix="let the reader take any others"))
     return found
 
 
-def _not_covered(reader: Node, written: Written, rest: _Rest, name: str) -> Problem:
-    if never(reader.keywords[rest.keyword]):
-        return _removed(reader, rest.keyword, written, name)
+def _not_covered(reader: SchemaNode, writer: WriterFacts, rest: _RemainingProperties, name: str) -> Problem:
+    if is_false(reader.keywords[rest.keyword]):
+        return _removed(reader, rest.keyword, writer, name)
     message = (
         f"the writer may write {quoted(name)}, and in it what the reader does not take in properties it has no name for"
     )
     kind = "PROPERTY_REMOVED_NOT_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL"
-    return problem(kind, reader, rest.keyword, written, message, fix=f"give {quoted(name)} a schema in the reader")
+    return problem(kind, reader, rest.keyword, writer, message, fix=f"give {quoted(name)} a schema in the reader")
 
 
 # Names
 
 
 @dataclass(frozen=True, slots=True)
-class _Names:
+class _PropertyNames:
     named: list[str]
     others: bool
-    """There may be properties with names that nobody mentions."""
+    """True if there may be properties with names that neither side mentions."""
 
 
-def _possible_names(comparison: Comparison, written: Written) -> _Names:
-    if written.words("propertyNames"):
-        listed = comparison.values(name_of(written))
+def _possible_names(comparison: Comparison, writer: WriterFacts) -> _PropertyNames:
+    if writer.keyword_values("propertyNames"):
+        listed = comparison.values(name_of(writer))
         if listed is not None:
-            return _Names(listed, others=False)
-    named = sorted(name for name in names(written) if _may_be_called(comparison, written, name))
-    open_ended = [unnamed_property_of(written, pattern) for pattern in (None, *patterns(written))]
-    return _Names(named, others=any(given.kinds for given in open_ended))
+            return _PropertyNames(listed, others=False)
+    named = sorted(name for name in names(writer) if _may_have_name(comparison, writer, name))
+    open_ended = [unnamed_property_of(writer, pattern) for pattern in (None, *patterns(writer))]
+    return _PropertyNames(named, others=any(given.kinds for given in open_ended))
 
 
-def _may_be_called(comparison: Comparison, written: Written, name: str) -> bool:
-    return all(comparison.accepts(schema, name) for schema in written.words("propertyNames"))
+def _may_have_name(comparison: Comparison, writer: WriterFacts, name: str) -> bool:
+    return all(comparison.accepts(schema, name) for schema in writer.keyword_values("propertyNames"))
 
 
-def property_names(comparison: Comparison, reader: Node, written: Written) -> list[Problem]:
-    schema, possible = reader.keywords["propertyNames"], _possible_names(comparison, written)
+def property_names(comparison: Comparison, reader: SchemaNode, writer: WriterFacts) -> list[Problem]:
+    schema, possible = reader.keywords["propertyNames"], _possible_names(comparison, writer)
     if possible.others:
-        return list(comparison.problems(schema, name_of(written)))
+        return list(comparison.problems(schema, name_of(writer)))
     found: list[Problem] = []
     for name in possible.named:
-        if property_of(written, name).kinds and not comparison.accepts(schema, name):
+        if property_of(writer, name).kinds and not comparison.accepts(schema, name):
             message = f"the writer may call a property {quoted(name)}, the reader does not take such a name"
             kind, fix = "PROPERTY_NAMES_NARROWED", "let the reader take it"
-            found.append(problem(kind, reader, "propertyNames", written, message, fix=fix))
+            found.append(problem(kind, reader, "propertyNames", writer, message, fix=fix))
     return found
 
 
-ROWS: Final = {
-    "properties": Row(OBJECTS, properties),
-    "patternProperties": Row(OBJECTS, pattern_properties),
-    "additionalProperties": Row(OBJECTS, additional_properties),
-    "unevaluatedProperties": Row(OBJECTS, unevaluated_properties),
-    "propertyNames": Row(OBJECTS, property_names),
+RULES: Final = {
+    "properties": KeywordRule(OBJECTS, properties),
+    "patternProperties": KeywordRule(OBJECTS, pattern_properties),
+    "additionalProperties": KeywordRule(OBJECTS, additional_properties),
+    "unevaluatedProperties": KeywordRule(OBJECTS, unevaluated_properties),
+    "propertyNames": KeywordRule(OBJECTS, property_names),
 }

@@ -1,30 +1,30 @@
-"""Problems, with their places and the pieces of both schemas that are at odds."""
+"""Problems with their paths and the conflicting parts of both schemas."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from penstock.schema.jsonschema.model.text import quoted
-from penstock.schema.jsonschema.model.tree import Node
-from penstock.schema.jsonschema.writer.writer_facts import Written
+from penstock.schema.jsonschema.model.tree import SchemaNode
+from penstock.schema.jsonschema.writer.writer_facts import WriterFacts
 from penstock.schema.problems import Problem
 
 
 def problem(
-    kind: str, reader: Node, keyword: str, written: Written, message: str, *tokens: str | int, fix: str = ""
+    kind: str, reader: SchemaNode, keyword: str, writer: WriterFacts, message: str, *tokens: str | int, fix: str = ""
 ) -> Problem:
-    """At one of the reader's keywords, or below it."""
+    """Return a problem at one of the reader's keywords, or below it."""
     return Problem(
         kind=kind,
         path=reader.path_of(keyword, *tokens),
         message=message,
         reader=_piece(reader, keyword),
-        writer=_writers_piece(written, keyword),
+        writer=_writers_piece(writer, keyword),
         fix=fix,
     )
 
 
-def too_deep(reader: Node) -> Problem:
+def too_deep(reader: SchemaNode) -> Problem:
     return Problem(
         kind="UNDECIDED",
         path=reader.path,
@@ -33,7 +33,7 @@ def too_deep(reader: Node) -> Problem:
     )
 
 
-def circular(reader: Node) -> Problem:
+def circular(reader: SchemaNode) -> Problem:
     return Problem(
         kind="UNDECIDED",
         path=reader.path,
@@ -42,7 +42,7 @@ def circular(reader: Node) -> Problem:
     )
 
 
-def exhausted() -> Problem:
+def steps_exhausted() -> Problem:
     return Problem(
         kind="UNDECIDED",
         path="",
@@ -51,15 +51,15 @@ def exhausted() -> Problem:
     )
 
 
-def _piece(node: Node, keyword: str) -> str:
-    said: Any = node.raw
-    if isinstance(said, dict):
-        said = said.get(node.places.get(keyword, keyword), said)
-    return quoted(said)
+def _piece(node: SchemaNode, keyword: str) -> str:
+    stated: Any = node.raw
+    if isinstance(stated, dict):
+        stated = stated.get(node.original_keywords.get(keyword, keyword), stated)
+    return quoted(stated)
 
 
-def _writers_piece(written: Written, keyword: str) -> str:
-    for node in written.conforms:
+def _writers_piece(writer: WriterFacts, keyword: str) -> str:
+    for node in writer.conforms:
         if keyword in node.keywords:
             return _piece(node, keyword)
     return ""

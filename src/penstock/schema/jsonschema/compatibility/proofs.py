@@ -1,4 +1,5 @@
-"""Proofs: pairs of schemas that were shown to be compatible, on which assumptions, and those that need no proof."""
+"""Proofs: questions that were answered, with the assumptions the answers rest on, and schemas that are equal in
+words."""
 
 from __future__ import annotations
 
@@ -7,29 +8,29 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from penstock.schema.jsonschema.model.text import compact
-from penstock.schema.jsonschema.model.tree import Node
+from penstock.schema.jsonschema.model.tree import SchemaNode
 
-_Pair = tuple[Node, Node]
+_Pair = tuple[SchemaNode, SchemaNode]
 
 _SETS: Final = ("dependentRequired", "enum", "required")
-"""Lists whose order means nothing."""
+"""Keywords with lists whose order means nothing."""
 
 
 class Likeness:
-    """Remembers which were found alike. References may lead in circles: two schemas are alike unless something that can
-    be reached from both is not."""
+    """A cache of schemas that are alike. References may form cycles: two schemas are alike unless a difference can be
+    reached from both."""
 
     def __init__(self, spend: Callable[[int], None]) -> None:
         self._spend = spend
         self._known: dict[_Pair, bool] = {}
 
-    def alike(self, one: Node, other: Node) -> bool:
+    def alike(self, one: SchemaNode, other: SchemaNode) -> bool:
         if (one, other) not in self._known:
             self._explore((one, other))
         return self._known[one, other]
 
     def _explore(self, start: _Pair) -> None:
-        """Looks at all pairs that have to be alike for these two to be, until there is one that is not."""
+        """Visit all pairs that must be alike for these two to be, until one is not."""
         came_from: dict[_Pair, _Pair | None] = {start: None}
         waiting = [start]
         while waiting:
@@ -46,14 +47,14 @@ class Likeness:
         self._known |= dict.fromkeys(came_from, True)
 
     def _refute(self, pair: _Pair | None, came_from: dict[_Pair, _Pair | None]) -> None:
-        """What led to a pair that is not alike is not alike either."""
+        """Record that a pair, and all pairs that led to it, are not alike."""
         while pair is not None:
             self._known[pair] = False
             pair = came_from[pair]
 
 
-def _below(one: Node, other: Node) -> list[_Pair] | None:
-    """The pairs that have to be alike; None if these two are not, whatever is below them."""
+def _below(one: SchemaNode, other: SchemaNode) -> list[_Pair] | None:
+    """Return the pairs that must be alike; None if these two differ by themselves."""
     if one.keywords.keys() != other.keywords.keys():
         return None
     found: list[_Pair] = []
@@ -68,7 +69,7 @@ def _match(keyword: str, one: Any, other: Any, found: list[_Pair]) -> bool:
         return compact(one) == compact(other)
     if keyword in _SETS and isinstance(one, list) and isinstance(other, list):
         return set(map(compact, one)) == set(map(compact, other))
-    if isinstance(one, Node) and isinstance(other, Node):
+    if isinstance(one, SchemaNode) and isinstance(other, SchemaNode):
         found.append((one, other))
         return True
     if isinstance(one, list) and isinstance(other, list):
@@ -83,15 +84,15 @@ _NOWHERE: Final = -1
 
 @dataclass(slots=True)
 class Proof:
-    """One that is under way."""
+    """A proof under way."""
 
     question: Hashable
     depth: int
-    """How deep in the value its own value lies."""
+    """The depth of its value within the value that was compared first."""
     before: int
-    """How many results there were when it began."""
+    """The number of results that were proved when it began."""
     floor: int = _NOWHERE
-    """It rests on an assumption that holds only deeper than that."""
+    """The result rests on an assumption that holds only deeper than this."""
     is_assumed: bool = False
 
 
@@ -101,7 +102,7 @@ class _Result(NamedTuple):
 
 
 class Proofs:
-    """Of one comparison."""
+    """The proofs and results of one comparison."""
 
     def __init__(self) -> None:
         self._under_way: list[Proof] = []
@@ -111,27 +112,28 @@ class Proofs:
 
     @property
     def level(self) -> int:
-        """How many are under way, one for the sake of the other."""
+        """The number of nested proofs under way."""
         return len(self._under_way)
 
     def is_under_way(self, question: Hashable) -> bool:
         return question in self._by_question
 
     def may_assume(self, question: Hashable, depth: int) -> bool:
-        """Of a question under way: whether it is asked about a part. Then whoever asks rests on it."""
+        """Return whether a question under way is asked about a part of its value; if so, the proofs that ask it rest on
+        it."""
         proof = self._by_question[question]
         if depth <= proof.depth:
             return False
         proof.is_assumed = True
-        self._rest(depth, proof.depth)
+        self._rely_on(depth, proof.depth)
         return True
 
     def answer(self, question: Hashable, depth: int) -> Any | None:
-        """What was found before, if that holds at this depth."""
+        """Return an earlier answer if it holds at this depth."""
         result = self._results.get(question)
         if result is None or depth <= result.floor:
             return None
-        self._rest(depth, result.floor)
+        self._rely_on(depth, result.floor)
         return result.answer
 
     def begin(self, question: Hashable, depth: int) -> Proof:
@@ -141,7 +143,7 @@ class Proofs:
         return proof
 
     def end(self, proof: Proof, answer: Any, *, shown: bool) -> None:
-        """What was not shown was not shown in spite of all assumptions: that holds anywhere."""
+        """Store the answer. A failed proof failed in spite of all assumptions: that holds anywhere."""
         self._under_way.pop()
         del self._by_question[proof.question]
         self._results[proof.question] = _Result(answer, proof.floor if shown else _NOWHERE)
@@ -150,8 +152,8 @@ class Proofs:
         elif proof.is_assumed:
             self._forget(proof.before)
 
-    def _rest(self, depth: int, floor: int) -> None:
-        """All that is being shown of the value at this depth rests on an assumption now."""
+    def _rely_on(self, depth: int, floor: int) -> None:
+        """Record that all proofs under way at this depth of the value now rest on an assumption."""
         for proof in reversed(self._under_way):
             if proof.depth < depth:
                 return

@@ -1,1 +1,1 @@
-"""JSON Schema documents as values: drafts, nodes, keywords, references."""
+"""The model of JSON Schema documents: drafts, nodes, keywords, references."""

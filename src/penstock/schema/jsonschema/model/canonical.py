@@ -1,4 +1,4 @@
-"""The one way to write a schema: what does not matter to anybody is gone, everything else is still there."""
+"""The canonical text: details without meaning are gone, everything else is kept."""
 
 from __future__ import annotations
 
@@ -7,17 +7,18 @@ from typing import Any, Final
 
 from penstock.schema.jsonschema.model import text
 from penstock.schema.jsonschema.model.drafts import VALUES
-from penstock.schema.jsonschema.model.tree import Document
+from penstock.schema.jsonschema.model.tree import SchemaDocument
 
 
-def canonical(documents: Sequence[Document]) -> str:
-    """Compact, keys and sets sorted, numbers in one form; behind it, on lines of their own, what it refers to."""
+def canonical(documents: Sequence[SchemaDocument]) -> str:
+    """Return a compact text with sorted keys and sets and numbers in one form; referenced documents follow, a line
+    each."""
     first, *others = [text.compact(_canonical(each, "", each.raw)) for each in documents]
     named = zip((document.name for document in documents[1:]), others, strict=True)
     return "\n".join([first, *(f"{text.compact(name)}:{form}" for name, form in sorted(named))])
 
 
-def _canonical(document: Document, pointer: str, raw: Any) -> Any:
+def _canonical(document: SchemaDocument, pointer: str, raw: Any) -> Any:
     if isinstance(raw, list):
         return [_canonical(document, pointer + text.pointer([place]), each) for place, each in enumerate(raw)]
     if not isinstance(raw, dict):
@@ -35,16 +36,16 @@ def _canonical(document: Document, pointer: str, raw: Any) -> Any:
 
 
 def _sorted(values: Any) -> Any:
-    """A list whose order means nothing."""
+    """Sort a list whose order means nothing."""
     return sorted(values, key=text.compact) if isinstance(values, list) else values
 
 
-def _types(said: Any) -> Any:
-    return said[0] if isinstance(said, list) and len(said) == 1 else _sorted(said)
+def _types(stated: Any) -> Any:
+    return stated[0] if isinstance(stated, list) and len(stated) == 1 else _sorted(stated)
 
 
 def _names(needed: Any) -> Any:
-    """Lists of names, by name; in `dependencies`, schemas may stand among them."""
+    """Sort lists of names by name; in `dependencies`, schemas may stand among them."""
     return {name: _sorted(each) for name, each in needed.items()} if isinstance(needed, dict) else needed
 
 

@@ -1,5 +1,5 @@
-"""From text to schemas that are understood: every reference leads somewhere, every pattern is harmless, nothing goes in
-circles."""
+"""The parser from texts to linked documents: every reference resolves, every pattern is harmless, and no schema is its
+own in-place subschema."""
 
 from __future__ import annotations
 
@@ -8,36 +8,36 @@ from typing import Final
 
 from penstock.schema.errors import InvalidSchema
 from penstock.schema.jsonschema.model import patterns
-from penstock.schema.jsonschema.model.keywords import beside, understand
-from penstock.schema.jsonschema.model.references import Library
-from penstock.schema.jsonschema.model.tree import NODES_MAX, Document, Node, plant
+from penstock.schema.jsonschema.model.keywords import in_place_subschemas, translate_keywords
+from penstock.schema.jsonschema.model.references import DocumentLibrary
+from penstock.schema.jsonschema.model.tree import NODES_MAX, SchemaDocument, SchemaNode, parse_document
 
 EXPANSION_MAX: Final = 10_000
-"""How many schemas may be asked about one value: each takes some ten nanoseconds, and twenty definitions that refer to
-the next one twice make a million."""
+"""Schemas applied to one value: each takes some ten nanoseconds, and twenty definitions that refer to the next one
+twice make a million."""
 
 
-def documents_of(text: str, references: Mapping[str, str]) -> list[Document]:
-    """The schema, and the others that it refers to. Raises `InvalidSchema`."""
-    documents: list[Document] = []
+def documents_of(text: str, references: Mapping[str, str]) -> list[SchemaDocument]:
+    """Return the document of the schema and those of its references. Raises `InvalidSchema`."""
+    documents: list[SchemaDocument] = []
     for number, (name, source) in enumerate([("", text), *references.items()]):
-        documents.append(plant(name, number, source))
+        documents.append(parse_document(name, number, source))
         if sum(len(each.nodes) for each in documents) > NODES_MAX:
             raise InvalidSchema(f"with all it refers to, it has more than {NODES_MAX} schemas in it", limit=NODES_MAX)
-    library = Library(documents)
+    library = DocumentLibrary(documents)
     nodes = [node for document in documents for node in document.nodes.values()]
     for node in nodes:
-        understand(node, library.refer)
-        nodes += library.grown
-        library.grown.clear()
+        translate_keywords(node, library.refer)
+        nodes += library.discovered
+        library.discovered.clear()
     library.check_dynamic()
     _check_patterns(nodes)
     _check_expansion(nodes)
     return documents
 
 
-def _check_patterns(nodes: list[Node]) -> None:
-    found: dict[str, Node] = {}
+def _check_patterns(nodes: list[SchemaNode]) -> None:
+    found: dict[str, SchemaNode] = {}
     for node in nodes:
         found |= dict.fromkeys(node.keywords.get("patternProperties", ()), node)
         if "pattern" in node.keywords:
@@ -45,16 +45,16 @@ def _check_patterns(nodes: list[Node]) -> None:
     patterns.check(found)
 
 
-def _check_expansion(nodes: list[Node]) -> None:
-    sizes: dict[Node, int] = {}
+def _check_expansion(nodes: list[SchemaNode]) -> None:
+    sizes: dict[SchemaNode, int] = {}
     for node in nodes:
         if node not in sizes:
             _measure(node, sizes)
 
 
-def _measure(start: Node, sizes: dict[Node, int]) -> None:
-    """How many schemas are asked about one value. Goes by a list: chains may be long."""
-    trail, under_way = [start], set[Node]()
+def _measure(start: SchemaNode, sizes: dict[SchemaNode, int]) -> None:
+    """Count the schemas applied to one value. Iterative, because chains may be long."""
+    trail, under_way = [start], set[SchemaNode]()
     while trail:
         node = trail[-1]
         if node in under_way or node in sizes:
@@ -64,14 +64,14 @@ def _measure(start: Node, sizes: dict[Node, int]) -> None:
                 sizes[node] = _size(node, sizes)
             continue
         under_way.add(node)
-        for each in beside(node):
+        for each in in_place_subschemas(node):
             if each in under_way:
                 raise each.refusal("it refers to itself without going any deeper into the value")
             trail.append(each)
 
 
-def _size(node: Node, sizes: dict[Node, int]) -> int:
-    size = 1 + sum(sizes[each] for each in beside(node))
+def _size(node: SchemaNode, sizes: dict[SchemaNode, int]) -> int:
+    size = 1 + sum(sizes[each] for each in in_place_subschemas(node))
     if size > EXPANSION_MAX:
         raise node.refusal(f"more than {EXPANSION_MAX} schemas would be asked about one value")
     return size

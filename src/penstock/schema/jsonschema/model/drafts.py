@@ -1,4 +1,4 @@
-"""The drafts of JSON Schema: how each is named, and under which of its keywords schemas stand."""
+"""The drafts of JSON Schema: their names, and the keywords that contain schemas."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Final
 
 
 class Draft(IntEnum):
-    """In the order they appeared."""
+    """A draft; ordered by age."""
 
     D4 = 4
     D6 = 6
@@ -27,7 +27,7 @@ class Draft(IntEnum):
 
     @property
     def reference_stands_alone(self) -> bool:
-        """What stands beside a `$ref` means nothing."""
+        """True where keywords beside a `$ref` are ignored."""
         return self <= Draft.D7
 
 
@@ -47,7 +47,7 @@ DEFAULT: Final = Draft.D2020
 
 
 def draft_of(raw: Any, default: Draft = DEFAULT) -> Draft | None:
-    """What `$schema` says; None for anything but the five drafts."""
+    """Return the draft that `$schema` names; None for anything but the five drafts."""
     if not isinstance(raw, dict) or "$schema" not in raw:
         return default
     named = _NAMED.fullmatch(raw["$schema"]) if isinstance(raw["$schema"], str) else None
@@ -55,7 +55,7 @@ def draft_of(raw: Any, default: Draft = DEFAULT) -> Draft | None:
 
 
 class Shape(Enum):
-    """How schemas stand under a keyword."""
+    """The arrangement of schemas under a keyword."""
 
     ONE = "a schema"
     LIST = "a list of schemas"
@@ -65,56 +65,56 @@ class Shape(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SubschemaKeyword:
     shape: Shape
     since: Draft = Draft.D4
     until: Draft = Draft.D2020
 
 
-PLACES: Final = {
-    "$defs": Place(Shape.MAP),
-    "definitions": Place(Shape.MAP),
-    "allOf": Place(Shape.LIST),
-    "anyOf": Place(Shape.LIST),
-    "oneOf": Place(Shape.LIST),
-    "not": Place(Shape.ONE),
-    "if": Place(Shape.ONE, Draft.D7),
-    "then": Place(Shape.ONE, Draft.D7),
-    "else": Place(Shape.ONE, Draft.D7),
-    "properties": Place(Shape.MAP),
-    "patternProperties": Place(Shape.MAP),
-    "additionalProperties": Place(Shape.ONE),
-    "unevaluatedProperties": Place(Shape.ONE, Draft.D2019),
-    "propertyNames": Place(Shape.ONE, Draft.D6),
-    "dependencies": Place(Shape.MAP_OR_NAMES),
-    "dependentSchemas": Place(Shape.MAP, Draft.D2019),
-    "items": Place(Shape.ONE_OR_LIST),
-    "additionalItems": Place(Shape.ONE, until=Draft.D2019),
-    "prefixItems": Place(Shape.LIST, Draft.D2020),
-    "unevaluatedItems": Place(Shape.ONE, Draft.D2019),
-    "contains": Place(Shape.ONE, Draft.D6),
-    "contentSchema": Place(Shape.ONE, Draft.D2019),
+SUBSCHEMA_KEYWORDS: Final = {
+    "$defs": SubschemaKeyword(Shape.MAP),
+    "definitions": SubschemaKeyword(Shape.MAP),
+    "allOf": SubschemaKeyword(Shape.LIST),
+    "anyOf": SubschemaKeyword(Shape.LIST),
+    "oneOf": SubschemaKeyword(Shape.LIST),
+    "not": SubschemaKeyword(Shape.ONE),
+    "if": SubschemaKeyword(Shape.ONE, Draft.D7),
+    "then": SubschemaKeyword(Shape.ONE, Draft.D7),
+    "else": SubschemaKeyword(Shape.ONE, Draft.D7),
+    "properties": SubschemaKeyword(Shape.MAP),
+    "patternProperties": SubschemaKeyword(Shape.MAP),
+    "additionalProperties": SubschemaKeyword(Shape.ONE),
+    "unevaluatedProperties": SubschemaKeyword(Shape.ONE, Draft.D2019),
+    "propertyNames": SubschemaKeyword(Shape.ONE, Draft.D6),
+    "dependencies": SubschemaKeyword(Shape.MAP_OR_NAMES),
+    "dependentSchemas": SubschemaKeyword(Shape.MAP, Draft.D2019),
+    "items": SubschemaKeyword(Shape.ONE_OR_LIST),
+    "additionalItems": SubschemaKeyword(Shape.ONE, until=Draft.D2019),
+    "prefixItems": SubschemaKeyword(Shape.LIST, Draft.D2020),
+    "unevaluatedItems": SubschemaKeyword(Shape.ONE, Draft.D2019),
+    "contains": SubschemaKeyword(Shape.ONE, Draft.D6),
+    "contentSchema": SubschemaKeyword(Shape.ONE, Draft.D2019),
 }
 DEFINITIONS: Final = ("$defs", "definitions")
-_NEWER: Final = {keyword: place.since for keyword, place in PLACES.items() if place.since > Draft.D7} | {
+_NEWER: Final = {keyword: place.since for keyword, place in SUBSCHEMA_KEYWORDS.items() if place.since > Draft.D7} | {
     **dict.fromkeys(("$defs", "$anchor", "$recursiveRef", "$recursiveAnchor", "$vocabulary"), Draft.D2019),
     **dict.fromkeys(("dependentRequired", "minContains", "maxContains"), Draft.D2019),
     **dict.fromkeys(("$dynamicRef", "$dynamicAnchor"), Draft.D2020),
 }
-"""Keywords that came after draft 7, and with which draft."""
+"""Keywords that came after draft 7, with their drafts."""
 VALUES: Final = ("const", "default", "enum", "examples")
-"""Under these stand values: whatever they look like, they are no schemas."""
+"""Keywords that contain values: these are never schemas, whatever they look like."""
 
 
-def newest(raw: dict[str, Any] | bool) -> Draft:
-    """The draft that the keywords of one schema need at least; draft 7 if they need no later one."""
+def minimum_draft(raw: dict[str, Any] | bool) -> Draft:
+    """Return the oldest draft, from draft 7 on, that has all keywords of one schema."""
     keywords = () if isinstance(raw, bool) else raw
     return max((_NEWER[keyword] for keyword in keywords if keyword in _NEWER), default=Draft.D7)
 
 
-def places(raw: dict[str, Any], draft: Draft) -> list[tuple[str, Shape]]:
-    """The keywords of a schema under which others stand."""
-    found = [(keyword, PLACES[keyword]) for keyword in raw if keyword in PLACES]
+def subschema_keywords(raw: dict[str, Any], draft: Draft) -> list[tuple[str, Shape]]:
+    """Return the keywords of a schema that contain schemas."""
+    found = [(keyword, SUBSCHEMA_KEYWORDS[keyword]) for keyword in raw if keyword in SUBSCHEMA_KEYWORDS]
     if "$ref" in raw and draft.reference_stands_alone:
         found = [(keyword, place) for keyword, place in found if keyword in DEFINITIONS]
     return [(keyword, place.shape) for keyword, place in found if place.since <= draft <= place.until]

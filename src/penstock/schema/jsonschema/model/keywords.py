@@ -1,7 +1,7 @@
-"""What a schema demands, in one vocabulary for all drafts: that of 2020-12, with nodes for schemas, kinds for types.
+"""Keywords of all drafts, translated to the vocabulary of 2020-12, with nodes for schemas and kinds for types.
 
-Keywords that demand nothing, because they are annotations, belong to another draft, or hold for every value, are left
-out; `format` and its like stay, because readers rely on them, also on those that are not checked.
+Keywords that demand nothing, because they are annotations, belong to another draft or hold for every value, are left
+out; `format` and the content keywords stay, because readers rely on them even where they are not checked.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from penstock.schema.jsonschema.model.drafts import Draft, Shape, places
+from penstock.schema.jsonschema.model.drafts import Draft, Shape, subschema_keywords
 from penstock.schema.jsonschema.model.kinds import kinds_of_type
-from penstock.schema.jsonschema.model.tree import Node
+from penstock.schema.jsonschema.model.tree import SchemaNode
 
-Refer = Callable[[Node, str, str], Node]
-"""The node that a reference means: in which node it stands, under which keyword, and what it says."""
+Refer = Callable[[SchemaNode, str, str], SchemaNode]
+"""A function that resolves a reference: the node it stands in, its keyword and its text; returns the target node."""
 
 _SINCE: Final[dict[str, Draft]] = {
     "enum": Draft.D4,
@@ -59,8 +59,8 @@ _VACUOUS_IF_EMPTY: Final = (
 )
 
 
-def understand(node: Node, refer: Refer) -> None:
-    """Fills in its keywords. All nodes of all documents are there, and keep to their draft's own schema."""
+def translate_keywords(node: SchemaNode, refer: Refer) -> None:
+    """Fill in a node's keywords. All nodes of all documents exist already, and conform to their draft's meta-schema."""
     raw, draft = node.raw, node.document.draft
     if isinstance(raw, bool):
         node.keywords = {} if raw else {"false": True}
@@ -78,31 +78,36 @@ def understand(node: Node, refer: Refer) -> None:
             del node.keywords[keyword]
 
 
-def beside(node: Node) -> list[Node]:
-    """The schemas that are asked about the same value as this one."""
-    words = node.keywords
-    found = [*words.get("$ref", ()), *words.get("allOf", ()), *words.get("anyOf", ()), *words.get("oneOf", ())]
-    found += [words[keyword] for keyword in ("not", "if", "then", "else") if keyword in words]
-    return found + list(words.get("dependentSchemas", {}).values())
+def in_place_subschemas(node: SchemaNode) -> list[SchemaNode]:
+    """Return the schemas that apply to the same value as this one."""
+    keywords = node.keywords
+    found = [
+        *keywords.get("$ref", ()),
+        *keywords.get("allOf", ()),
+        *keywords.get("anyOf", ()),
+        *keywords.get("oneOf", ()),
+    ]
+    found += [keywords[keyword] for keyword in ("not", "if", "then", "else") if keyword in keywords]
+    return found + list(keywords.get("dependentSchemas", {}).values())
 
 
-def _references(node: Node, raw: dict[str, Any], refer: Refer) -> dict[str, Any]:
-    spoken = [keyword for keyword, drafts in _REFERENCES.items() if keyword in raw and node.document.draft in drafts]
-    for keyword in spoken:
+def _references(node: SchemaNode, raw: dict[str, Any], refer: Refer) -> dict[str, Any]:
+    present = [keyword for keyword, drafts in _REFERENCES.items() if keyword in raw and node.document.draft in drafts]
+    for keyword in present:
         if not isinstance(raw[keyword], str):  # draft 4 forgets to say so
             raise node.refusal("a reference is a string", keyword)
-    return {"$ref": [refer(node, keyword, raw[keyword]) for keyword in spoken]} if spoken else {}
+    return {"$ref": [refer(node, keyword, raw[keyword]) for keyword in present]} if present else {}
 
 
-def _schemas(node: Node, raw: dict[str, Any]) -> dict[str, Any]:
+def _schemas(node: SchemaNode, raw: dict[str, Any]) -> dict[str, Any]:
     return {
-        keyword: _standing(node, keyword, shape, raw[keyword])
-        for keyword, shape in places(raw, node.document.draft)
+        keyword: _subschemas_under(node, keyword, shape, raw[keyword])
+        for keyword, shape in subschema_keywords(raw, node.document.draft)
         if keyword not in _NO_DEMANDS
     }
 
 
-def _standing(node: Node, keyword: str, shape: Shape, value: Any) -> Any:
+def _subschemas_under(node: SchemaNode, keyword: str, shape: Shape, value: Any) -> Any:
     match shape:
         case Shape.MAP:
             return {name: node.child(keyword, name) for name in value}
@@ -114,48 +119,48 @@ def _standing(node: Node, keyword: str, shape: Shape, value: Any) -> Any:
             return node.child(keyword)
 
 
-def _translate(node: Node) -> None:
-    """What earlier drafts said in other words."""
-    words = node.keywords
+def _translate(node: SchemaNode) -> None:
+    """Translate the keywords of earlier drafts."""
+    keywords = node.keywords
     _translate_items(node)
-    for name, needed in words.pop("dependencies", {}).items():
+    for name, needed in keywords.pop("dependencies", {}).items():
         keyword = "dependentRequired" if isinstance(needed, list) else "dependentSchemas"
-        said = words.get(keyword, {})
+        stated = keywords.get(keyword, {})
         if isinstance(needed, list):
-            needed = [*said.get(name, ()), *needed]
-        elif name in said:
+            needed = [*stated.get(name, ()), *needed]
+        elif name in stated:
             raise node.refusal(
                 "it has schemas in both dependencies and dependentSchemas: say one", "dependencies", name
             )
-        words[keyword] = said | {name: needed}
-        node.places[keyword] = "dependencies"
+        keywords[keyword] = stated | {name: needed}
+        node.original_keywords[keyword] = "dependencies"
     for bound in ("minimum", "maximum"):
         _translate_bound(node, bound, f"exclusive{bound.title()}")
-    if "contains" not in words:
-        words.pop("minContains", None)
-        words.pop("maxContains", None)
-    if "if" not in words:
-        words.pop("then", None)
-        words.pop("else", None)
+    if "contains" not in keywords:
+        keywords.pop("minContains", None)
+        keywords.pop("maxContains", None)
+    if "if" not in keywords:
+        keywords.pop("then", None)
+        keywords.pop("else", None)
 
 
-def _translate_items(node: Node) -> None:
-    words = node.keywords
-    rest = words.pop("additionalItems", None)
-    if isinstance(words.get("items"), list):
-        words["prefixItems"] = words.pop("items")
-        node.places["prefixItems"] = "items"
+def _translate_items(node: SchemaNode) -> None:
+    keywords = node.keywords
+    rest = keywords.pop("additionalItems", None)
+    if isinstance(keywords.get("items"), list):
+        keywords["prefixItems"] = keywords.pop("items")
+        node.original_keywords["prefixItems"] = "items"
         if rest is not None:
-            words["items"] = rest
-            node.places["items"] = "additionalItems"
+            keywords["items"] = rest
+            node.original_keywords["items"] = "additionalItems"
 
 
-def _translate_bound(node: Node, bound: str, exclusive: str) -> None:
-    words = node.keywords
-    said = words.get(exclusive)
-    if not isinstance(said, bool):
+def _translate_bound(node: SchemaNode, bound: str, exclusive: str) -> None:
+    keywords = node.keywords
+    stated = keywords.get(exclusive)
+    if not isinstance(stated, bool):
         return
-    del words[exclusive]
-    if said and bound in words:
-        words[exclusive] = words.pop(bound)
-        node.places[exclusive] = bound
+    del keywords[exclusive]
+    if stated and bound in keywords:
+        keywords[exclusive] = keywords.pop(bound)
+        node.original_keywords[exclusive] = bound

@@ -1,4 +1,4 @@
-"""The kinds of JSON values, as finely as any draft tells them apart."""
+"""The kinds of JSON values, as finely as any draft distinguishes them."""
 
 from __future__ import annotations
 
@@ -9,73 +9,73 @@ from typing import Any, Final
 from penstock.schema.jsonschema.model.drafts import Draft
 
 
-class Kind(StrEnum):
+class ValueKind(StrEnum):
     NULL = "null"
     BOOLEAN = "boolean"
     OBJECT = "object"
     ARRAY = "array"
     STRING = "string"
     INTEGER = "integer"
-    """Written without a fraction."""
+    """A number written without a fraction."""
     WHOLE = "1.0"
-    """A number that has no fraction, and is written with one: an integer since draft 6."""
+    """A number written with a fraction of zero: an integer since draft 6."""
     FRACTION = "number"
 
 
-Kinds = frozenset[Kind]
+ValueKinds = frozenset[ValueKind]
 
-ALL: Final[Kinds] = frozenset(Kind)
-INTEGERS: Final[Kinds] = frozenset({Kind.INTEGER, Kind.WHOLE})
-NUMBERS: Final[Kinds] = INTEGERS | {Kind.FRACTION}
-STRINGS: Final[Kinds] = frozenset({Kind.STRING})
-OBJECTS: Final[Kinds] = frozenset({Kind.OBJECT})
-ARRAYS: Final[Kinds] = frozenset({Kind.ARRAY})
-FEW: Final[Kinds] = frozenset({Kind.NULL, Kind.BOOLEAN})
-"""Those with few enough values to name them all."""
+ALL: Final[ValueKinds] = frozenset(ValueKind)
+INTEGERS: Final[ValueKinds] = frozenset({ValueKind.INTEGER, ValueKind.WHOLE})
+NUMBERS: Final[ValueKinds] = INTEGERS | {ValueKind.FRACTION}
+STRINGS: Final[ValueKinds] = frozenset({ValueKind.STRING})
+OBJECTS: Final[ValueKinds] = frozenset({ValueKind.OBJECT})
+ARRAYS: Final[ValueKinds] = frozenset({ValueKind.ARRAY})
+FEW: Final[ValueKinds] = frozenset({ValueKind.NULL, ValueKind.BOOLEAN})
+"""Kinds with few enough values to list them all."""
 
 
-def kinds_of_type(said: str | list[str], draft: Draft) -> Kinds:
-    """What the keyword `type` allows."""
-    names = [said] if isinstance(said, str) else said
-    found: set[Kind] = set()
+def kinds_of_type(stated: str | list[str], draft: Draft) -> ValueKinds:
+    """Return the kinds that the keyword `type` allows."""
+    names = [stated] if isinstance(stated, str) else stated
+    found: set[ValueKind] = set()
     for name in names:
         found |= _kinds(name, draft)
     return frozenset(found)
 
 
-def _kinds(name: str, draft: Draft) -> Kinds:
+def _kinds(name: str, draft: Draft) -> ValueKinds:
     if name == "number":
         return NUMBERS
     if name == "integer":
-        return INTEGERS if draft > Draft.D4 else frozenset({Kind.INTEGER})
-    return frozenset({Kind(name)})
+        return INTEGERS if draft > Draft.D4 else frozenset({ValueKind.INTEGER})
+    return frozenset({ValueKind(name)})
 
 
-def kind_of(value: Any) -> Kind:
-    """Of a value as JSON parsers give it."""
+def kind_of(value: Any) -> ValueKind:
+    """Return the kind of a value as JSON parsers return it."""
     if isinstance(value, bool):
-        return Kind.BOOLEAN
+        return ValueKind.BOOLEAN
     if isinstance(value, float):
-        return Kind.WHOLE if value.is_integer() else Kind.FRACTION
+        return ValueKind.WHOLE if value.is_integer() else ValueKind.FRACTION
     return _KIND_OF[type(value)]
 
 
 _KIND_OF: Final = {
-    type(None): Kind.NULL,
-    dict: Kind.OBJECT,
-    list: Kind.ARRAY,
-    str: Kind.STRING,
-    int: Kind.INTEGER,
+    type(None): ValueKind.NULL,
+    dict: ValueKind.OBJECT,
+    list: ValueKind.ARRAY,
+    str: ValueKind.STRING,
+    int: ValueKind.INTEGER,
 }
 
 
-def described(kinds: Iterable[Kind]) -> str:
-    """For a sentence: `integer, null`."""
+def described(kinds: Iterable[ValueKind]) -> str:
+    """Return the kinds as words for a message: `integer, null`."""
     left = set(kinds)
-    if left == {Kind.WHOLE}:
+    if left == {ValueKind.WHOLE}:
         return "integer written as 1.0"
     names = [str(kind) for kind in sorted(left - NUMBERS)]
-    if Kind.FRACTION in left:
+    if ValueKind.FRACTION in left:
         names.append("number")
     elif left & INTEGERS:
         names.append("integer")

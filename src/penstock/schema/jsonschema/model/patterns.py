@@ -1,4 +1,4 @@
-"""Regular expressions, through the engine that also validates: it runs in linear time, whatever the pattern."""
+"""Regular expressions, run by the engine that also validates: it takes linear time for any pattern."""
 
 from __future__ import annotations
 
@@ -10,31 +10,31 @@ from jsonschema_rs import Draft202012Validator, FancyRegexOptions, RegexOptions,
 
 from penstock.schema.errors import InvalidSchema
 from penstock.schema.jsonschema.model.text import quoted
-from penstock.schema.jsonschema.model.tree import Document, Node
+from penstock.schema.jsonschema.model.tree import SchemaDocument, SchemaNode
 
 PATTERNS_MAX: Final = 500
-"""Different ones in a schema and all that it refers to."""
+"""Different patterns in a schema and all that it refers to."""
 
 PATTERNS_BYTES_MAX: Final = 16 * 1024 * 1024
-"""Of all patterns of a schema, compiled: a quarter of what a worker may use."""
+"""Bytes of all compiled patterns of a schema: a quarter of what a worker may use."""
 
 _SIZES: Final = (1 << 13, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 10 << 20)
-"""What a compiled pattern may take, tried in this order: nearly all are content with the first."""
+"""Size limits of a compiled pattern, tried in this order: nearly all fit the first."""
 
 ENGINE: Final = RegexOptions(size_limit=_SIZES[-1], dfa_size_limit=1 << 17)
-"""Linear: no lookaround, no backreferences."""
+"""The linear-time engine: no lookaround, no backreferences."""
 
 
 _STARTS: Final = re.compile(r"\^|\\A")
 _ENDS: Final = re.compile(r"\$|\\z")
 _OTHER_PLACES: Final = re.compile(r"\\[bB<>]")
-"""Assertions about a place in a text: that it begins or ends here, and boundaries of words."""
+"""Assertions about a position in a text: its begin or end, and boundaries of words."""
 
 
-def check(patterns: Mapping[str, Node]) -> None:
-    """Raises `InvalidSchema` for patterns that are none, need backtracking, or are too large (`((.{99}){99}){99}`).
+def check(patterns: Mapping[str, SchemaNode]) -> None:
+    """Raise `InvalidSchema` for patterns that are invalid, need backtracking, or are too large (`((.{99}){99}){99}`).
 
-    Each comes with a schema that has it.
+    Each pattern comes with a schema that has it.
     """
     if len(patterns) > PATTERNS_MAX:
         raise InvalidSchema(f"it has more than {PATTERNS_MAX} different patterns", limit=PATTERNS_MAX)
@@ -48,18 +48,18 @@ def check(patterns: Mapping[str, Node]) -> None:
             raise InvalidSchema("its patterns are too large together", limit=PATTERNS_BYTES_MAX)
 
 
-def matches(document: Document, pattern: str, name: str) -> bool:
-    """Whether a name is like one of the patterns in a document. Compiled ones are kept there, and go with it."""
+def matches(document: SchemaDocument, pattern: str, name: str) -> bool:
+    """Return whether a name matches a pattern. Compiled patterns are cached in the document."""
     if pattern not in document.matchers:
         document.matchers[pattern] = _compiled(pattern, ENGINE)
     return document.matchers[pattern].is_valid(name)
 
 
-def matches_everything(document: Document, pattern: str) -> bool:
-    """Whether there is no text without a match. False says nothing.
+def matches_everything(document: SchemaDocument, pattern: str) -> bool:
+    """Return whether every text matches. False decides nothing.
 
-    A pattern is looked for anywhere in a text. One that matches the empty text matches nothing at some place of every
-    text: anywhere if it has no anchor, at the beginning if it has such as ask for that and no others, or at the end.
+    A pattern is searched for anywhere in a text. One that matches the empty text matches nothing at some position of
+    every text: anywhere if it has no anchor, at the begin or at the end if it has anchors of only that sort.
     """
     if _OTHER_PLACES.search(pattern) or (_STARTS.search(pattern) and _ENDS.search(pattern)):
         return False

@@ -1,4 +1,5 @@
-"""What `$ref` and its kin mean: a schema in the same document, or in another registered one. Nothing is fetched."""
+"""Resolution of `$ref` and its relatives to a schema in the same document or in another registered one. Nothing is
+fetched."""
 
 from __future__ import annotations
 
@@ -9,25 +10,26 @@ from typing import Any, Final
 
 from penstock.schema.jsonschema.model import text, uris
 from penstock.schema.jsonschema.model.drafts import VALUES
-from penstock.schema.jsonschema.model.tree import Document, Node, grow
+from penstock.schema.jsonschema.model.tree import SchemaDocument, SchemaNode, add_subschemas
 
 _INDEX: Final = re.compile("0|[1-9][0-9]{0,6}")
-"""A place in a list: no text that is allowed has ten million."""
+"""An index in a list: no allowed text has ten million items."""
 
 _DYNAMIC: Final = {"$dynamicRef": "$dynamicAnchor", "$recursiveRef": "$recursiveAnchor"}
 
 
-class Library:
-    """All documents of one schema, itself first. Remembers which references depend on who follows them."""
+class DocumentLibrary:
+    """All documents of one schema, itself first. It also collects the references that depend on the referring
+    schema."""
 
-    def __init__(self, documents: Sequence[Document]) -> None:
+    def __init__(self, documents: Sequence[SchemaDocument]) -> None:
         self.documents = documents
-        self.grown: list[Node] = []
-        """Schemas that stand where none was looked for, until a reference led there."""
-        self._dynamic: list[tuple[Node, str, Any]] = []
+        self.discovered: list[SchemaNode] = []
+        """Schemas at positions where none was expected until a reference led there."""
+        self._dynamic: list[tuple[SchemaNode, str, Any]] = []
 
-    def refer(self, node: Node, keyword: str, reference: str) -> Node:
-        """The schema that is meant. Raises `InvalidSchema` if there is none."""
+    def refer(self, node: SchemaNode, keyword: str, reference: str) -> SchemaNode:
+        """Return the schema that a reference means. Raises `InvalidSchema` if there is none."""
         uri, _, fragment = reference.partition("#")
         resource = self._resource(node, uri)
         if resource is None:
@@ -40,7 +42,8 @@ class Library:
         return target
 
     def check_dynamic(self) -> None:
-        """Refuses references whose meaning the outermost schema decides, where more than one could have a say."""
+        """Refuse dynamic references whose meaning depends on the outermost schema, where several anchors are
+        possible."""
         if not self._dynamic:
             return
         nodes = (node for document in self.documents for node in document.nodes.values())
@@ -54,21 +57,21 @@ class Library:
             if named[_DYNAMIC[keyword], name] > 1:
                 raise node.refusal("what it means depends on who refers here: this is not supported", keyword)
 
-    def _resource(self, node: Node, uri: str) -> Node | None:
+    def _resource(self, node: SchemaNode, uri: str) -> SchemaNode | None:
         if not uri:
             return node if node.resource is None else node.resource
-        meant = uris.resolve(node.base, uri)
-        if meant in node.document.resources:
-            return node.document.resources[meant]
+        dereferenced = uris.resolve(node.base, uri)
+        if dereferenced in node.document.resources:
+            return node.document.resources[dereferenced]
         others = {document.name: document.nodes[""] for document in self.documents[1:]}
-        return others.get(uri) or others.get(meant)
+        return others.get(uri) or others.get(dereferenced)
 
-    def _within(self, resource: Node, name: str | None) -> Node | None:
+    def _within(self, resource: SchemaNode, name: str | None) -> SchemaNode | None:
         if not name:
             return None if name is None else resource
         return self._at(resource, name) if name.startswith("/") else resource.anchors.get(name)
 
-    def _at(self, resource: Node, pointer: str) -> Node | None:
+    def _at(self, resource: SchemaNode, pointer: str) -> SchemaNode | None:
         document = resource.document
         raw: Any = resource.raw
         holder, path = resource, resource.pointer
@@ -79,7 +82,7 @@ class Library:
                 return None
             raw, path = _step(raw, name), path + text.pointer([name])
         if path not in document.nodes and isinstance(raw, (dict, bool)):
-            self.grown += grow(Node(document, path, raw, holder.base, holder.resource or holder))
+            self.discovered += add_subschemas(SchemaNode(document, path, raw, holder.base, holder.resource or holder))
         return document.nodes.get(path)
 
 

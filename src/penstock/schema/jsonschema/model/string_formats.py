@@ -1,8 +1,8 @@
-"""Formats of strings that are demanded of payloads. All others are remarks.
+"""The string formats that payloads must conform to. All other formats are annotations.
 
-The drafts leave it open whether `format` demands anything. Here it does, and the same in every draft: what readers make
-a column or an object of is known to be one. Times may lack their zone, because many programs leave it out, and those
-who read them take it for UTC.
+The drafts leave it open whether `format` is enforced. Here it is, and the same in every draft, so that readers can make
+a column or an object of such a string. Times may lack their zone, because many programs leave it out, and readers take
+it for UTC.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def _readable(read: Callable[[str], object]) -> Callable[[str], bool]:
 
 
 def _built_in(name: str) -> Callable[[str], bool]:
-    """As the validator has it in the last draft; earlier ones do not know them all."""
+    """Return the check of the validator's last draft; earlier drafts do not know all formats."""
     check: Any = Draft202012Validator({"format": name}, validate_formats=True, offline=True)
     found: Callable[[str], bool] = check.is_valid
     return found
@@ -54,7 +54,7 @@ _CLOCK: Final = r"(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]{1,9})?(?:
 _BYTE: Final = r"(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
 _HOST: Final = r"[a-z][a-z0-9]{0,62}(?:\.[a-z][a-z0-9]{0,62}){0,3}"
 
-QUICK: Final = {
+FAST_PATTERNS: Final = {
     name: rf"\A{pattern}\Z"
     for name, pattern in {
         "date-time": rf"{_DAY}T{_CLOCK}",
@@ -67,5 +67,5 @@ QUICK: Final = {
         "uuid": r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}",
     }.items()
 }
-"""What the usual ones look like: texts that match conform, others are asked about. They take linear time, and none of
-them is looked at twice."""
+"""Patterns of the usual spellings: matching texts conform, others go to the exact check. They take linear time, and no
+character is visited twice."""

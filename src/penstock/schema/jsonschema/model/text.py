@@ -1,4 +1,4 @@
-"""The text of a schema as a JSON value, or a sentence why it is none. Stricter than JSON where JSON leaves a choice."""
+"""The JSON text of a schema. Stricter than JSON where JSON leaves a choice."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from penstock.schema.errors import InvalidSchema
 from penstock.schema.problems import fragment
 
 _NUMBER_CHARS_MAX: Final = 400
-"""Of a number as it is written: one digit more than a double can mean."""
+"""Characters of a number as written: one digit more than a double can mean."""
 
 
-def read(text: str) -> Any:
-    """Numbers come out as `int` where they have no fraction (`1.0`, `1e3`), else as `float`.
+def parse_json(text: str) -> Any:
+    """Parse a text. Numbers become `int` where they have no fraction (`1.0`, `1e3`), else `float`.
 
-    Raises `InvalidSchema` for what is not JSON, too large or too deep, says a key twice, or has characters or numbers
-    that others could not read.
+    Raises `InvalidSchema` for a text that is not JSON, is too large or too deep, has a duplicate key, or has characters
+    or numbers that others could not read.
     """
     _check_size(text)
     try:
@@ -40,17 +40,17 @@ def read(text: str) -> Any:
 
 
 def pointer(tokens: Iterable[str | int]) -> str:
-    """`/properties/a~1b`: a JSON pointer."""
+    """Return a JSON pointer such as `/properties/a~1b`."""
     return "".join(f"/{str(token).replace('~', '~0').replace('/', '~1')}" for token in tokens)
 
 
 def compact(value: Any) -> str:
-    """The one way to write a value: no spaces, keys sorted."""
+    """Return the one text of a value: no spaces, keys sorted."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
 
 
 def quoted(value: Any) -> str:
-    """A value, short enough for a sentence."""
+    """Return a value as text, short enough for a message."""
     return fragment(compact(value))
 
 
@@ -89,13 +89,13 @@ def _constant(text: str) -> None:
 def _check_depth(value: Any) -> None:
     level = [value]
     for _ in range(SCHEMA_DEPTH_MAX + 1):
-        level = [each for holder in level for each in _held(holder)]
+        level = [each for holder in level for each in _children(holder)]
         if not level:
             return
     raise _too_deep()
 
 
-def _held(value: Any) -> Iterable[Any]:
+def _children(value: Any) -> Iterable[Any]:
     if isinstance(value, dict):
         return value.values()
     return value if isinstance(value, list) else ()

@@ -1,4 +1,4 @@
-"""Schemas as a tree of nodes: every place in a document where a schema stands, whatever the draft calls that place."""
+"""Documents as trees of nodes: one node for every position where a schema stands, in any draft."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from jsonschema_rs import ReferencingError, ValidationError, Validator, meta
 
 from penstock.schema.errors import InvalidSchema
 from penstock.schema.jsonschema.model import text, uris
-from penstock.schema.jsonschema.model.drafts import DEFAULT, Draft, Shape, draft_of, newest, places
+from penstock.schema.jsonschema.model.drafts import DEFAULT, Draft, Shape, draft_of, minimum_draft, subschema_keywords
 from penstock.schema.problems import fragment
 
 NODES_MAX: Final = 5_000
-"""Of a schema with all that it refers to. The largest that people write have some thousands; these take a quarter of a
-second to understand."""
+"""Nodes of a schema with all that it refers to. The largest that people write have some thousands; this many take a
+quarter of a second to parse."""
 
 _serials: Final = itertools.count()
 
@@ -24,24 +24,24 @@ Raw = dict[str, Any] | bool
 
 
 @dataclass(slots=True, eq=False)
-class Document:
-    """One text: the schema itself, or another that it refers to."""
+class SchemaDocument:
+    """One text: the schema itself, or a reference of it."""
 
     name: str
-    """What it is called in references; empty for the schema itself."""
+    """The name under which references use it; empty for the schema itself."""
     number: int
     raw: Raw
     draft: Draft = DEFAULT
-    nodes: dict[str, Node] = field(default_factory=dict)
-    """By their pointers."""
-    resources: dict[str, Node] = field(default_factory=dict)
-    """By the URIs that `$id` gives them, the document itself among them."""
+    nodes: dict[str, SchemaNode] = field(default_factory=dict)
+    """Nodes by their JSON pointers."""
+    resources: dict[str, SchemaNode] = field(default_factory=dict)
+    """Nodes by the URIs that `$id` gives them, the document's root among them."""
     matchers: dict[str, Validator] = field(default_factory=dict)
-    """Patterns that names have been held against, compiled."""
+    """Compiled patterns that names were matched with."""
 
     @property
     def uri(self) -> str:
-        """Its name for the validator: nothing that anybody could write, nothing that could be fetched."""
+        """The document's URI for the validator: not writable by users, not fetchable."""
         return f"urn:penstock:{self.number}"
 
     def path(self, pointer: str) -> str:
@@ -53,22 +53,22 @@ class Document:
 
 
 @dataclass(slots=True, eq=False)
-class Node:
-    """One schema. The same place is the same node: nodes are compared by identity."""
+class SchemaNode:
+    """One schema. Nodes are compared by identity: one position is one node."""
 
-    document: Document
+    document: SchemaDocument
     pointer: str
     raw: Raw
     base: str
-    """The URI that relative references in it start from."""
-    resource: Node | None = None
-    """The schema with that URI, if it is not this one."""
-    anchors: dict[str, Node] = field(default_factory=dict)
-    """Of a resource: the schemas in it that have names of their own."""
+    """The base URI of relative references in it."""
+    resource: SchemaNode | None = None
+    """The schema with that base URI, if it is not this one."""
+    anchors: dict[str, SchemaNode] = field(default_factory=dict)
+    """Schemas of this resource by anchor."""
     keywords: dict[str, Any] = field(default_factory=dict)
-    """What it demands, in the words of the last draft, with nodes where schemas stand. See `keywords.py`."""
-    places: dict[str, str] = field(default_factory=dict)
-    """Where those words are not the ones in the text: what it says there."""
+    """Its keywords in the vocabulary of the last draft, with nodes where schemas stand. See `keywords.py`."""
+    original_keywords: dict[str, str] = field(default_factory=dict)
+    """The keyword in the text, for translated keywords that have another name there."""
     serial: int = field(default_factory=lambda: next(_serials))
 
     @property
@@ -76,88 +76,90 @@ class Node:
         return self.document.path(self.pointer)
 
     def path_of(self, keyword: str, *tokens: str | int) -> str:
-        return self.document.path(self.pointer + text.pointer([self.places.get(keyword, keyword), *tokens]))
+        return self.document.path(self.pointer + text.pointer([self.original_keywords.get(keyword, keyword), *tokens]))
 
     def refusal(self, message: str, *tokens: str | int) -> InvalidSchema:
         return self.document.refusal(self.pointer + text.pointer(tokens), message)
 
-    def child(self, *tokens: str | int) -> Node:
+    def child(self, *tokens: str | int) -> SchemaNode:
         return self.document.nodes[self.pointer + text.pointer(tokens)]
 
 
-def plant(name: str, number: int, source: str) -> Document:
-    """A document with nodes for all schemas in it, none of them with keywords yet. Raises `InvalidSchema`."""
+def parse_document(name: str, number: int, source: str) -> SchemaDocument:
+    """Return a document with nodes for all its schemas, still without keywords. Raises `InvalidSchema`."""
     try:
-        raw = text.read(source)
+        raw = text.parse_json(source)
     except InvalidSchema as error:
         raise InvalidSchema(f"{name}: {error.message}", **error.details) if name else error from None
     if isinstance(raw, dict) and "$schema" not in raw:
-        return _planted_without_draft(name, number, raw)
+        return _parse_without_draft(name, number, raw)
     draft = draft_of(raw)
-    document = Document(name, number, raw, draft or DEFAULT)
+    document = SchemaDocument(name, number, raw, draft or DEFAULT)
     if not isinstance(raw, (dict, bool)):
         raise document.refusal("", "a schema is an object or a boolean")
     if draft is None:
         raise document.refusal("/$schema", "it is none of draft-04, draft-06, draft-07, 2019-09 and 2020-12")
-    return _planted(document)
+    return _build_nodes(document)
 
 
-def _planted(document: Document) -> Document:
-    grow(Node(document, "", document.raw, document.name))
+def _build_nodes(document: SchemaDocument) -> SchemaDocument:
+    add_subschemas(SchemaNode(document, "", document.raw, document.name))
     return document
 
 
-def _planted_without_draft(name: str, number: int, raw: dict[str, Any]) -> Document:
-    """A document that names no draft: of the last one if that allows it, and else of draft 7, as other registries read
-    it; or of 2019-09, if it has keywords that draft 7 has not.
+def _parse_without_draft(name: str, number: int, raw: dict[str, Any]) -> SchemaDocument:
+    """Return a document that names no draft: of the last draft if that allows it, else of draft 7, as other registries
+    do, or of 2019-09 if it has keywords that draft 7 lacks.
 
-    A schema that the last draft allows has always been read so, and keeps its meaning.
+    A schema that the last draft allows was always parsed so, and keeps its meaning.
     """
     try:
-        return _planted(Document(name, number, raw, DEFAULT))
+        return _build_nodes(SchemaDocument(name, number, raw, DEFAULT))
     except InvalidSchema as error:
         refusal = error
     try:
-        document = _planted(Document(name, number, raw, Draft.D7))
+        document = _build_nodes(SchemaDocument(name, number, raw, Draft.D7))
     except InvalidSchema:
         raise refusal from None
-    needed = max(newest(node.raw) for node in document.nodes.values())
+    needed = max(minimum_draft(node.raw) for node in document.nodes.values())
     if needed is DEFAULT:
         raise refusal
-    return document if needed is Draft.D7 else _planted(Document(name, number, raw, needed))
+    return document if needed is Draft.D7 else _build_nodes(SchemaDocument(name, number, raw, needed))
 
 
-def grow(start: Node) -> list[Node]:
-    """A new node, and one for each schema in it. Raises `InvalidSchema` unless the draft's own schema allows it."""
+def add_subschemas(start: SchemaNode) -> list[SchemaNode]:
+    """Add a node and one for each schema in it; return them. Raises `InvalidSchema` unless the draft's meta-schema
+    allows it."""
     _check_meta(start)
-    waiting, grown = [start], []
+    waiting, discovered = [start], []
     while waiting:
         node = waiting.pop()
         node.document.nodes[node.pointer] = node
-        _name(node)
-        grown.append(node)
+        _register_names(node)
+        discovered.append(node)
         for each in _within(node):
             waiting.append(each)
             if len(waiting) + len(node.document.nodes) > NODES_MAX:
                 raise node.document.refusal("", f"it has more than {NODES_MAX} schemas in it")
-    return grown
+    return discovered
 
 
-def _within(node: Node) -> Iterator[Node]:
+def _within(node: SchemaNode) -> Iterator[SchemaNode]:
     if isinstance(node.raw, bool):
         return
     resource, draft = node if node.resource is None else node.resource, node.document.draft
-    for keyword, shape in places(node.raw, draft):
-        for tokens, raw in _standing(keyword, shape, node.raw[keyword]):
+    for keyword, shape in subschema_keywords(node.raw, draft):
+        for tokens, raw in _subschemas_under(keyword, shape, node.raw[keyword]):
             if isinstance(raw, (dict, bool)):
-                within = Node(node.document, node.pointer + text.pointer(tokens), raw, node.base, resource)
+                within = SchemaNode(node.document, node.pointer + text.pointer(tokens), raw, node.base, resource)
                 if keyword == "$defs" and draft < Draft.D2019:
                     _check_meta(within)  # the draft's own schema does not know the word, and looks at nothing below it
                 yield within
 
 
-def _standing(keyword: str, shape: Shape, value: Any) -> Iterable[tuple[tuple[str | int, ...], Any]]:
-    """What stands under a keyword, and where. What is no schema there has been refused, or is a list of names."""
+def _subschemas_under(keyword: str, shape: Shape, value: Any) -> Iterable[tuple[tuple[str | int, ...], Any]]:
+    """Return the values under a keyword with their paths. Anything that must be a schema was checked before; lists of
+    names remain."""
     if isinstance(value, dict) and shape in (Shape.MAP, Shape.MAP_OR_NAMES):
         return [((keyword, name), each) for name, each in value.items()]
     if isinstance(value, list) and shape in (Shape.LIST, Shape.ONE_OR_LIST):
@@ -165,7 +167,7 @@ def _standing(keyword: str, shape: Shape, value: Any) -> Iterable[tuple[tuple[st
     return [((keyword,), value)]
 
 
-def _check_meta(node: Node) -> None:
+def _check_meta(node: SchemaNode) -> None:
     draft = node.document.draft
     raw = node.raw if isinstance(node.raw, bool) else node.raw | {"$schema": draft.uri}
     if isinstance(raw, bool) and draft is Draft.D4:
@@ -178,8 +180,8 @@ def _check_meta(node: Node) -> None:
         raise node.refusal(fragment(str(error))) from None
 
 
-def _name(node: Node) -> None:
-    """Notes what the text calls this schema: a URI, which makes it a resource, or an anchor."""
+def _register_names(node: SchemaNode) -> None:
+    """Register the URI of a schema, which makes it a resource, or its anchors."""
     draft = node.document.draft
     raw = {} if isinstance(node.raw, bool) else node.raw
     if draft_of(raw, draft) is not draft:
@@ -189,15 +191,15 @@ def _name(node: Node) -> None:
         if uri:
             node.base, node.resource = uris.resolve(node.base, uri), None
         if anchor:
-            _anchor(node, anchor)
+            _register_anchor(node, anchor)
     if node.resource is None and node.document.resources.setdefault(node.base, node) is not node:
         raise node.refusal(f"two schemas are called {text.quoted(node.base)}", draft.id_keyword)
     if draft >= Draft.D2019:
         for name in {raw[keyword] for keyword in ("$anchor", "$dynamicAnchor") if keyword in raw}:
-            _anchor(node, name)
+            _register_anchor(node, name)
 
 
-def _anchor(node: Node, name: str) -> None:
+def _register_anchor(node: SchemaNode, name: str) -> None:
     resource = node if node.resource is None else node.resource
     if resource.anchors.setdefault(name, node) is not node:
         raise node.refusal(f"two schemas have the anchor {text.quoted(name)}")

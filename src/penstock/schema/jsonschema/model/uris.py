@@ -1,4 +1,4 @@
-"""References as RFC 3986 resolves them, for names of schemas: nothing here is an address, and nothing is fetched."""
+"""Resolution of references by RFC 3986. URIs are names here, not addresses, and are never fetched."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _ESCAPED: Final = re.compile(r"(?:%[0-9A-Fa-f]{2})+")
 
 
 def resolve(base: str, reference: str) -> str:
-    """What a reference means where `base` is the name of what it stands in. Both without fragments."""
+    """Resolve a reference against `base`. Both come without fragments."""
     scheme, authority, path, query = _split(reference)
     if scheme is not None:
         return _join(scheme, authority, _without_dots(path), query)
@@ -27,7 +27,7 @@ def resolve(base: str, reference: str) -> str:
 
 
 def unescaped(fragment: str) -> str | None:
-    """Without percent-encoding; None if that is not UTF-8."""
+    """Return a fragment without percent-encoding; None if that is not UTF-8."""
     try:
         return _ESCAPED.sub(lambda found: bytes.fromhex(found[0].replace("%", "")).decode(), fragment)
     except UnicodeDecodeError:
@@ -35,7 +35,7 @@ def unescaped(fragment: str) -> str | None:
 
 
 def escaped(text: str) -> str:
-    """So that it can stand in a fragment."""
+    """Percent-encode a text for use in a fragment."""
     return _UNSAFE.sub(lambda found: "".join(f"%{byte:02X}" for byte in found[0].encode()), text)
 
 
@@ -50,7 +50,7 @@ def _join(scheme: str | None, authority: str | None, path: str, query: str | Non
 
 
 def _without_dots(path: str) -> str:
-    """`a/./b/../c` is `a/c`; what climbs above the root stays there."""
+    """Remove dot segments: `a/./b/../c` is `a/c`, and a path cannot climb above the root."""
     if "." not in path:
         return path
     kept: list[str] = []

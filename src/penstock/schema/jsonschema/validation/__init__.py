@@ -1,1 +1,1 @@
-"""Payloads held against a JSON Schema: exact answers for one, and a quick yes for many."""
+"""Validation of payloads: exact answers for one, and a fast yes for many."""

@@ -1,4 +1,4 @@
-"""Payloads: JSON from outside, as values for the validator."""
+"""Payloads: JSON from outside, parsed for the validator."""
 
 from __future__ import annotations
 
@@ -12,40 +12,40 @@ from penstock.schema.language import PayloadFault
 from penstock.schema.problems import fragment
 
 PAYLOAD_DEPTH_MAX: Final = 128
-"""How deep a payload may be nested: recursive schemas are asked at every level."""
+"""Depth of a payload's nesting: recursive schemas are applied at every level."""
 
 SURELY_SHALLOW_BYTES: Final = 2 * PAYLOAD_DEPTH_MAX
-"""What is no longer than that is not nested too deep: every bracket is closed again."""
+"""A payload of at most this length is not nested too deep: every bracket is closed again."""
 
 _DIGITS_MAX: Final = 400
 _BEYOND: Final = 10**400
-"""What a number counts as that is larger than a double can be: larger than any bound, and an integer."""
+"""The stand-in for a number that is larger than a double can be: larger than any bound, and an integer."""
 
 _NOT_OPENING: Final = bytes(byte for byte in range(256) if byte not in b"[{")
 
 _decode: Final = msgspec.json.Decoder().decode
 
 
-class Unreadable(Exception):
-    """It is not JSON, or not of the sort that is read here."""
+class InvalidPayload(Exception):
+    """The payload is not JSON, or not JSON that is accepted here."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
         self.fault = PayloadFault("", fragment(message))
 
 
-def read(payload: bytes) -> Any:
-    """The value. Raises `Unreadable`.
+def parse_payload(payload: bytes) -> Any:
+    """Return the value. Raises `InvalidPayload`.
 
-    Of a key that stands twice, the last value counts. Bytes that are not UTF-8 and halves of surrogate pairs are
-    refused, as are NaN and Infinity.
+    The last value of a duplicate key counts. Bytes that are not UTF-8 and halves of surrogate pairs are refused, as are
+    NaN and Infinity.
     """
     try:
         value = _decode(payload)
     except msgspec.ValidationError:
         value = _read_large_numbers(payload)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Unreadable(f"it is not JSON: {error}") from None
+        raise InvalidPayload(f"it is not JSON: {error}") from None
     except RecursionError:
         raise _too_deep() from None
     if not is_shallow(payload) and _depth(value) > PAYLOAD_DEPTH_MAX:
@@ -54,17 +54,17 @@ def read(payload: bytes) -> Any:
 
 
 def is_shallow(payload: bytes) -> bool:
-    """It is certainly not nested too deep: there are not enough brackets. False says nothing."""
+    """Return whether the payload is certainly not nested too deep: it has too few brackets. False decides nothing."""
     return len(payload) <= SURELY_SHALLOW_BYTES or len(payload.translate(None, _NOT_OPENING)) <= PAYLOAD_DEPTH_MAX
 
 
 def _read_large_numbers(payload: bytes) -> Any:
-    """Numbers that do not fit a double, nor 4,300 digits, are still JSON."""
+    """Parse numbers that do not fit a double, or have more than 4,300 digits: they are still JSON."""
     try:
         value = json.loads(payload.decode(), parse_int=_integer, parse_float=_float, parse_constant=_constant)
         json.dumps(value, ensure_ascii=False).encode()
     except ValueError as error:
-        raise Unreadable(f"it is not JSON: {error}") from None
+        raise InvalidPayload(f"it is not JSON: {error}") from None
     except RecursionError:
         raise _too_deep() from None
     return value
@@ -84,22 +84,22 @@ def _float(text: str) -> float:
 
 
 def _constant(text: str) -> None:
-    raise Unreadable(f"it is not JSON: {text} is no number")
+    raise InvalidPayload(f"it is not JSON: {text} is no number")
 
 
 def _depth(value: Any) -> int:
     depth, level = 0, [value]
     while level:
-        level = [each for holder in level for each in _held(holder)]
+        level = [each for holder in level for each in _children(holder)]
         depth += 1
     return depth - 1
 
 
-def _held(value: Any) -> Any:
+def _children(value: Any) -> Any:
     if isinstance(value, dict):
         return value.values()
     return value if isinstance(value, list) else ()
 
 
-def _too_deep() -> Unreadable:
-    return Unreadable(f"it is nested more than {PAYLOAD_DEPTH_MAX} deep")
+def _too_deep() -> InvalidPayload:
+    return InvalidPayload(f"it is nested more than {PAYLOAD_DEPTH_MAX} deep")

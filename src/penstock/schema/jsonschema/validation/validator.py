@@ -1,4 +1,4 @@
-"""Validation: exact answers for one payload, and a quick yes for many."""
+"""The validator: exact answers for one payload, and a fast yes for many."""
 
 from __future__ import annotations
 
@@ -11,8 +11,13 @@ from jsonschema_rs import ValidationError, ValidationErrorKind
 from jsonschema_rs import Validator as Exact
 
 from penstock.schema.jsonschema.model import text
-from penstock.schema.jsonschema.validation.fast_accept import Quick
-from penstock.schema.jsonschema.validation.payload import SURELY_SHALLOW_BYTES, Unreadable, is_shallow, read
+from penstock.schema.jsonschema.validation.fast_accept import FastAccept
+from penstock.schema.jsonschema.validation.payload import (
+    SURELY_SHALLOW_BYTES,
+    InvalidPayload,
+    is_shallow,
+    parse_payload,
+)
 from penstock.schema.language import PayloadFault
 from penstock.schema.problems import fragment
 
@@ -22,29 +27,29 @@ _OBJECTS: Final = re.compile(rb"(?:\{.*\}\n)*+")
 _SHORT_OBJECTS: Final = re.compile(rb"(?:\{.{0,%d}\}\n)*+" % (SURELY_SHALLOW_BYTES - 2))
 
 _CAUSES_FOLLOWED: Final = 8
-"""From an error in a choice to errors in its branches."""
+"""Steps from an error in a choice to errors in its branches."""
 
 
 class PayloadValidator:
-    """Of one schema."""
+    """The validator of one schema."""
 
-    def __init__(self, exact: Exact, quick: Quick | None) -> None:
+    def __init__(self, exact: Exact, fast_accept: FastAccept | None) -> None:
         self._exact = exact
-        self._quick = quick
+        self._fast_accept = fast_accept
 
     def accepts_lines(self, lines: memoryview, count: int) -> bool:
-        if self._quick is None:
+        if self._fast_accept is None:
             return False
         try:
             str(lines, "utf-8")  # the decoder does not look into what it skips
-            return _decodes(self._quick, lines, count)
+            return _decodes(self._fast_accept, lines, count)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return False
 
     def fault(self, payload: bytes) -> PayloadFault | None:
         try:
-            value = read(payload)
-        except Unreadable as error:
+            value = parse_payload(payload)
+        except InvalidPayload as error:
             return error.fault
         if self._exact.is_valid(value):
             return None
@@ -55,14 +60,14 @@ class PayloadValidator:
         return PayloadFault("", "it does not conform")
 
 
-def _decodes(quick: Quick, lines: memoryview, count: int) -> bool:
-    """All lines at once where they are plain enough, else one by one. Raises what the decoder raises."""
-    if (_SHORT_OBJECTS if quick.skips else _OBJECTS).fullmatch(lines):
-        return len(quick.decoder.decode_lines(lines)) == count
+def _decodes(fast_accept: FastAccept, lines: memoryview, count: int) -> bool:
+    """Decode all lines at once where they are plain enough, else one by one. Raises the decoder's errors."""
+    if (_SHORT_OBJECTS if fast_accept.skips else _OBJECTS).fullmatch(lines):
+        return len(fast_accept.decoder.decode_lines(lines)) == count
     payloads = bytes(lines).split(b"\n")
-    if payloads.pop() or len(payloads) != count or (quick.skips and not all(map(is_shallow, payloads))):
+    if payloads.pop() or len(payloads) != count or (fast_accept.skips and not all(map(is_shallow, payloads))):
         return False
-    deque(map(quick.decoder.decode, payloads), maxlen=0)
+    deque(map(fast_accept.decoder.decode, payloads), maxlen=0)
     return True
 
 
@@ -73,7 +78,8 @@ def _fault(error: ValidationError) -> PayloadFault:
 
 
 def _cause(error: ValidationError) -> ValidationError:
-    """Of a choice none of whose branches fits, the error of the branch that came farthest; itself if none came far."""
+    """Return, for a choice none of whose branches fits, the error of the branch that came farthest; else the error
+    itself."""
     kind = error.kind
     if not isinstance(kind, (ValidationErrorKind.AnyOf, ValidationErrorKind.OneOfNotValid)):
         return error

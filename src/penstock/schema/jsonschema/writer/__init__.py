@@ -1,1 +1,1 @@
-"""What is known of a value, by the schema that it was written with."""
+"""Facts about a written value, derived from the writer's schema."""

@@ -1,58 +1,60 @@
-"""The choices a writer had: what is known of a value in each case. One of the cases is the true one."""
+"""The choices of a writer: the facts about a value in each case. One of the cases is the true one."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from penstock.schema.jsonschema.model.kinds import INTEGERS, NUMBERS, Kinds
-from penstock.schema.jsonschema.model.tree import Node
-from penstock.schema.jsonschema.writer.writer_facts import Written
+from penstock.schema.jsonschema.model.kinds import INTEGERS, NUMBERS, ValueKinds
+from penstock.schema.jsonschema.model.tree import SchemaNode
+from penstock.schema.jsonschema.writer.writer_facts import WriterFacts
 
 _EXCLUDED_MAX: Final = 12
-"""Branches of which the others are known to fail: in large choices it is a tag that tells them apart."""
+"""Branches of a `oneOf` up to which the facts include that the other branches fail: in larger choices a tag
+distinguishes them."""
 
 
-def cases(written: Written) -> list[Written] | None:
-    """The first choice that is still open, with all its cases; None if there is none."""
-    for node in written.conforms:
+def cases(writer: WriterFacts) -> list[WriterFacts] | None:
+    """Return all cases of the first open choice; None if no choice is open."""
+    for node in writer.conforms:
         for keyword, split in _SPLITS.items():
-            if keyword in node.keywords and (node, keyword) not in written.settled:
-                return split(node, written.settling(node, keyword))
+            if keyword in node.keywords and (node, keyword) not in writer.decided:
+                return split(node, writer.deciding(node, keyword))
     return None
 
 
-def by_kind(written: Written) -> list[Written]:
-    """One for each kind it may be of; integers stay together, and so do all numbers where fractions are among them."""
-    numbers = written.kinds & NUMBERS
-    groups: list[Kinds] = [frozenset({kind}) for kind in sorted(written.kinds - NUMBERS)]
+def by_kind(writer: WriterFacts) -> list[WriterFacts]:
+    """Return one case for each possible kind; integers stay together, and so do all numbers if fractions are among
+    them."""
+    numbers = writer.kinds & NUMBERS
+    groups: list[ValueKinds] = [frozenset({kind}) for kind in sorted(writer.kinds - NUMBERS)]
     if numbers:
         groups.append(numbers)
-    return [written.of(group) for group in groups]
+    return [writer.of(group) for group in groups]
 
 
-def whole_and_not(written: Written) -> list[Written]:
-    """Integers and other numbers apart."""
-    return [written.of(INTEGERS), written.of(frozenset(NUMBERS - INTEGERS))]
+def whole_and_not(writer: WriterFacts) -> list[WriterFacts]:
+    """Return integers and other numbers as separate cases."""
+    return [writer.of(INTEGERS), writer.of(frozenset(NUMBERS - INTEGERS))]
 
 
-def _any_of(node: Node, written: Written) -> list[Written]:
-    return [written.conforming(branch) for branch in node.keywords["anyOf"]]
+def _any_of(node: SchemaNode, writer: WriterFacts) -> list[WriterFacts]:
+    return [writer.conforming(branch) for branch in node.keywords["anyOf"]]
 
 
-def _one_of(node: Node, written: Written) -> list[Written]:
+def _one_of(node: SchemaNode, writer: WriterFacts) -> list[WriterFacts]:
     branches = node.keywords["oneOf"]
     if len(branches) > _EXCLUDED_MAX:
-        return [written.conforming(branch) for branch in branches]
+        return [writer.conforming(branch) for branch in branches]
     return [
-        written.conforming(branch).violating(*(other for other in branches if other is not branch))
+        writer.conforming(branch).violating(*(other for other in branches if other is not branch))
         for branch in branches
     ]
 
 
-def _if(node: Node, written: Written) -> list[Written]:
+def _if(node: SchemaNode, writer: WriterFacts) -> list[WriterFacts]:
     condition = node.keywords["if"]
-    then = written.conforming(condition)
-    otherwise = written.violating(condition)
+    then = writer.conforming(condition)
+    otherwise = writer.violating(condition)
     return [
         then.conforming(node.keywords["then"]) if "then" in node.keywords else then,
         otherwise.conforming(node.keywords["else"]) if "else" in node.keywords else otherwise,

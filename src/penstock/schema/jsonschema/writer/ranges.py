@@ -1,4 +1,4 @@
-"""How large a written value can be: numbers, lengths, counts."""
+"""Ranges of written values: numbers, lengths, counts."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 
-from penstock.schema.jsonschema.model.kinds import INTEGERS, NUMBERS, Kind
-from penstock.schema.jsonschema.model.tree import Node
-from penstock.schema.jsonschema.writer.writer_facts import Written, never
+from penstock.schema.jsonschema.model.kinds import INTEGERS, NUMBERS, ValueKind
+from penstock.schema.jsonschema.model.tree import SchemaNode
+from penstock.schema.jsonschema.writer.writer_facts import WriterFacts, is_false
 
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """A number, and whether a value may be it."""
+    """A bound, and whether it is excluded."""
 
     number: Fraction
     excluded: bool = False
@@ -23,7 +23,7 @@ class Bound:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """How many: at least, and at most."""
+    """A range of counts: at least, and at most."""
 
     least: int
     most: int | None = None
@@ -33,75 +33,77 @@ class Span:
         return self.most is not None and self.most < self.least
 
 
-def lower(written: Written) -> Bound | None:
-    """What its numbers are not below."""
-    found = _bounds(written, "minimum", "exclusiveMinimum")
+def lower(writer: WriterFacts) -> Bound | None:
+    """Return the lower bound of the writer's numbers."""
+    found = _bounds(writer, "minimum", "exclusiveMinimum")
     strongest = max(found, key=lambda bound: (bound.number, bound.excluded), default=None)
-    if strongest is None or not _only_integers(written):
+    if strongest is None or not _only_integers(writer):
         return strongest
     number = math.floor(strongest.number) + 1 if strongest.excluded else math.ceil(strongest.number)
     return Bound(Fraction(number))
 
 
-def upper(written: Written) -> Bound | None:
-    found = _bounds(written, "maximum", "exclusiveMaximum")
+def upper(writer: WriterFacts) -> Bound | None:
+    found = _bounds(writer, "maximum", "exclusiveMaximum")
     strongest = min(found, key=lambda bound: (bound.number, not bound.excluded), default=None)
-    if strongest is None or not _only_integers(written):
+    if strongest is None or not _only_integers(writer):
         return strongest
     number = math.ceil(strongest.number) - 1 if strongest.excluded else math.floor(strongest.number)
     return Bound(Fraction(number))
 
 
-def no_number(written: Written) -> bool:
-    """Its bounds leave none."""
-    low, high = lower(written), upper(written)
+def no_number(writer: WriterFacts) -> bool:
+    """Return whether the bounds exclude every number."""
+    low, high = lower(writer), upper(writer)
     if low is None or high is None:
         return False
     return low.number > high.number or (low.number == high.number and (low.excluded or high.excluded))
 
 
-def multiple(written: Written) -> Fraction | None:
-    """What all its numbers are multiples of."""
-    found = [step(word) for word in written.words("multipleOf")]
-    if _only_integers(written):
+def multiple(writer: WriterFacts) -> Fraction | None:
+    """Return a number that all the writer's numbers are multiples of."""
+    found = [step(word) for word in writer.keyword_values("multipleOf")]
+    if _only_integers(writer):
         found.append(Fraction(1))
     return _least_common(found)
 
 
 def step(number: float) -> Fraction:
-    """`multipleOf` means the decimal number that is written there, not the double nearest to it."""
+    """Return `multipleOf` exactly: the decimal number as written, not the nearest double."""
     return Fraction(Decimal(repr(number)))
 
 
-def characters(written: Written) -> Span:
-    return Span(max(written.words("minLength"), default=0), min(written.words("maxLength"), default=None))
-
-
-def items(written: Written) -> Span:
-    contained = [node.keywords.get("minContains", 1) for node in written.conforms if "contains" in node.keywords]
-    most = [*written.words("maxItems"), *(_closed_after(node) for node in written.conforms)]
+def characters(writer: WriterFacts) -> Span:
     return Span(
-        max([*written.words("minItems"), *contained], default=0),
+        max(writer.keyword_values("minLength"), default=0), min(writer.keyword_values("maxLength"), default=None)
+    )
+
+
+def items(writer: WriterFacts) -> Span:
+    contained = [node.keywords.get("minContains", 1) for node in writer.conforms if "contains" in node.keywords]
+    most = [*writer.keyword_values("maxItems"), *(_closed_after(node) for node in writer.conforms)]
+    return Span(
+        max([*writer.keyword_values("minItems"), *contained], default=0),
         min((each for each in most if each is not None), default=None),
     )
 
 
-def properties(written: Written) -> Span:
-    most = [*written.words("maxProperties"), *(_closed_to(node) for node in written.conforms)]
+def properties(writer: WriterFacts) -> Span:
+    most = [*writer.keyword_values("maxProperties"), *(_closed_to(node) for node in writer.conforms)]
     return Span(
-        max([*written.words("minProperties"), len(written.present)]),
+        max([*writer.keyword_values("minProperties"), len(writer.present)]),
         min((each for each in most if each is not None), default=None),
     )
 
 
-def _bounds(written: Written, included: str, excluded: str) -> list[Bound]:
-    return [Bound(Fraction(word)) for word in written.words(included)] + [
-        Bound(Fraction(word), excluded=True) for word in written.words(excluded)
+def _bounds(writer: WriterFacts, included: str, excluded: str) -> list[Bound]:
+    return [Bound(Fraction(word)) for word in writer.keyword_values(included)] + [
+        Bound(Fraction(word), excluded=True) for word in writer.keyword_values(excluded)
     ]
 
 
-def _only_integers(written: Written) -> bool:
-    return bool(written.kinds & INTEGERS) and Kind.FRACTION not in written.kinds & NUMBERS
+def _only_integers(writer: WriterFacts) -> bool:
+    return bool(writer.kinds & INTEGERS) and ValueKind.FRACTION not in writer.kinds & NUMBERS
 
 
 def _least_common(steps: Iterable[Fraction]) -> Fraction | None:
@@ -115,18 +117,18 @@ def _least_common(steps: Iterable[Fraction]) -> Fraction | None:
     return common
 
 
-def _closed_after(node: Node) -> int | None:
-    """How many items there can be because the next one conforms to nothing."""
+def _closed_after(node: SchemaNode) -> int | None:
+    """Return the maximum number of items, where a `false` schema forbids the next one."""
     first = node.keywords.get("prefixItems", [])
     for place, schema in enumerate(first):
-        if never(schema):
+        if is_false(schema):
             return place
-    return len(first) if "items" in node.keywords and never(node.keywords["items"]) else None
+    return len(first) if "items" in node.keywords and is_false(node.keywords["items"]) else None
 
 
-def _closed_to(node: Node) -> int | None:
-    """How many properties there can be because no others are allowed."""
+def _closed_to(node: SchemaNode) -> int | None:
+    """Return the maximum number of properties, where no others than the named are allowed."""
     rest = node.keywords.get("additionalProperties")
-    if rest is None or not never(rest) or "patternProperties" in node.keywords:
+    if rest is None or not is_false(rest) or "patternProperties" in node.keywords:
         return None
-    return sum(not never(schema) for schema in node.keywords.get("properties", {}).values())
+    return sum(not is_false(schema) for schema in node.keywords.get("properties", {}).values())

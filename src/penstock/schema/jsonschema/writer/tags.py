@@ -1,4 +1,4 @@
-"""Tags: a property that every branch of a choice must have, each with a value of its own."""
+"""Tags: a property that every branch of a choice requires, each with a value of its own."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from penstock.schema.jsonschema.model.kinds import OBJECTS
-from penstock.schema.jsonschema.writer.writer_facts import Written, property_of
+from penstock.schema.jsonschema.writer.writer_facts import WriterFacts, property_of
 
-Values = Callable[[Written], list[Any] | None]
-"""All values that something may be, where they can be named."""
+Values = Callable[[WriterFacts], list[Any] | None]
+"""A function that returns all possible values, where they can be listed."""
 
 
 class Tag(NamedTuple):
     name: str
     values: list[str]
-    """In the order of the branches."""
+    """The tag's values in the order of the branches."""
 
 
-def tag_of(branches: Sequence[Written], values: Values) -> Tag | None:
-    """What tells them apart, if anything does."""
+def tag_of(branches: Sequence[WriterFacts], values: Values) -> Tag | None:
+    """Return the tag that distinguishes the branches, if there is one."""
     if len(branches) < 2 or any(branch.kinds != OBJECTS for branch in branches):
         return None
     for name in sorted(frozenset.intersection(*(branch.present for branch in branches))):

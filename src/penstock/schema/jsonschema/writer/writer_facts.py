@@ -1,4 +1,4 @@
-"""What is known of a value that somebody wrote, and of its parts: the writer's side of every question about reading."""
+"""Facts about a value that a writer wrote, and about its parts: the writer's side of every compatibility question."""
 
 from __future__ import annotations
 
@@ -6,156 +6,156 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from penstock.schema.jsonschema.model.keywords import beside
-from penstock.schema.jsonschema.model.kinds import ALL, OBJECTS, STRINGS, Kind, Kinds
+from penstock.schema.jsonschema.model.keywords import in_place_subschemas
+from penstock.schema.jsonschema.model.kinds import ALL, OBJECTS, STRINGS, ValueKind, ValueKinds
 from penstock.schema.jsonschema.model.patterns import matches
-from penstock.schema.jsonschema.model.tree import Node
+from penstock.schema.jsonschema.model.tree import SchemaNode
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
-    """It conforms to some schemas, does not conform to others, is of one of these kinds.
+class WriterFacts:
+    """Facts about a value that a writer wrote: schemas it conforms to, schemas it violates, its possible kinds.
 
-    More may be true of it; never less. Made by `known` and the methods here, which see to it that what is equal is the
-    same: references and `allOf` are followed, and nodes are in order.
+    More may be true of the value, never less. Instances come from `facts_of` and the methods here, which normalise
+    them: `$ref` and `allOf` are followed and nodes are sorted, so that equal facts are equal objects.
     """
 
-    conforms: tuple[Node, ...] = ()
-    violates: tuple[Node, ...] = ()
-    kinds: Kinds = ALL
+    conforms: tuple[SchemaNode, ...] = ()
+    violates: tuple[SchemaNode, ...] = ()
+    kinds: ValueKinds = ALL
     present: frozenset[str] = frozenset()
-    """Names that it has for certain if it is an object."""
-    settled: frozenset[tuple[Node, str]] = frozenset()
-    """Choices (`anyOf`, `oneOf`, `if`) of which it is known how they went."""
+    """Names of properties that it certainly has if it is an object."""
+    decided: frozenset[tuple[SchemaNode, str]] = frozenset()
+    """Choices (`anyOf`, `oneOf`, `if`) whose outcome is known."""
     depth: int = field(default=0, compare=False)
-    """How far within the value that was first asked about: where it lies changes nothing about what it is."""
+    """The depth within the value that was compared first; it does not count for equality."""
 
     @property
     def is_anything(self) -> bool:
         return not self.conforms and not self.violates and self.kinds == ALL
 
-    def words(self, keyword: str) -> list[Any]:
-        """What its schemas say under a keyword."""
+    def keyword_values(self, keyword: str) -> list[Any]:
+        """Return the values of a keyword in the schemas that it conforms to."""
         return [node.keywords[keyword] for node in self.conforms if keyword in node.keywords]
 
-    def conforming(self, *nodes: Node) -> Written:
-        return _gathered(replace(self, conforms=(*self.conforms, *nodes)))
+    def conforming(self, *nodes: SchemaNode) -> WriterFacts:
+        return _with_conclusions(replace(self, conforms=(*self.conforms, *nodes)))
 
-    def violating(self, *nodes: Node) -> Written:
-        return _gathered(replace(self, violates=(*self.violates, *nodes)))
+    def violating(self, *nodes: SchemaNode) -> WriterFacts:
+        return _with_conclusions(replace(self, violates=(*self.violates, *nodes)))
 
-    def unless_violating(self, node: Node) -> Written:
-        """With one thing less known of it."""
+    def unless_violating(self, node: SchemaNode) -> WriterFacts:
+        """Return the facts without the one that this schema is violated."""
         return replace(self, violates=tuple(each for each in self.violates if each is not node))
 
-    def having(self, name: str) -> Written:
-        return _gathered(replace(self, present=self.present | {name}, kinds=self.kinds & OBJECTS))
+    def having(self, name: str) -> WriterFacts:
+        return _with_conclusions(replace(self, present=self.present | {name}, kinds=self.kinds & OBJECTS))
 
-    def of(self, kinds: Kinds) -> Written:
-        return _gathered(replace(self, kinds=self.kinds & kinds))
+    def of(self, kinds: ValueKinds) -> WriterFacts:
+        return _with_conclusions(replace(self, kinds=self.kinds & kinds))
 
-    def settling(self, node: Node, keyword: str) -> Written:
-        return replace(self, settled=self.settled | {(node, keyword)})
-
-
-def known(*conforms: Node, kinds: Kinds = ALL, depth: int = 0) -> Written:
-    return _gathered(Written(conforms, kinds=kinds, depth=depth))
+    def deciding(self, node: SchemaNode, keyword: str) -> WriterFacts:
+        return replace(self, decided=self.decided | {(node, keyword)})
 
 
-def never(node: Node) -> bool:
-    """It is `false`: no value conforms."""
+def facts_of(*conforms: SchemaNode, kinds: ValueKinds = ALL, depth: int = 0) -> WriterFacts:
+    return _with_conclusions(WriterFacts(conforms, kinds=kinds, depth=depth))
+
+
+def is_false(node: SchemaNode) -> bool:
+    """Return whether the schema is `false`: no value conforms."""
     return "false" in node.keywords
 
 
-def meant(node: Node) -> Node:
-    """Itself, or what it refers to if it says nothing else: ways to a definition make no difference."""
+def dereferenced(node: SchemaNode) -> SchemaNode:
+    """Return the target if the schema is a mere reference, else the schema: ways to a definition make no difference."""
     while node.keywords.keys() == {"$ref"} and len(node.keywords["$ref"]) == 1:
         node = node.keywords["$ref"][0]
     return node
 
 
-def closure(nodes: Iterable[Node]) -> set[Node]:
-    """These, and all schemas that are asked about the same value because of them, whether they must hold or not."""
-    found: set[Node] = set()
+def closure(nodes: Iterable[SchemaNode]) -> set[SchemaNode]:
+    """Return these schemas and all that apply to the same value because of them, whether they must hold or not."""
+    found: set[SchemaNode] = set()
     waiting = list(nodes)
     while waiting:
         node = waiting.pop()
         if node not in found:
             found.add(node)
-            waiting += beside(node)
+            waiting += in_place_subschemas(node)
     return found
 
 
 # Gathering
 
 
-def _gathered(written: Written) -> Written:
-    gathering = _Gathering(written)
-    gathering.follow()
-    return gathering.result()
+def _with_conclusions(writer: WriterFacts) -> WriterFacts:
+    inference = _Inference(writer)
+    inference.follow()
+    return inference.result()
 
 
-class _Gathering:
-    """Draws the conclusions from what is known."""
+class _Inference:
+    """The conclusions from known facts."""
 
-    def __init__(self, written: Written) -> None:
-        self._start = written
-        self._conforms: set[Node] = set()
-        self._violates: set[Node] = set()
-        self._kinds = written.kinds
-        self._present = set(written.present)
-        self._waiting = list(written.conforms)
-        self._denied = list(written.violates)
+    def __init__(self, writer: WriterFacts) -> None:
+        self._start = writer
+        self._conforms: set[SchemaNode] = set()
+        self._violates: set[SchemaNode] = set()
+        self._kinds = writer.kinds
+        self._present = set(writer.present)
+        self._waiting = list(writer.conforms)
+        self._denied = list(writer.violates)
 
     def follow(self) -> None:
         while self._waiting or self._denied:
             if self._waiting:
-                self._take(self._waiting.pop())
+                self._assume(self._waiting.pop())
             else:
                 self._deny(self._denied.pop())
             if not self._waiting and not self._denied:
-                self._depend()
+                self._apply_dependencies()
 
-    def result(self) -> Written:
-        return Written(
+    def result(self) -> WriterFacts:
+        return WriterFacts(
             tuple(sorted(self._conforms, key=_serial)),
             tuple(sorted(self._violates, key=_serial)),
             self._kinds,
             frozenset(self._present),
-            self._start.settled,
+            self._start.decided,
             self._start.depth,
         )
 
-    def _take(self, node: Node) -> None:
-        node = meant(node)
-        words = node.keywords
-        if node in self._conforms or not words:
+    def _assume(self, node: SchemaNode) -> None:
+        node = dereferenced(node)
+        keyword_values = node.keywords
+        if node in self._conforms or not keyword_values:
             return
         self._conforms.add(node)
-        self._kinds &= frozenset() if never(node) else words.get("type", ALL)
-        if isinstance(words.get("multipleOf"), int):
-            self._kinds -= {Kind.FRACTION}
-        self._present.update(words.get("required", ()))
-        self._waiting += [*words.get("$ref", ()), *words.get("allOf", ())]
-        if "not" in words:
-            self._denied.append(words["not"])
+        self._kinds &= frozenset() if is_false(node) else keyword_values.get("type", ALL)
+        if isinstance(keyword_values.get("multipleOf"), int):
+            self._kinds -= {ValueKind.FRACTION}
+        self._present.update(keyword_values.get("required", ()))
+        self._waiting += [*keyword_values.get("$ref", ()), *keyword_values.get("allOf", ())]
+        if "not" in keyword_values:
+            self._denied.append(keyword_values["not"])
 
-    def _deny(self, node: Node) -> None:
-        node = meant(node)
-        words = node.keywords
-        if words.keys() == {"type"}:
-            self._kinds -= words["type"]
-        elif words.keys() == {"not"}:
-            self._waiting.append(words["not"])
-        elif words.keys() == {"anyOf"}:
-            self._denied += words["anyOf"]
-        elif not words:
+    def _deny(self, node: SchemaNode) -> None:
+        node = dereferenced(node)
+        keyword_values = node.keywords
+        if keyword_values.keys() == {"type"}:
+            self._kinds -= keyword_values["type"]
+        elif keyword_values.keys() == {"not"}:
+            self._waiting.append(keyword_values["not"])
+        elif keyword_values.keys() == {"anyOf"}:
+            self._denied += keyword_values["anyOf"]
+        elif not keyword_values:
             self._kinds = frozenset()
         else:
             self._violates.add(node)
 
-    def _depend(self) -> None:
-        """What an object has makes it have more, and conform to more."""
+    def _apply_dependencies(self) -> None:
+        """Apply dependencies: properties that an object has make it have more, and conform to more."""
         if self._kinds != OBJECTS:
             return
         waiting = list(self._present)
@@ -166,52 +166,52 @@ class _Gathering:
                 self._present |= needed
                 waiting += needed
                 schema = node.keywords.get("dependentSchemas", {}).get(name)
-                if schema is not None and meant(schema).keywords and meant(schema) not in self._conforms:
+                if schema is not None and dereferenced(schema).keywords and dereferenced(schema) not in self._conforms:
                     self._waiting.append(schema)
 
 
-def _serial(node: Node) -> int:
+def _serial(node: SchemaNode) -> int:
     return node.serial
 
 
 # Parts
 
 
-def names(written: Written) -> set[str]:
-    """Of properties that its schemas mention. All others are alike, but for patterns."""
-    return {name for node in _mentioning(written, "Properties") for name in node.keywords.get("properties", ())} | set(
-        written.present
+def names(writer: WriterFacts) -> set[str]:
+    """Return the names of properties that the schemas mention. All other properties are alike, except for patterns."""
+    return {name for node in _mentioning(writer, "Properties") for name in node.keywords.get("properties", ())} | set(
+        writer.present
     )
 
 
-def patterns(written: Written) -> set[str]:
-    return {pattern for found in written.words("patternProperties") for pattern in found}
+def patterns(writer: WriterFacts) -> set[str]:
+    return {pattern for found in writer.keyword_values("patternProperties") for pattern in found}
 
 
-def property_of(written: Written, name: str) -> Written:
-    """What is known of its property `name`, should it have one."""
-    found: list[Node] = []
-    for node in written.conforms:
+def property_of(writer: WriterFacts, name: str) -> WriterFacts:
+    """Return the facts about the property `name`, should the value have one."""
+    found: list[SchemaNode] = []
+    for node in writer.conforms:
         found += _property(node, name)
         if "unevaluatedProperties" in node.keywords and not _may_evaluate(node, name):
             found.append(node.keywords["unevaluatedProperties"])
-    return known(*found, depth=written.depth + 1)
+    return facts_of(*found, depth=writer.depth + 1)
 
 
-def unnamed_property_of(written: Written, pattern: str | None = None) -> Written:
-    """What is known of a property that its schemas do not mention: one whose name matches `pattern`, and perhaps others
-    too, or one whose name matches none of theirs."""
-    found: list[Node] = []
-    for node in written.conforms:
+def unnamed_property_of(writer: WriterFacts, pattern: str | None = None) -> WriterFacts:
+    """Return the facts about a property that the schemas do not mention: one whose name matches `pattern`, and perhaps
+    other patterns too, or one whose name matches none of theirs."""
+    found: list[SchemaNode] = []
+    for node in writer.conforms:
         found += _unnamed(node, pattern)
-        if "unevaluatedProperties" in node.keywords and not _may_evaluate_unnamed(node, written, pattern):
+        if "unevaluatedProperties" in node.keywords and not _may_evaluate_unnamed(node, writer, pattern):
             found.append(node.keywords["unevaluatedProperties"])
-    return known(*found, depth=written.depth + 1)
+    return facts_of(*found, depth=writer.depth + 1)
 
 
-def item_of(written: Written, place: int) -> Written:
-    found: list[Node] = []
-    for node in written.conforms:
+def item_of(writer: WriterFacts, place: int) -> WriterFacts:
+    found: list[SchemaNode] = []
+    for node in writer.conforms:
         first = node.keywords.get("prefixItems", ())
         if place < len(first):
             found.append(first[place])
@@ -219,65 +219,66 @@ def item_of(written: Written, place: int) -> Written:
             found.append(node.keywords["items"])
         if "unevaluatedItems" in node.keywords and not _may_evaluate_item(node, place):
             found.append(node.keywords["unevaluatedItems"])
-    return known(*found, depth=written.depth + 1)
+    return facts_of(*found, depth=writer.depth + 1)
 
 
-def horizon(written: Written) -> int:
-    """From this place on, all items are alike."""
-    return max((len(node.keywords.get("prefixItems", ())) for node in _mentioning(written, "Items")), default=0)
+def uniform_from(writer: WriterFacts) -> int:
+    """Return the index from which on all items are alike."""
+    return max((len(node.keywords.get("prefixItems", ())) for node in _mentioning(writer, "Items")), default=0)
 
 
-def name_of(written: Written) -> Written:
-    """What is known of the names of its properties."""
-    return known(*written.words("propertyNames"), kinds=STRINGS, depth=written.depth + 1)
+def name_of(writer: WriterFacts) -> WriterFacts:
+    """Return the facts about the names of its properties."""
+    return facts_of(*writer.keyword_values("propertyNames"), kinds=STRINGS, depth=writer.depth + 1)
 
 
-def _property(node: Node, name: str) -> list[Node]:
-    words = node.keywords
+def _property(node: SchemaNode, name: str) -> list[SchemaNode]:
+    keyword_values = node.keywords
     found = [
         schema
-        for pattern, schema in words.get("patternProperties", {}).items()
+        for pattern, schema in keyword_values.get("patternProperties", {}).items()
         if matches(node.document, pattern, name)
     ]
-    if name in words.get("properties", ()):
-        found.append(words["properties"][name])
+    if name in keyword_values.get("properties", ()):
+        found.append(keyword_values["properties"][name])
     return found or _additional(node)
 
 
-def _additional(node: Node) -> list[Node]:
+def _additional(node: SchemaNode) -> list[SchemaNode]:
     return [node.keywords["additionalProperties"]] if "additionalProperties" in node.keywords else []
 
 
-def _unnamed(node: Node, pattern: str | None) -> list[Node]:
+def _unnamed(node: SchemaNode, pattern: str | None) -> list[SchemaNode]:
     matched = node.keywords.get("patternProperties", {})
     if pattern in matched:
         return [matched[pattern]]
     return [] if matched and pattern is not None else _additional(node)
 
 
-def _mentioning(written: Written, parts: str) -> set[Node]:
-    """Its schemas, and where one of them speaks of what was left out (`unevaluated...`), all that may leave it out."""
-    return set(written.conforms) | closure(node for node in written.conforms if f"unevaluated{parts}" in node.keywords)
+def _mentioning(writer: WriterFacts, parts: str) -> set[SchemaNode]:
+    """Return the schemas, and with `unevaluated...` all schemas whose evaluation may leave something over for it."""
+    return set(writer.conforms) | closure(node for node in writer.conforms if f"unevaluated{parts}" in node.keywords)
 
 
-def _may_evaluate(node: Node, name: str) -> bool:
+def _may_evaluate(node: SchemaNode, name: str) -> bool:
     return any(
         _property(each, name) or (each is not node and "unevaluatedProperties" in each.keywords)
         for each in closure([node])
     )
 
 
-def _may_evaluate_unnamed(node: Node, written: Written, pattern: str | None) -> bool:
-    """A name that matches none of the patterns in `written` may still match those of schemas that perhaps hold too."""
+def _may_evaluate_unnamed(node: SchemaNode, writer: WriterFacts, pattern: str | None) -> bool:
+    """Return whether `node` may evaluate such a property: a name that matches no pattern of the writer may still match
+    those of schemas that perhaps hold too."""
     return any(
         "additionalProperties" in each.keywords
-        or ("patternProperties" in each.keywords and (pattern is not None or each not in written.conforms))
+        or ("patternProperties" in each.keywords and (pattern is not None or each not in writer.conforms))
         or (each is not node and "unevaluatedProperties" in each.keywords)
         for each in closure([node])
     )
 
 
-def _may_evaluate_item(node: Node, place: int) -> bool:
+def _may_evaluate_item(node: SchemaNode, place: int) -> bool:
     return any(
         "items" in each.keywords
         or "contains" in each.keywords

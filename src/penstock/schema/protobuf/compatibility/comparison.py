@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from penstock.schema.problems import Problem
-from penstock.schema.protobuf.compatibility import enums as reading_enums
-from penstock.schema.protobuf.compatibility import oneofs as reading_oneofs
+from penstock.schema.protobuf.compatibility import enums as enum_rules
+from penstock.schema.protobuf.compatibility import oneofs as oneof_rules
 from penstock.schema.protobuf.compatibility.encodings import (
     NUMERIC,
     READABLE,
@@ -24,27 +24,29 @@ from penstock.schema.protobuf.compatibility.encodings import (
     is_map,
     is_text,
     shown,
-    shown_type,
+    type_text,
 )
 from penstock.schema.protobuf.compatibility.numbers import check_added, check_removed
-from penstock.schema.protobuf.compatibility.verdicts import Verdicts
+from penstock.schema.protobuf.compatibility.problem_kinds import ProblemCollector
 from penstock.schema.protobuf.linking.feature_rules import messages
-from penstock.schema.protobuf.linking.library import ROOT, Library
+from penstock.schema.protobuf.linking.library import ROOT, FileLibrary
 from penstock.schema.protobuf.names import local
 
 _FIELDS_MAX: Final = 30_000
 """Looked at in one comparison: more than two files can have, and less than two hostile ones could ask for."""
 
 
-def compatibility_problems(reader: Library, writer: Library, *, lenient: bool) -> list[Problem]:
+def compatibility_problems(reader: FileLibrary, writer: FileLibrary, *, lenient: bool) -> list[Problem]:
     """What stands in the way of reading with `reader` what was written with `writer`."""
     return _Comparison(reader, writer, lenient=lenient).problems()
 
 
 class _Comparison:
-    def __init__(self, reader: Library, writer: Library, *, lenient: bool, fields_max: int = _FIELDS_MAX) -> None:
+    def __init__(
+        self, reader: FileLibrary, writer: FileLibrary, *, lenient: bool, fields_max: int = _FIELDS_MAX
+    ) -> None:
         self._reader, self._writer, self._lenient = reader, writer, lenient
-        self._verdicts = Verdicts(lenient=lenient)
+        self._collector = ProblemCollector(lenient=lenient)
         self._waiting: deque[tuple[Any, Any, str]] = deque()
         self._seen: set[tuple[str, str]] = set()
         self._fields_left = fields_max
@@ -54,15 +56,15 @@ class _Comparison:
         self._compare_waiting()
         self._compare_first()
         if self._fields_left <= 0:
-            self._verdicts.add("TYPES_TOO_MANY", "", f"more than {_FIELDS_MAX} fields are to be compared")
-        return self._verdicts.problems
+            self._collector.add("TYPES_TOO_MANY", "", f"more than {_FIELDS_MAX} fields are to be compared")
+        return self._collector.problems
 
     # Files
 
     def _compare_files(self) -> None:
         mine, theirs = self._reader.pool.FindFileByName(ROOT), self._writer.pool.FindFileByName(ROOT)
         if mine.package != theirs.package:
-            self._verdicts.add(
+            self._collector.add(
                 "PACKAGE_CHANGED",
                 "",
                 f'messages are in the package "{theirs.package}" for the writer, in "{mine.package}" for the reader',
@@ -84,9 +86,9 @@ class _Comparison:
     def _match(self, theirs: Any, mine: Any, *, is_used: bool) -> None:
         """One that is within another, and the type of a field, comes in payloads as that field, and not by itself."""
         if mine is not None:
-            self._ask(mine, theirs, _path(theirs))
+            self._enqueue(mine, theirs, _path(theirs))
         elif theirs.containing_type is None or not is_used:
-            self._verdicts.add(
+            self._collector.add(
                 "MESSAGE_REMOVED",
                 _path(theirs),
                 f"the writer may write a {_local(theirs)}, and the reader has no such message",
@@ -97,10 +99,10 @@ class _Comparison:
     def _compare_first(self) -> None:
         """Where the writer has a message there are payloads, and the reader takes them for its own first one."""
         mine, theirs = _first(self._reader), _first(self._writer)
-        if theirs is None or self._stands_for(mine, theirs):
+        if theirs is None or self._can_replace(mine, theirs):
             return
         what = "nothing" if mine is None else f"a {_local(mine)}"
-        self._verdicts.add(
+        self._collector.add(
             "FIRST_MESSAGE_CHANGED",
             _path(theirs),
             f"a payload is the first message of its schema: a {_local(theirs)} for the writer, {what} for the reader",
@@ -109,7 +111,7 @@ class _Comparison:
             name=_local(theirs),
         )
 
-    def _stands_for(self, mine: Any, theirs: Any) -> bool:
+    def _can_replace(self, mine: Any, theirs: Any) -> bool:
         if mine is None:
             return False
         return _local(mine) == _local(theirs) or self._reads(mine, theirs)
@@ -119,10 +121,10 @@ class _Comparison:
         alone = _Comparison(self._reader, self._writer, lenient=self._lenient, fields_max=self._fields_left)
         if not alone._has_all_of(mine, theirs):
             return False
-        alone._ask(mine, theirs, _path(theirs))
+        alone._enqueue(mine, theirs, _path(theirs))
         alone._compare_waiting()
         self._fields_left = alone._fields_left
-        return not alone._verdicts.problems
+        return not alone._collector.problems
 
     # Messages
 
@@ -130,7 +132,7 @@ class _Comparison:
         while self._waiting and self._fields_left > 0:
             self._compare_messages(*self._waiting.popleft())
 
-    def _ask(self, mine: Any, theirs: Any, path: str) -> None:
+    def _enqueue(self, mine: Any, theirs: Any, path: str) -> None:
         """Has two messages compared, once."""
         pair = mine.full_name, theirs.full_name
         if pair not in self._seen:
@@ -142,11 +144,11 @@ class _Comparison:
         self._fields_left -= len(my_fields) + len(their_fields)
         if mine.GetOptions().message_set_wire_format != theirs.GetOptions().message_set_wire_format:
             message = "a message set is encoded in a way of its own"
-            self._verdicts.add("MESSAGE_SET_CHANGED", path, message, _local(mine), _local(theirs))
+            self._collector.add("MESSAGE_SET_CHANGED", path, message, _local(mine), _local(theirs))
             return
-        check_removed(my_fields, their_fields, path, self._verdicts)
-        check_added(mine, theirs, my_fields, their_fields, path, self._verdicts)
-        reading_oneofs.check(my_fields, their_fields, path, self._verdicts)
+        check_removed(my_fields, their_fields, path, self._collector)
+        check_added(mine, theirs, my_fields, their_fields, path, self._collector)
+        oneof_rules.check(my_fields, their_fields, path, self._collector)
         for number, field in their_fields.items():
             if number in my_fields:
                 self._compare_fields(my_fields[number], field, f"{path}/{_name(my_fields[number])}")
@@ -174,7 +176,7 @@ class _Comparison:
         pair = encoding(mine), encoding(theirs)
         kind = "FIELD_SCALAR_KIND_CHANGED" if set(pair) <= SCALAR else "FIELD_KIND_CHANGED"
         why = SOMETIMES_READABLE.get(pair)
-        message = f"what is written as {shown_type(theirs)} cannot be read as {shown_type(mine)}"
+        message = f"what is written as {type_text(theirs)} cannot be read as {type_text(mine)}"
         self._add(kind, path, f"{message}: {why}" if why else message, mine, theirs, tolerable=why is not None)
 
     def _compare_types(self, mine: Any, theirs: Any, path: str) -> None:
@@ -190,17 +192,17 @@ class _Comparison:
     def _compare_maps(self, mine: Any, theirs: Any, path: str) -> None:
         """A map is a repeated message with a key and a value, and can be read as one, and the other way round."""
         if not mine.is_repeated or not theirs.is_repeated or not _are_entries(mine, theirs):
-            message = f"what is written as {shown_type(theirs)} cannot be read as {shown_type(mine)}"
+            message = f"what is written as {type_text(theirs)} cannot be read as {type_text(mine)}"
             self._add("FIELD_KIND_CHANGED", path, message, mine, theirs)
         else:
-            self._ask(mine.message_type, theirs.message_type, path)
+            self._enqueue(mine.message_type, theirs.message_type, path)
 
     def _compare_named(self, mine: Any, theirs: Any, path: str) -> None:
         reader, writer = mine.message_type, theirs.message_type
         if _local(reader) != _local(writer) and not self._has_all_of(reader, writer):
             self._add_named_type_changed(mine, theirs, path)
         else:
-            self._ask(reader, writer, _path(reader))
+            self._enqueue(reader, writer, _path(reader))
 
     def _has_all_of(self, mine: Any, theirs: Any) -> bool:
         """A type under another name is the same type if it has all that was in it."""
@@ -213,14 +215,14 @@ class _Comparison:
         reader, writer = mine.enum_type, theirs.enum_type
         if writer is None:
             if reader.is_closed:
-                message = f"not every {shown_type(theirs)} is a value of the enum"
+                message = f"not every {type_text(theirs)} is a value of the enum"
                 self._add("FIELD_KIND_CHANGED", path, message, mine, theirs, tolerable=True)
         elif (reader.full_name, writer.full_name) not in self._seen:
-            if _local(reader) != _local(writer) and not reading_enums.has_all_of(reader, writer):
+            if _local(reader) != _local(writer) and not enum_rules.has_all_of(reader, writer):
                 self._add_named_type_changed(mine, theirs, path)
                 return
             self._seen.add((reader.full_name, writer.full_name))
-            reading_enums.check(reader, writer, _path(reader), self._verdicts)
+            enum_rules.check(reader, writer, _path(reader), self._collector)
 
     def _add_named_type_changed(self, mine: Any, theirs: Any, path: str) -> None:
         message = f"what is a {_local(theirs.message_type or theirs.enum_type)} for the writer is a"
@@ -230,11 +232,11 @@ class _Comparison:
         self._add("FIELD_NAMED_TYPE_CHANGED", path, message, mine, theirs)
 
     def _add(self, kind: str, path: str, message: str, mine: Any, theirs: Any, *, tolerable: bool = False) -> None:
-        names = {"name": theirs.name, "number": theirs.number, "type": shown_type(theirs)}
-        self._verdicts.add(kind, path, message, shown(mine), shown(theirs), tolerable=tolerable, **names)
+        names = {"name": theirs.name, "number": theirs.number, "type": type_text(theirs)}
+        self._collector.add(kind, path, message, shown(mine), shown(theirs), tolerable=tolerable, **names)
 
 
-def _first(library: Library) -> Any:
+def _first(library: FileLibrary) -> Any:
     """What a payload is; None in a file without messages."""
     return next(iter(library.pool.FindFileByName(ROOT).message_types_by_name.values()), None)
 

@@ -86,12 +86,12 @@ def is_map(field: Any) -> bool:
 def shown(field: Any) -> str:
     """A field in one line, as it would be declared."""
     label = "required " if field.is_required else "repeated " if field.is_repeated and not is_map(field) else ""
-    return f"{label}{shown_type(field)} {field.name} = {field.number}"
+    return f"{label}{type_text(field)} {field.name} = {field.number}"
 
 
-def shown_type(field: Any) -> str:
+def type_text(field: Any) -> str:
     if is_map(field):
-        return f"map<{', '.join(shown_type(each) for each in field.message_type.fields)}>"
+        return f"map<{', '.join(type_text(each) for each in field.message_type.fields)}>"
     named = field.message_type or field.enum_type
     return str(named.full_name) if named is not None else _NAMES[field.type]
 

@@ -4,27 +4,27 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.schema.protobuf.compatibility.verdicts import Verdicts
+from penstock.schema.protobuf.compatibility.problem_kinds import ProblemCollector
 
 
-def check(mine: Any, theirs: Any, path: str, verdicts: Verdicts) -> None:
+def check(mine: Any, theirs: Any, path: str, collector: ProblemCollector) -> None:
     """An open enum takes any number. A closed one puts away what it does not know, and the field seems unset. A value
     with another name is the same value; a name with another number is another."""
     if mine.is_closed and not theirs.is_closed:
         message = "the writer's enum is open and may be any number, the reader's is closed: the field may seem unset"
-        verdicts.add("ENUM_CLOSED", path, message, f"enum {mine.name}", f"enum {theirs.name}", name=mine.name)
+        collector.add("ENUM_CLOSED", path, message, f"enum {mine.name}", f"enum {theirs.name}", name=mine.name)
     for value in theirs.values:
         told = {"name": value.name, "number": value.number}
         shown = f"{value.name} = {value.number}"
         if _moved(mine, theirs, value):
             number = mine.values_by_name[value.name].number
             message = f"the writer's {value.name} is {value.number}, the reader's is {number}"
-            verdicts.add(
+            collector.add(
                 "ENUM_VALUE_RENUMBERED", f"{path}/{value.name}", message, f"{value.name} = {number}", shown, **told
             )
         elif mine.is_closed and value.number not in mine.values_by_number:
             message = f"the reader's enum is closed and has no value {value.number}: the field will seem unset"
-            verdicts.add("ENUM_VALUE_REMOVED", f"{path}/{value.name}", message, "", shown, **told)
+            collector.add("ENUM_VALUE_REMOVED", f"{path}/{value.name}", message, "", shown, **told)
 
 
 def has_all_of(mine: Any, theirs: Any) -> bool:

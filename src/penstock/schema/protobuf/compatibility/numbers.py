@@ -7,13 +7,13 @@ from typing import Any
 from google.protobuf import descriptor_pb2
 
 from penstock.schema.protobuf.compatibility.encodings import shown
-from penstock.schema.protobuf.compatibility.verdicts import Verdicts
+from penstock.schema.protobuf.compatibility.problem_kinds import ProblemCollector
 from penstock.schema.protobuf.numbers import Ranges
 
 Fields = dict[int, Any]
 
 
-def check_removed(mine: Fields, theirs: Fields, path: str, verdicts: Verdicts) -> None:
+def check_removed(mine: Fields, theirs: Fields, path: str, collector: ProblemCollector) -> None:
     """A field that the reader does not have is skipped; one that it has under another number is lost.
 
     A number whose field merely has another name is still the same field, whatever else has its name now.
@@ -28,10 +28,12 @@ def check_removed(mine: Fields, theirs: Fields, path: str, verdicts: Verdicts) -
         if (here is None or here.name in their_names) and (there is None or there.name in by_name):
             message = f"the writer's \"{field.name}\" has the number {number}, the reader's has {moved.number}"
             told = {"name": field.name, "number": number}
-            verdicts.add("FIELD_NUMBER_CHANGED", f"{path}/{field.name}", message, shown(moved), shown(field), **told)
+            collector.add("FIELD_NUMBER_CHANGED", f"{path}/{field.name}", message, shown(moved), shown(field), **told)
 
 
-def check_added(mine: Any, theirs: Any, my_fields: Fields, their_fields: Fields, path: str, verdicts: Verdicts) -> None:
+def check_added(
+    mine: Any, theirs: Any, my_fields: Fields, their_fields: Fields, path: str, collector: ProblemCollector
+) -> None:
     """A field that the writer does not have is unset, and may not be required. Nor may it have a number that the writer
     had put away, where the reader has evidently forgotten why."""
     added = [field for number, field in my_fields.items() if number not in their_fields]
@@ -45,10 +47,10 @@ def check_added(mine: Any, theirs: Any, my_fields: Fields, their_fields: Fields,
         if field.is_required:
             kind = "REQUIRED_FIELD_REMOVED" if put_away else "REQUIRED_FIELD_ADDED"
             message = f'the reader requires "{field.name}", which the writer does not have'
-            verdicts.add(kind, where, message, shown(field), name=field.name)
+            collector.add(kind, where, message, shown(field), name=field.name)
         if put_away and forgotten and field.name not in reserved.reserved_name:
             message = f"the number {field.number} was reserved: bytes written before may have something else under it"
-            verdicts.add("FIELD_NUMBER_RESERVED", where, message, shown(field), name=field.name)
+            collector.add("FIELD_NUMBER_RESERVED", where, message, shown(field), name=field.name)
 
 
 def _names(message: Any, fields: Fields) -> set[str]:

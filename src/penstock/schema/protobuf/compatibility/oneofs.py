@@ -7,16 +7,16 @@ from typing import Any
 
 from penstock.schema.problems import fragment
 from penstock.schema.protobuf.compatibility.encodings import shown
-from penstock.schema.protobuf.compatibility.verdicts import Verdicts
+from penstock.schema.protobuf.compatibility.problem_kinds import ProblemCollector
 
 Fields = dict[int, Any]
 
 
-def check(mine: Fields, theirs: Fields, path: str, verdicts: Verdicts) -> None:
+def check(mine: Fields, theirs: Fields, path: str, collector: ProblemCollector) -> None:
     for name, numbers in _oneofs(mine).items():
-        _check_moved(name, [number for number in numbers if number in theirs], mine, theirs, path, verdicts)
+        _check_moved(name, [number for number in numbers if number in theirs], mine, theirs, path, collector)
     for numbers in _oneofs(theirs).values():
-        _check_lost(numbers, mine, theirs, path, verdicts)
+        _check_lost(numbers, mine, theirs, path, collector)
 
 
 def _oneofs(fields: Fields) -> dict[str, list[int]]:
@@ -28,7 +28,9 @@ def _oneofs(fields: Fields) -> dict[str, list[int]]:
     return oneofs
 
 
-def _check_moved(oneof: str, numbers: list[int], mine: Fields, theirs: Fields, path: str, verdicts: Verdicts) -> None:
+def _check_moved(
+    oneof: str, numbers: list[int], mine: Fields, theirs: Fields, path: str, collector: ProblemCollector
+) -> None:
     """Those that were in one oneof already were never set together; with one more that is no longer sure."""
     existing = _existing(oneof, numbers, theirs)
     moved = [number for number in numbers if number not in existing]
@@ -36,7 +38,7 @@ def _check_moved(oneof: str, numbers: list[int], mine: Fields, theirs: Fields, p
         for number in moved:
             name = mine[number].name
             message = f'the writer may set "{name}" and another field of the oneof "{oneof}": the reader keeps one'
-            verdicts.add(
+            collector.add(
                 "FIELD_MOVED_TO_EXISTING_ONEOF",
                 f"{path}/{name}",
                 message,
@@ -47,7 +49,7 @@ def _check_moved(oneof: str, numbers: list[int], mine: Fields, theirs: Fields, p
     elif len(moved) > 1:
         names = ", ".join(f'"{mine[number].name}"' for number in moved)
         message = f"the writer may set several of {fragment(names)}: the reader keeps one"
-        verdicts.add("MULTIPLE_FIELDS_MOVED_TO_ONEOF", f"{path}/{oneof}", message, f"oneof {oneof}")
+        collector.add("MULTIPLE_FIELDS_MOVED_TO_ONEOF", f"{path}/{oneof}", message, f"oneof {oneof}")
 
 
 def _existing(oneof: str, numbers: list[int], theirs: Fields) -> set[int]:
@@ -62,7 +64,7 @@ def _existing(oneof: str, numbers: list[int], theirs: Fields) -> set[int]:
     return shared.get(oneof) or max(shared.values(), key=len, default=set())
 
 
-def _check_lost(numbers: list[int], mine: Fields, theirs: Fields, path: str, verdicts: Verdicts) -> None:
+def _check_lost(numbers: list[int], mine: Fields, theirs: Fields, path: str, collector: ProblemCollector) -> None:
     kept = [number for number in numbers if number in mine and mine[number].containing_oneof is not None]
     if not kept:
         return
@@ -71,6 +73,6 @@ def _check_lost(numbers: list[int], mine: Fields, theirs: Fields, path: str, ver
         if number not in mine:
             name = theirs[number].name
             message = f'the writer may set "{name}", and to the reader the oneof "{oneof}" will seem unset'
-            verdicts.add(
+            collector.add(
                 "ONEOF_FIELD_REMOVED", f"{path}/{name}", message, f"oneof {oneof}", shown(theirs[number]), name=name
             )

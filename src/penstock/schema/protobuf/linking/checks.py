@@ -7,18 +7,18 @@ from typing import Any, Final
 
 from google.protobuf import descriptor_pb2
 
-from penstock.schema.protobuf.linking.link import Linked
+from penstock.schema.protobuf.elements import Element, ElementKind
+from penstock.schema.protobuf.linking.linked_file import LinkedFile
 from penstock.schema.protobuf.numbers import Ranges
 from penstock.schema.protobuf.parsing.cursor import Dialect
-from penstock.schema.protobuf.walk import Element, Sort
 
 _DECLARATION: Final = descriptor_pb2.ExtensionRangeOptions.DECLARATION
 
 
-class Context:
+class RuleContext:
     """The file that is looked at, and ranges in it that many of its things ask for."""
 
-    def __init__(self, linked: Linked) -> None:
+    def __init__(self, linked: LinkedFile) -> None:
         self.linked = linked
         self.scope = linked.scope()
         self.dialect = dialect(linked.file)
@@ -59,7 +59,7 @@ class Context:
         return self._extensions.setdefault(which, extension.name)
 
 
-Rule = Callable[[Context, Element], str | None]
+Rule = Callable[[RuleContext, Element], str | None]
 """What is wrong with a thing; None if nothing is."""
 
 
@@ -67,14 +67,14 @@ def dialect(file: Any) -> Dialect:
     return Dialect(file.syntax or "proto2")
 
 
-def check(linked: Linked, rules: dict[Sort, tuple[Rule, ...]]) -> None:
+def check(linked: LinkedFile, rules: dict[ElementKind, tuple[Rule, ...]]) -> None:
     """Raises `InvalidSchema` for the first thing that breaks a rule."""
-    file = Context(linked)
-    for element in (Element(Sort.FILE, linked.file.package, linked.file, None), *linked.symbols.values()):
+    file = RuleContext(linked)
+    for element in (Element(ElementKind.FILE, linked.file.package, linked.file, None), *linked.symbols.values()):
         for rule in rules.get(element.sort, ()):
             wrong = rule(file, element)
             if wrong is not None:
-                raise linked.source.refusal(wrong, element.name, element.option_place(0, linked.file.package))
+                raise linked.source.refusal(wrong, element.name, element.option_key(0, linked.file.package))
 
 
 def _asks_for_declarations(extension_range: Any) -> bool:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from penstock.schema.protobuf.linking.source import Source
+from penstock.schema.protobuf.linking.source import SourceFile
 
 
-def check_built(source: Source, file: Any) -> None:
+def check_built(source: SourceFile, file: Any) -> None:
     """`file` is the library's FileDescriptor. Raises `InvalidSchema`."""
     for descriptor in _enums(file):
         _refuse_wrong(source, descriptor, _ENUM_RULES)
@@ -17,7 +17,7 @@ def check_built(source: Source, file: Any) -> None:
         _refuse_wrong(source, descriptor, rules)
 
 
-def _refuse_wrong(source: Source, descriptor: Any, rules: tuple[Callable[[Any], str | None], ...]) -> None:
+def _refuse_wrong(source: SourceFile, descriptor: Any, rules: tuple[Callable[[Any], str | None], ...]) -> None:
     for rule in rules:
         wrong = rule(descriptor)
         if wrong is not None:

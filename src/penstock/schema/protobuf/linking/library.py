@@ -11,10 +11,10 @@ from penstock.core.schemas import SCHEMA_DEPTH_MAX
 from penstock.schema.protobuf.limits import TOKENS_MAX
 from penstock.schema.protobuf.linking.checks import check
 from penstock.schema.protobuf.linking.feature_rules import check_built
-from penstock.schema.protobuf.linking.link import Linked, link
+from penstock.schema.protobuf.linking.linked_file import LinkedFile, link_file
 from penstock.schema.protobuf.linking.option_rules import OPTIONS
-from penstock.schema.protobuf.linking.option_values import Interpreter, draft, has_custom_options, has_options
-from penstock.schema.protobuf.linking.source import Source, source
+from penstock.schema.protobuf.linking.option_values import OptionInterpreter, draft, has_custom_options, has_options
+from penstock.schema.protobuf.linking.source import SourceFile, source
 from penstock.schema.protobuf.linking.structure_rules import STRUCTURE
 from penstock.schema.protobuf.linking.well_known import ALWAYS, well_known
 
@@ -22,12 +22,12 @@ ROOT: Final = ""
 """The name of a schema's own file: nothing can import it."""
 
 
-class Library:
+class FileLibrary:
     """Takes a file and, from the references, those it imports; no others are looked at."""
 
     def __init__(self, references: Mapping[str, str]) -> None:
         self.pool = DescriptorPool()
-        self.files: dict[str, Linked] = {}
+        self.files: dict[str, LinkedFile] = {}
         """By the name they are imported under, each after those it imports."""
         self.well_known: set[str] = set()
         """Which of them nobody had to register."""
@@ -37,11 +37,11 @@ class Library:
         self._drafts = DescriptorPool()
         self._drafted: set[str] = set()
 
-    def add(self, name: str, text: str) -> Linked:
+    def add(self, name: str, text: str) -> LinkedFile:
         """Raises `InvalidSchema` for a text that is not one, or imports what is not there."""
         read = source(text, name, self._tokens_left)
         self._tokens_left -= read.tokens
-        linked = link(read, self._imports(read))
+        linked = link_file(read, self._imports(read))
         check(linked, STRUCTURE)
         if has_options(linked.file):
             self._interpret(linked)
@@ -50,13 +50,13 @@ class Library:
         check_built(read, self.pool.FindFileByName(name))
         return linked
 
-    def _imports(self, read: Source) -> tuple[Linked, ...]:
+    def _imports(self, read: SourceFile) -> tuple[LinkedFile, ...]:
         self._open.append(read.file.name)
         imported = tuple(self._imported(read, name) for name in read.file.dependency)
         self._open.pop()
         return imported
 
-    def _imported(self, read: Source, name: str) -> Linked:
+    def _imported(self, read: SourceFile, name: str) -> LinkedFile:
         if name in self.files:
             return self.files[name]
         place = f"import {name}"
@@ -68,19 +68,19 @@ class Library:
             return self.add(name, self._references[name])
         return self._add_well_known(read, name, place)
 
-    def _add_well_known(self, read: Source, name: str, place: str) -> Linked:
+    def _add_well_known(self, read: SourceFile, name: str, place: str) -> LinkedFile:
         known = well_known(name)
         if known is None:
             raise read.refusal(f'"{name}" is not among the references of this schema', place)
         self.well_known.add(name)
-        return self._keep(link(known, self._imports(known)))
+        return self._keep(link_file(known, self._imports(known)))
 
-    def _keep(self, linked: Linked) -> Linked:
+    def _keep(self, linked: LinkedFile) -> LinkedFile:
         _build(self.pool, linked.source, linked.file)
         self.files[linked.file.name] = linked
         return linked
 
-    def _interpret(self, linked: Linked) -> None:
+    def _interpret(self, linked: LinkedFile) -> None:
         """A file may use options that it defines itself, so a draft of it goes into a pool first."""
         pool = None
         if has_custom_options(linked.file):
@@ -88,15 +88,15 @@ class Library:
             for name, each in self.files.items():
                 self._draft(name, each.source, each.file)
             self._draft(linked.file.name, linked.source, draft(linked))
-        Interpreter(linked, linked.scope(), pool).interpret(linked.file)
+        OptionInterpreter(linked, linked.scope(), pool).interpret(linked.file)
 
-    def _draft(self, name: str, read: Source, file: Any) -> None:
+    def _draft(self, name: str, read: SourceFile, file: Any) -> None:
         if name not in self._drafted:
             self._drafted.add(name)
             _build(self._drafts, read, file)
 
 
-def _build(pool: Any, read: Source, file: Any) -> None:
+def _build(pool: Any, read: SourceFile, file: Any) -> None:
     try:
         pool.AddSerializedFile(file.SerializeToString())
     except (TypeError, ValueError) as error:
@@ -104,8 +104,8 @@ def _build(pool: Any, read: Source, file: Any) -> None:
         raise read.refusal(f"it is not a sound file: {why.strip()}") from None
 
 
-def library(text: str, references: Mapping[str, str]) -> Library:
+def library(text: str, references: Mapping[str, str]) -> FileLibrary:
     """A schema and all that it refers to; its own file is the one under `ROOT`."""
-    made = Library(references)
+    made = FileLibrary(references)
     made.add(ROOT, text)
     return made

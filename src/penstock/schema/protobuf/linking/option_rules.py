@@ -6,10 +6,10 @@ from typing import Any, Final
 
 from google.protobuf import descriptor_pb2
 
-from penstock.schema.protobuf.linking.checks import Context, Rule
+from penstock.schema.protobuf.elements import Element, ElementKind
+from penstock.schema.protobuf.linking.checks import Rule, RuleContext
 from penstock.schema.protobuf.parsing.cursor import Dialect
 from penstock.schema.protobuf.parsing.fields import SCALARS
-from penstock.schema.protobuf.walk import Element, Sort
 
 _Proto: Final = descriptor_pb2.FieldDescriptorProto
 _Options: Final = descriptor_pb2.FieldOptions
@@ -22,20 +22,20 @@ _LONG: Final = (
 )
 _SCALARS: Final = {number: name for name, number in SCALARS.items()}
 _TARGETS: Final = {
-    Sort.FILE: _Options.TARGET_TYPE_FILE,
-    Sort.MESSAGE: _Options.TARGET_TYPE_MESSAGE,
-    Sort.FIELD: _Options.TARGET_TYPE_FIELD,
-    Sort.EXTENSION: _Options.TARGET_TYPE_FIELD,
-    Sort.ONEOF: _Options.TARGET_TYPE_ONEOF,
-    Sort.ENUM: _Options.TARGET_TYPE_ENUM,
-    Sort.VALUE: _Options.TARGET_TYPE_ENUM_ENTRY,
-    Sort.SERVICE: _Options.TARGET_TYPE_SERVICE,
-    Sort.METHOD: _Options.TARGET_TYPE_METHOD,
-    Sort.RANGE: _Options.TARGET_TYPE_EXTENSION_RANGE,
+    ElementKind.FILE: _Options.TARGET_TYPE_FILE,
+    ElementKind.MESSAGE: _Options.TARGET_TYPE_MESSAGE,
+    ElementKind.FIELD: _Options.TARGET_TYPE_FIELD,
+    ElementKind.EXTENSION: _Options.TARGET_TYPE_FIELD,
+    ElementKind.ONEOF: _Options.TARGET_TYPE_ONEOF,
+    ElementKind.ENUM: _Options.TARGET_TYPE_ENUM,
+    ElementKind.VALUE: _Options.TARGET_TYPE_ENUM_ENTRY,
+    ElementKind.SERVICE: _Options.TARGET_TYPE_SERVICE,
+    ElementKind.METHOD: _Options.TARGET_TYPE_METHOD,
+    ElementKind.RANGE: _Options.TARGET_TYPE_EXTENSION_RANGE,
 }
 
 
-def _has_features_of_its_edition(file: Context, element: Element) -> str | None:
+def _has_features_of_its_edition(file: RuleContext, element: Element) -> str | None:
     features = _features(element)
     if features is None:
         return None
@@ -62,7 +62,7 @@ def _features(element: Element) -> Any:
 # Messages and enums
 
 
-def _is_a_sound_message_set(file: Context, element: Element) -> str | None:
+def _is_a_sound_message_set(file: RuleContext, element: Element) -> str | None:
     message = element.descriptor
     if not message.options.message_set_wire_format:
         return None
@@ -71,7 +71,7 @@ def _is_a_sound_message_set(file: Context, element: Element) -> str | None:
     return "a message set has no fields, only extensions" if message.field else None
 
 
-def _has_aliases_if_it_says_so(file: Context, element: Element) -> str | None:  # noqa: ARG001
+def _has_aliases_if_it_says_so(file: RuleContext, element: Element) -> str | None:  # noqa: ARG001
     enum = element.descriptor
     numbers = [value.number for value in enum.value]
     shared = len(set(numbers)) < len(numbers)
@@ -85,7 +85,7 @@ def _has_aliases_if_it_says_so(file: Context, element: Element) -> str | None:  
 # Fields
 
 
-def _is_packed_if_it_can_be(file: Context, element: Element) -> str | None:
+def _is_packed_if_it_can_be(file: RuleContext, element: Element) -> str | None:
     field = element.descriptor
     if not field.options.HasField("packed"):
         return None
@@ -96,7 +96,7 @@ def _is_packed_if_it_can_be(file: Context, element: Element) -> str | None:
     return None
 
 
-def _has_options_of_its_type(file: Context, element: Element) -> str | None:  # noqa: ARG001
+def _has_options_of_its_type(file: RuleContext, element: Element) -> str | None:  # noqa: ARG001
     field = element.descriptor
     if field.options.jstype != _Options.JS_NORMAL and field.type not in _LONG:
         return "'jstype' is for integers of 64 bits"
@@ -105,20 +105,20 @@ def _has_options_of_its_type(file: Context, element: Element) -> str | None:  # 
     return None
 
 
-def _may_say_its_presence(file: Context, element: Element) -> str | None:  # noqa: ARG001
+def _may_say_its_presence(file: RuleContext, element: Element) -> str | None:  # noqa: ARG001
     field, features = element.descriptor, _features(element)
     if features is None or not features.HasField("field_presence"):
         return None
     if field.label == _Proto.LABEL_REPEATED or field.HasField("oneof_index"):
         return "a field that is repeated or in a oneof does not say its presence"
-    if element.sort is Sort.EXTENSION and features.field_presence != _Features.LEGACY_REQUIRED:
+    if element.sort is ElementKind.EXTENSION and features.field_presence != _Features.LEGACY_REQUIRED:
         return "an extension does not say its presence"
     if field.type in _MESSAGES and features.field_presence == _Features.IMPLICIT:
         return "the presence of a message is never implicit"
     return None
 
 
-def _may_say_its_encoding(file: Context, element: Element) -> str | None:
+def _may_say_its_encoding(file: RuleContext, element: Element) -> str | None:
     field, features = element.descriptor, _features(element)
     if features is None:
         return None
@@ -134,7 +134,7 @@ def _may_say_its_encoding(file: Context, element: Element) -> str | None:
     return None
 
 
-def _is_as_declared(file: Context, element: Element) -> str | None:
+def _is_as_declared(file: RuleContext, element: Element) -> str | None:
     """A message may say what its extensions have to be."""
     extension = element.descriptor
     strict, known = file.declared(file.find(extension.extendee))
@@ -150,11 +150,11 @@ def _is_as_declared(file: Context, element: Element) -> str | None:
     return None
 
 
-def _is_map(file: Context, field: Any) -> bool:
+def _is_map(file: RuleContext, field: Any) -> bool:
     return field.type == _Proto.TYPE_MESSAGE and bool(file.find(field.type_name).descriptor.options.map_entry)
 
 
-def _has_text(file: Context, field: Any) -> bool:
+def _has_text(file: RuleContext, field: Any) -> bool:
     if field.type == _Proto.TYPE_STRING:
         return True
     return _is_map(file, field) and any(
@@ -165,8 +165,8 @@ def _has_text(file: Context, field: Any) -> bool:
 def _is_not_of_a_map(rule: Rule) -> Rule:
     """The key and the value of a map have the map's features, whether they make sense for them or not."""
 
-    def checked(file: Context, element: Element) -> str | None:
-        return None if element.sort is Sort.FIELD and element.parent.options.map_entry else rule(file, element)
+    def checked(file: RuleContext, element: Element) -> str | None:
+        return None if element.sort is ElementKind.FIELD and element.parent.options.map_entry else rule(file, element)
 
     return checked
 
@@ -178,15 +178,15 @@ _OF_FIELDS: Final = (
     _is_not_of_a_map(_may_say_its_presence),
     _is_not_of_a_map(_may_say_its_encoding),
 )
-OPTIONS: Final[dict[Sort, tuple[Rule, ...]]] = {
-    Sort.FILE: (_has_features_of_its_edition,),
-    Sort.MESSAGE: (_has_features_of_its_edition, _is_a_sound_message_set),
-    Sort.FIELD: _OF_FIELDS,
-    Sort.EXTENSION: (*_OF_FIELDS, _is_as_declared),
-    Sort.ONEOF: (_has_features_of_its_edition,),
-    Sort.ENUM: (_has_features_of_its_edition, _has_aliases_if_it_says_so),
-    Sort.VALUE: (_has_features_of_its_edition,),
-    Sort.SERVICE: (_has_features_of_its_edition,),
-    Sort.METHOD: (_has_features_of_its_edition,),
-    Sort.RANGE: (_has_features_of_its_edition,),
+OPTIONS: Final[dict[ElementKind, tuple[Rule, ...]]] = {
+    ElementKind.FILE: (_has_features_of_its_edition,),
+    ElementKind.MESSAGE: (_has_features_of_its_edition, _is_a_sound_message_set),
+    ElementKind.FIELD: _OF_FIELDS,
+    ElementKind.EXTENSION: (*_OF_FIELDS, _is_as_declared),
+    ElementKind.ONEOF: (_has_features_of_its_edition,),
+    ElementKind.ENUM: (_has_features_of_its_edition, _has_aliases_if_it_says_so),
+    ElementKind.VALUE: (_has_features_of_its_edition,),
+    ElementKind.SERVICE: (_has_features_of_its_edition,),
+    ElementKind.METHOD: (_has_features_of_its_edition,),
+    ElementKind.RANGE: (_has_features_of_its_edition,),
 }

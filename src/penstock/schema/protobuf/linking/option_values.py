@@ -11,8 +11,8 @@ from google.protobuf.descriptor import FieldDescriptor
 
 from penstock.schema.errors import InvalidSchema
 from penstock.schema.problems import fragment
-from penstock.schema.protobuf.linking.link import Linked, Scope
-from penstock.schema.protobuf.walk import Element, Sort, elements
+from penstock.schema.protobuf.elements import Element, ElementKind, elements
+from penstock.schema.protobuf.linking.linked_file import LinkedFile, VisibleNames
 
 _DESCRIPTORS: Final = "google/protobuf/descriptor.proto"
 _INT32: Final = range(-(2**31), 2**31)
@@ -27,16 +27,16 @@ _RANGES: Final = {
 }
 
 
-class _Wrong(Exception):
+class _OptionError(Exception):
     """Why an option cannot be what it says."""
 
 
 @dataclass(frozen=True, slots=True)
-class Interpreter:
+class OptionInterpreter:
     """Knows the options that one file can use."""
 
-    linked: Linked
-    scope: Scope
+    linked: LinkedFile
+    scope: VisibleNames
     pool: Any
     """With a draft of that file in it; None if none but the options that every file has are looked for."""
 
@@ -56,7 +56,7 @@ class Interpreter:
             try:
                 if not self._set(options, option, _scope(element)):
                     unknown.append(option)
-            except _Wrong as wrong:
+            except _OptionError as wrong:
                 raise self._refusal(element, index, str(wrong)) from None
         if not options.IsInitialized():
             raise self._refusal(element, 0, "in a message that is the value of an option, required fields are missing")
@@ -65,13 +65,13 @@ class Interpreter:
 
     def _refusal(self, element: Element, index: int, message: str) -> InvalidSchema:
         package = self.linked.file.package
-        return self.linked.source.refusal(message, element.option_place(index, package), element.name)
+        return self.linked.source.refusal(message, element.option_key(index, package), element.name)
 
     def _set(self, options: Any, option: Any, scope: str) -> bool:
         """False if nothing visible defines it."""
         shown = _shown(option)
         if not option.name:
-            raise _Wrong("an option without a name")
+            raise _OptionError("an option without a name")
         if self.pool is None and any(part.is_extension for part in option.name):
             return False
         holder, *inner = list(option.name)
@@ -83,7 +83,7 @@ class Interpreter:
             message = _step_into(message, field, shown)
             field = self._field(message, part, scope, shown)
             if field is None:
-                raise _Wrong(f"the option {shown} is unknown")
+                raise _OptionError(f"the option {shown} is unknown")
         _assign(message, field, option, shown, self.pool)
         return True
 
@@ -92,16 +92,18 @@ class Interpreter:
             return self._extension(message, part.name_part, scope, shown)
         field = message.DESCRIPTOR.fields_by_name.get(part.name_part)
         if field is None or _is_not_for_people(field):
-            raise _Wrong(f"the option {shown} is unknown")
+            raise _OptionError(f"the option {shown} is unknown")
         return field
 
     def _extension(self, message: Any, name: str, scope: str, shown: str) -> Any:
-        found = self.scope.find(name, scope, (Sort.EXTENSION,))
+        found = self.scope.find(name, scope, (ElementKind.EXTENSION,))
         if isinstance(found, str):
             return None
         field = self.pool.FindExtensionByName(found.name)
         if field.containing_type is not message.DESCRIPTOR:
-            raise _Wrong(f"the option {shown} is one of {field.containing_type.full_name}, not of what it stands on")
+            raise _OptionError(
+                f"the option {shown} is one of {field.containing_type.full_name}, not of what it stands on"
+            )
         return field
 
 
@@ -121,11 +123,11 @@ def _has_file(pool: Any, name: str) -> bool:
     return True
 
 
-def draft(linked: Linked) -> Any:
+def draft(linked: LinkedFile) -> Any:
     """A copy of the file without custom options: with it, a pool knows those that the file defines itself."""
     copy = descriptor_pb2.FileDescriptorProto()
     copy.CopyFrom(linked.file)
-    Interpreter(linked, linked.scope(), None).interpret(copy)
+    OptionInterpreter(linked, linked.scope(), None).interpret(copy)
     for element in elements(copy):
         if element.descriptor.HasField("options"):
             element.descriptor.options.ClearField("uninterpreted_option")
@@ -152,7 +154,7 @@ def _is_not_for_people(field: Any) -> bool:
 
 
 def _scope(element: Element) -> str:
-    return f"{element.name}.file" if element.sort is Sort.FILE else element.name
+    return f"{element.name}.file" if element.sort is ElementKind.FILE else element.name
 
 
 def _shown(option: Any) -> str:
@@ -162,9 +164,9 @@ def _shown(option: Any) -> str:
 
 def _step_into(message: Any, field: Any, shown: str) -> Any:
     if field.message_type is None:
-        raise _Wrong(f'in the option {shown}, "{field.name}" is not a message')
+        raise _OptionError(f'in the option {shown}, "{field.name}" is not a message')
     if field.is_repeated:
-        raise _Wrong(f'in the option {shown}, "{field.name}" is repeated, and can only be given as a whole')
+        raise _OptionError(f'in the option {shown}, "{field.name}" is repeated, and can only be given as a whole')
     inner = message.Extensions[field] if field.is_extension else getattr(message, field.name)
     inner.SetInParent()
     return inner
@@ -172,7 +174,7 @@ def _step_into(message: Any, field: Any, shown: str) -> Any:
 
 def _assign(message: Any, field: Any, option: Any, shown: str, pool: Any) -> None:
     if not field.is_repeated and _has(message, field):
-        raise _Wrong(f"the option {shown} is already given")
+        raise _OptionError(f"the option {shown} is already given")
     if field.message_type is not None:
         _assign_message(message, field, option, shown, pool)
         return
@@ -187,14 +189,14 @@ def _assign(message: Any, field: Any, option: Any, shown: str, pool: Any) -> Non
 
 def _assign_message(message: Any, field: Any, option: Any, shown: str, pool: Any) -> None:
     if not option.HasField("aggregate_value"):
-        raise _Wrong(f"the value of the option {shown} is a message, in braces")
+        raise _OptionError(f"the value of the option {shown} is a message, in braces")
     held = _held(message, field)
     target = held.add() if field.is_repeated else held
     target.SetInParent()
     try:
         text_format.Parse(option.aggregate_value, target, descriptor_pool=pool)
     except (text_format.ParseError, ValueError, TypeError, KeyError, RecursionError) as error:
-        raise _Wrong(f"the value of the option {shown}: {fragment(str(error))}") from None
+        raise _OptionError(f"the value of the option {shown}: {fragment(str(error))}") from None
 
 
 def _has(message: Any, field: Any) -> bool:
@@ -210,9 +212,9 @@ def _integer(field: Any, option: Any, shown: str) -> int:
         if option.HasField(given):
             value = int(getattr(option, given))
             if value not in _RANGES[field.cpp_type]:
-                raise _Wrong(f"the value of the option {shown} does not fit its type")
+                raise _OptionError(f"the value of the option {shown} does not fit its type")
             return value
-    raise _Wrong(f"the value of the option {shown} is an integer")
+    raise _OptionError(f"the value of the option {shown} is an integer")
 
 
 def _real(field: Any, option: Any, shown: str) -> float:  # noqa: ARG001
@@ -221,31 +223,31 @@ def _real(field: Any, option: Any, shown: str) -> float:  # noqa: ARG001
             return float(getattr(option, given))
     if option.identifier_value in ("inf", "nan"):
         return float(option.identifier_value)
-    raise _Wrong(f"the value of the option {shown} is a number")
+    raise _OptionError(f"the value of the option {shown} is a number")
 
 
 def _bool(field: Any, option: Any, shown: str) -> bool:  # noqa: ARG001
     if option.identifier_value not in ("true", "false"):
-        raise _Wrong(f"the value of the option {shown} is true or false")
+        raise _OptionError(f"the value of the option {shown} is true or false")
     return bool(option.identifier_value == "true")
 
 
 def _enum(field: Any, option: Any, shown: str) -> int:
     value = field.enum_type.values_by_name.get(option.identifier_value)
     if value is None:
-        raise _Wrong(f"the value of the option {shown} is one of {field.enum_type.full_name}")
+        raise _OptionError(f"the value of the option {shown} is one of {field.enum_type.full_name}")
     return int(value.number)
 
 
 def _string(field: Any, option: Any, shown: str) -> str | bytes:
     if not option.HasField("string_value"):
-        raise _Wrong(f"the value of the option {shown} is a string")
+        raise _OptionError(f"the value of the option {shown} is a string")
     if field.type == FieldDescriptor.TYPE_BYTES:
         return bytes(option.string_value)
     try:
         return bytes(option.string_value).decode()
     except UnicodeDecodeError:
-        raise _Wrong(f"the value of the option {shown} is not text in UTF-8") from None
+        raise _OptionError(f"the value of the option {shown} is not text in UTF-8") from None
 
 
 _READERS: Final[dict[int, Callable[[Any, Any, str], Any]]] = {

@@ -14,15 +14,15 @@ from google.protobuf.message import DecodeError
 
 from penstock.core.schemas import SCHEMA_BYTES_MAX
 from penstock.schema.errors import InvalidSchema
+from penstock.schema.protobuf.elements import ElementKind, elements
 from penstock.schema.protobuf.limits import DESCRIPTOR_BYTES_MAX, TOKENS_MAX
 from penstock.schema.protobuf.names import QUALIFIED, camel_case, local
 from penstock.schema.protobuf.parsing.cursor import Cursor
 from penstock.schema.protobuf.parsing.files import EDITIONS, read
 from penstock.schema.protobuf.parsing.tokens import brief, refusal
-from penstock.schema.protobuf.walk import Sort, elements
 
 
-def decoded(text: str, name: str) -> Any:
+def decode_descriptor(text: str, name: str) -> Any:
     """A FileDescriptorProto from its base64, as a parser could have made it. Raises `InvalidSchema`."""
     if len(text) // 4 * 3 > DESCRIPTOR_BYTES_MAX:
         raise InvalidSchema(f"a serialised descriptor has at most {DESCRIPTOR_BYTES_MAX} bytes")
@@ -34,19 +34,19 @@ def decoded(text: str, name: str) -> Any:
         if not is_sound(file):
             raise InvalidSchema(f"the FileDescriptorProto is not sound: {wrong}")
     file.name = name
-    _forget_what_follows(file)
+    _drop_derived(file)
     return file
 
 
-def _forget_what_follows(file: Any) -> None:
+def _drop_derived(file: Any) -> None:
     """Comments and places; JSON names that are what they would be anyway; the syntax that is one without being said."""
     file.ClearField("source_code_info")
     if file.syntax == "proto2":
         file.ClearField("syntax")
     for element in elements(file):
-        if element.sort in (Sort.FIELD, Sort.EXTENSION):
+        if element.sort in (ElementKind.FIELD, ElementKind.EXTENSION):
             field = element.descriptor
-            if element.sort is Sort.EXTENSION or field.json_name == camel_case(field.name):
+            if element.sort is ElementKind.EXTENSION or field.json_name == camel_case(field.name):
                 field.ClearField("json_name")
 
 
@@ -98,27 +98,30 @@ _BASE64: Final = re.compile(r"[A-Za-z0-9+/]++={0,2}")
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class SourceFile:
     file: Any
     """A FileDescriptorProto."""
     text: str = ""
     """Empty for a descriptor that was never text here."""
-    places: dict[str, int] = field(default_factory=dict)
+    positions: dict[str, int] = field(default_factory=dict)
     tokens: int = 0
 
     def refusal(self, message: str, *names: str) -> InvalidSchema:
-        """The error for the first of these things whose place in the text is known: full names, or keys of `places`."""
+        """Return an error at the first of `names` whose position in the text is known.
+
+        `names` are full names or keys of `positions`.
+        """
         where = [local(name.removeprefix("."), self.file.package) for name in names]
         path = {"path": "/" + where[0].replace(".", "/")} if where and where[0].replace(".", "").isidentifier() else {}
         for name in (*where, *names):
-            if name in self.places:
-                return refusal(message, self.text, self.places[name], self.file.name, **path)
+            if name in self.positions:
+                return refusal(message, self.text, self.positions[name], self.file.name, **path)
         within = f'"{self.file.name}": ' if self.file.name else ""
         told = {"file": self.file.name} if self.file.name else {}
         return InvalidSchema(brief(f"{within}{message}"), **told, **path)
 
 
-def source(text: str, name: str, tokens_max: int) -> Source:
+def source(text: str, name: str, tokens_max: int) -> SourceFile:
     """`text` may be a .proto text or the base64 of a FileDescriptorProto, which is how some clients register schemas.
 
     No .proto text could be taken for base64: there is a semicolon or a brace in each.
@@ -126,10 +129,10 @@ def source(text: str, name: str, tokens_max: int) -> Source:
     _check_size(text, name)
     stripped = text.strip()
     if _BASE64.fullmatch(stripped):
-        return Source(decoded(stripped, name))
+        return SourceFile(decode_descriptor(stripped, name))
     cursor = Cursor(text, name, tokens_max)
     read(cursor)
-    return Source(cursor.file, text, cursor.places, cursor.tokens_read)
+    return SourceFile(cursor.file, text, cursor.positions, cursor.tokens_read)
 
 
 def _check_size(text: str, name: str) -> None:

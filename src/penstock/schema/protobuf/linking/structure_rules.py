@@ -7,12 +7,12 @@ from typing import Any, Final
 
 from google.protobuf import descriptor_pb2
 
+from penstock.schema.protobuf.elements import Element, ElementKind
 from penstock.schema.protobuf.limits import LIBRARY_NUMBERS, MESSAGE_DEPTH_MAX, NUMBER_MAX
-from penstock.schema.protobuf.linking.checks import Context, Rule, outer
+from penstock.schema.protobuf.linking.checks import Rule, RuleContext, outer
 from penstock.schema.protobuf.names import IDENTIFIER, camel_case, local, value_name
 from penstock.schema.protobuf.numbers import Ranges
 from penstock.schema.protobuf.parsing.cursor import Dialect
-from penstock.schema.protobuf.walk import Element, Sort
 
 _Proto: Final = descriptor_pb2.FieldDescriptorProto
 _MESSAGES: Final = (_Proto.TYPE_MESSAGE, _Proto.TYPE_GROUP)
@@ -38,12 +38,12 @@ _DEFAULTS: Final = {
 # Names
 
 
-def _is_named(file: Context, element: Element) -> str | None:  # noqa: ARG001
+def _is_named(file: RuleContext, element: Element) -> str | None:  # noqa: ARG001
     """Grammar ensures it, but not for a descriptor from elsewhere."""
     return None if IDENTIFIER.fullmatch(element.descriptor.name) else "a name has letters, digits and underscores only"
 
 
-def _is_not_too_deep(file: Context, element: Element) -> str | None:
+def _is_not_too_deep(file: RuleContext, element: Element) -> str | None:
     depth = len(local(element.name, file.linked.file.package).split("."))
     return f"messages are nested more than {MESSAGE_DEPTH_MAX} deep" if depth > MESSAGE_DEPTH_MAX else None
 
@@ -51,7 +51,7 @@ def _is_not_too_deep(file: Context, element: Element) -> str | None:
 # Messages
 
 
-def _has_sound_ranges(file: Context, element: Element) -> str | None:  # noqa: ARG001
+def _has_sound_ranges(file: RuleContext, element: Element) -> str | None:  # noqa: ARG001
     message = element.descriptor
     for each in (*message.reserved_range, *message.extension_range):
         if not 1 <= each.start < each.end:
@@ -60,12 +60,12 @@ def _has_sound_ranges(file: Context, element: Element) -> str | None:  # noqa: A
     return None if number is None else f"the number {number} is in two ranges, reserved or of extensions"
 
 
-def _has_its_own_reserved_names(file: Context, element: Element) -> str | None:  # noqa: ARG001
+def _has_its_own_reserved_names(file: RuleContext, element: Element) -> str | None:  # noqa: ARG001
     names = element.descriptor.reserved_name
     return "a name is reserved twice" if len(set(names)) < len(names) else None
 
 
-def _has_distinct_numbers(file: Context, element: Element) -> str | None:  # noqa: ARG001
+def _has_distinct_numbers(file: RuleContext, element: Element) -> str | None:  # noqa: ARG001
     seen: dict[int, str] = {}
     for field in element.descriptor.field:
         other = seen.setdefault(field.number, field.name)
@@ -74,7 +74,7 @@ def _has_distinct_numbers(file: Context, element: Element) -> str | None:  # noq
     return None
 
 
-def _has_distinct_json_names(file: Context, element: Element) -> str | None:  # noqa: ARG001
+def _has_distinct_json_names(file: RuleContext, element: Element) -> str | None:  # noqa: ARG001
     """Those that are given, and those that are derived. In proto2 protoc only warns of the latter, but no library that
     makes JSON can have them."""
     fields = element.descriptor.field
@@ -91,7 +91,7 @@ def _clash(names: dict[str, str]) -> str | None:
     return None
 
 
-def _has_no_empty_oneof(file: Context, element: Element) -> str | None:  # noqa: ARG001
+def _has_no_empty_oneof(file: RuleContext, element: Element) -> str | None:  # noqa: ARG001
     message = element.descriptor
     used = {field.oneof_index for field in message.field if field.HasField("oneof_index")}
     if used - set(range(len(message.oneof_decl))):
@@ -103,7 +103,7 @@ def _has_no_empty_oneof(file: Context, element: Element) -> str | None:  # noqa:
 # Fields
 
 
-def _has_number(file: Context, element: Element) -> str | None:
+def _has_number(file: RuleContext, element: Element) -> str | None:
     number = element.descriptor.number
     if not 1 <= number <= NUMBER_MAX and not _is_of_message_set(file, element):
         return f"the number of a field is 1 to {NUMBER_MAX}, not {number}"
@@ -112,15 +112,15 @@ def _has_number(file: Context, element: Element) -> str | None:
     return None
 
 
-def _is_of_message_set(file: Context, element: Element) -> bool:
+def _is_of_message_set(file: RuleContext, element: Element) -> bool:
     """Options are not known yet, but only those have so many extensions."""
-    if element.sort is not Sort.EXTENSION:
+    if element.sort is not ElementKind.EXTENSION:
         return False
     extendee = file.find(element.descriptor.extendee).descriptor
     return bool(extendee.extension_range and extendee.extension_range[-1].end > NUMBER_MAX + 1)
 
 
-def _is_not_reserved(file: Context, element: Element) -> str | None:
+def _is_not_reserved(file: RuleContext, element: Element) -> str | None:
     field = element.descriptor
     numbers, names = file.taken(element)
     if field.name in names:
@@ -128,14 +128,14 @@ def _is_not_reserved(file: Context, element: Element) -> str | None:
     return f"the number {field.number} is reserved, or one of extensions" if field.number in numbers else None
 
 
-def _has_a_name_for_json(file: Context, element: Element) -> str | None:  # noqa: ARG001
+def _has_a_name_for_json(file: RuleContext, element: Element) -> str | None:  # noqa: ARG001
     name = element.descriptor.json_name
     if "\0" in name or (name.startswith("[") and name.endswith("]")):
         return "a json_name has no NUL in it, and is not in square brackets"
     return None
 
 
-def _has_the_label_of_its_dialect(file: Context, element: Element) -> str | None:
+def _has_the_label_of_its_dialect(file: RuleContext, element: Element) -> str | None:
     field, spoken = element.descriptor, file.dialect
     if spoken is Dialect.PROTO3 and (field.label == _Proto.LABEL_REQUIRED or field.type == _Proto.TYPE_GROUP):
         return "there are neither required fields nor groups in proto3"
@@ -146,7 +146,7 @@ def _has_the_label_of_its_dialect(file: Context, element: Element) -> str | None
     return None
 
 
-def _may_have_its_default(file: Context, element: Element) -> str | None:
+def _may_have_its_default(file: RuleContext, element: Element) -> str | None:
     field = element.descriptor
     if not field.HasField("default_value"):
         return None
@@ -161,7 +161,7 @@ def _may_have_its_default(file: Context, element: Element) -> str | None:
     return None
 
 
-def _has_a_default_as_parsers_write_it(file: Context, element: Element) -> str | None:  # noqa: ARG001
+def _has_a_default_as_parsers_write_it(file: RuleContext, element: Element) -> str | None:  # noqa: ARG001
     field = element.descriptor
     written = _DEFAULTS.get(field.type)
     if field.HasField("default_value") and written is not None and not written.fullmatch(field.default_value):
@@ -169,7 +169,7 @@ def _has_a_default_as_parsers_write_it(file: Context, element: Element) -> str |
     return None
 
 
-def _is_value(file: Context, field: Any) -> bool:
+def _is_value(file: RuleContext, field: Any) -> bool:
     """Values are found beside their enum, not in it."""
     enum = file.find(field.type_name)
     beside = f"{outer(enum.name)}.{field.default_value}".removeprefix(".")
@@ -177,7 +177,7 @@ def _is_value(file: Context, field: Any) -> bool:
     return value is not None and value.parent is enum.descriptor
 
 
-def _is_a_map_if_it_looks_like_one(file: Context, element: Element) -> str | None:
+def _is_a_map_if_it_looks_like_one(file: RuleContext, element: Element) -> str | None:
     """A descriptor could say it of any message, and libraries believe it."""
     field = element.descriptor
     if field.type != _Proto.TYPE_MESSAGE:
@@ -186,7 +186,7 @@ def _is_a_map_if_it_looks_like_one(file: Context, element: Element) -> str | Non
     if not entry.descriptor.options.map_entry:
         return None
     if (
-        element.sort is not Sort.FIELD
+        element.sort is not ElementKind.FIELD
         or field.label != _Proto.LABEL_REPEATED
         or outer(entry.name) != outer(element.name)
     ):
@@ -194,7 +194,7 @@ def _is_a_map_if_it_looks_like_one(file: Context, element: Element) -> str | Non
     return None
 
 
-def _has_its_group_beside_it(file: Context, element: Element) -> str | None:
+def _has_its_group_beside_it(file: RuleContext, element: Element) -> str | None:
     """Text cannot say it otherwise, but a descriptor could."""
     field = element.descriptor
     if field.type != _Proto.TYPE_GROUP:
@@ -205,7 +205,7 @@ def _has_its_group_beside_it(file: Context, element: Element) -> str | None:
     return None
 
 
-def _is_an_entry_if_it_says_so(file: Context, element: Element) -> str | None:  # noqa: ARG001
+def _is_an_entry_if_it_says_so(file: RuleContext, element: Element) -> str | None:  # noqa: ARG001
     message = element.descriptor
     if not message.options.map_entry:
         return None
@@ -220,7 +220,7 @@ def _is_an_entry_if_it_says_so(file: Context, element: Element) -> str | None:  
 # Extensions
 
 
-def _extends_what_may_be_extended(file: Context, element: Element) -> str | None:
+def _extends_what_may_be_extended(file: RuleContext, element: Element) -> str | None:
     extension = element.descriptor
     extendee = file.find(extension.extendee)
     if extension.number not in file.extensible(extendee):
@@ -241,11 +241,11 @@ def _holds_options(name: str) -> bool:
 # Enums
 
 
-def _has_values(file: Context, element: Element) -> str | None:  # noqa: ARG001
+def _has_values(file: RuleContext, element: Element) -> str | None:  # noqa: ARG001
     return None if element.descriptor.value else "an enum has at least one value"
 
 
-def _has_values_that_are_not_reserved(file: Context, element: Element) -> str | None:  # noqa: ARG001
+def _has_values_that_are_not_reserved(file: RuleContext, element: Element) -> str | None:  # noqa: ARG001
     enum = element.descriptor
     if any(each.start > each.end for each in enum.reserved_range):
         return "a range ends before it begins"
@@ -258,7 +258,7 @@ def _has_values_that_are_not_reserved(file: Context, element: Element) -> str | 
     return f'the name or number of "{used[0]}" is reserved' if used else None
 
 
-def _has_distinct_values(file: Context, element: Element) -> str | None:  # noqa: ARG001
+def _has_distinct_values(file: RuleContext, element: Element) -> str | None:  # noqa: ARG001
     enum = element.descriptor
     seen: dict[str, Any] = {}
     for value in enum.value:
@@ -268,8 +268,8 @@ def _has_distinct_values(file: Context, element: Element) -> str | None:  # noqa
     return None
 
 
-STRUCTURE: Final[dict[Sort, tuple[Rule, ...]]] = {
-    Sort.MESSAGE: (
+STRUCTURE: Final[dict[ElementKind, tuple[Rule, ...]]] = {
+    ElementKind.MESSAGE: (
         _is_named,
         _is_not_too_deep,
         _has_sound_ranges,
@@ -279,7 +279,7 @@ STRUCTURE: Final[dict[Sort, tuple[Rule, ...]]] = {
         _has_no_empty_oneof,
         _is_an_entry_if_it_says_so,
     ),
-    Sort.FIELD: (
+    ElementKind.FIELD: (
         _is_named,
         _has_number,
         _is_not_reserved,
@@ -290,7 +290,7 @@ STRUCTURE: Final[dict[Sort, tuple[Rule, ...]]] = {
         _is_a_map_if_it_looks_like_one,
         _has_its_group_beside_it,
     ),
-    Sort.EXTENSION: (
+    ElementKind.EXTENSION: (
         _is_named,
         _has_number,
         _has_the_label_of_its_dialect,
@@ -300,15 +300,15 @@ STRUCTURE: Final[dict[Sort, tuple[Rule, ...]]] = {
         _has_its_group_beside_it,
         _extends_what_may_be_extended,
     ),
-    Sort.ONEOF: (_is_named,),
-    Sort.ENUM: (
+    ElementKind.ONEOF: (_is_named,),
+    ElementKind.ENUM: (
         _is_named,
         _has_values,
         _has_its_own_reserved_names,
         _has_values_that_are_not_reserved,
         _has_distinct_values,
     ),
-    Sort.VALUE: (_is_named,),
-    Sort.SERVICE: (_is_named,),
-    Sort.METHOD: (_is_named,),
+    ElementKind.VALUE: (_is_named,),
+    ElementKind.SERVICE: (_is_named,),
+    ElementKind.METHOD: (_is_named,),
 }

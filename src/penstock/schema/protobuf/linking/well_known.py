@@ -19,7 +19,7 @@ from google.protobuf import (
 )
 
 from penstock.schema.protobuf.limits import TOKENS_MAX
-from penstock.schema.protobuf.linking.source import Source, source
+from penstock.schema.protobuf.linking.source import SourceFile, source
 
 _DAYS: Final = ("MONDAY", "TUESDAY", "WEDNESDAY", "THURSDAY", "FRIDAY", "SATURDAY", "SUNDAY")
 _MONTHS: Final = (
@@ -136,8 +136,8 @@ ALWAYS: Final = frozenset(_FILES)
 """Those that are the same for every schema, whatever a reference of that name says."""
 
 
-def well_known(name: str) -> Source | None:
+def well_known(name: str) -> SourceFile | None:
     """The file of that name, if it is one of them; its names are not resolved yet."""
     if name in _FILES:
-        return Source(descriptor_pb2.FileDescriptorProto.FromString(_FILES[name]))
+        return SourceFile(descriptor_pb2.FileDescriptorProto.FromString(_FILES[name]))
     return source(TEXTS[name], name, TOKENS_MAX) if name in TEXTS else None

@@ -12,7 +12,7 @@ from google.protobuf import descriptor_pb2
 from penstock.schema.errors import InvalidSchema
 from penstock.schema.protobuf import literals
 from penstock.schema.protobuf.limits import FULL_NAME_CHARS_MAX, INT32_MAX, MESSAGE_DEPTH_MAX, TYPES_MAX
-from penstock.schema.protobuf.parsing.tokens import Kind, Token, refusal, tokens
+from penstock.schema.protobuf.parsing.tokens import Token, TokenKind, refusal, tokens
 
 
 class Dialect(Enum):
@@ -28,7 +28,7 @@ class Cursor:
         self.text = text
         self.file: Any = descriptor_pb2.FileDescriptorProto(name=name)
         self.dialect = Dialect.PROTO2
-        self.places: dict[str, int] = {}
+        self.positions: dict[str, int] = {}
         """Where in the text each thing stands that has a name."""
         self.tokens_read = 0
         self._types = 0
@@ -41,28 +41,28 @@ class Cursor:
     def at(self, text: str) -> bool:
         return self.token.text == text
 
-    def at_kind(self, kind: Kind) -> bool:
+    def at_kind(self, kind: TokenKind) -> bool:
         return self.token.kind is kind
 
     def refuse(self, message: str, at: int | None = None) -> InvalidSchema:
         return refusal(message, self.text, self.token.at if at is None else at, self.file.name)
 
     def expected(self, what: str) -> InvalidSchema:
-        found = "the end of the text" if self.at_kind(Kind.END) else _shortened(self.token.text)
+        found = "the end of the text" if self.at_kind(TokenKind.END) else _shortened(self.token.text)
         return self.refuse(f"expected {what}, not {found}")
 
     # Taking
 
     def next(self) -> Token:
         taken = self.token
-        if taken.kind is not Kind.END:
+        if taken.kind is not TokenKind.END:
             self.token = next(self._tokens)
             self.tokens_read += 1
         return taken
 
     def take(self, text: str) -> bool:
         """Takes it if it is next."""
-        if self.token.text != text or self.token.kind is Kind.END:
+        if self.token.text != text or self.token.kind is TokenKind.END:
             return False
         self.next()
         return True
@@ -72,12 +72,12 @@ class Cursor:
             raise self.expected(f"'{text}'")
 
     def name(self, what: str) -> str:
-        if not self.at_kind(Kind.NAME):
+        if not self.at_kind(TokenKind.NAME):
             raise self.expected(what)
         return self.next().text
 
     def integer(self, what: str, maximum: int = INT32_MAX) -> int:
-        if not self.at_kind(Kind.INTEGER):
+        if not self.at_kind(TokenKind.INTEGER):
             raise self.expected(what)
         value = literals.integer(self.token.text)
         if value > maximum:
@@ -93,10 +93,10 @@ class Cursor:
 
     def string(self, what: str) -> bytes:
         """One string, or several that follow each other and count as one."""
-        if not self.at_kind(Kind.STRING):
+        if not self.at_kind(TokenKind.STRING):
             raise self.expected(what)
         pieces = []
-        while self.at_kind(Kind.STRING):
+        while self.at_kind(TokenKind.STRING):
             try:
                 pieces.append(literals.unquoted(self.token.text))
             except ValueError as error:
@@ -130,9 +130,9 @@ class Cursor:
         full = f"{scope}.{name}" if scope else name
         if len(full) > FULL_NAME_CHARS_MAX:
             raise self.refuse(f"a name has at most {FULL_NAME_CHARS_MAX} characters, with all that it is within", at)
-        if full in self.places:
+        if full in self.positions:
             raise self.refuse(f'"{name}" is already defined in {scope or "this file"}', at)
-        self.places[full] = at
+        self.positions[full] = at
         return full
 
     def count_type(self) -> None:

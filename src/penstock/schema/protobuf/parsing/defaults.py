@@ -9,7 +9,7 @@ from google.protobuf import descriptor_pb2
 
 from penstock.schema.protobuf import literals
 from penstock.schema.protobuf.parsing.cursor import Cursor
-from penstock.schema.protobuf.parsing.tokens import Kind
+from penstock.schema.protobuf.parsing.tokens import TokenKind
 
 _Proto: Final = descriptor_pb2.FieldDescriptorProto
 
@@ -41,7 +41,7 @@ def _float(cursor: Cursor) -> str:
     sign = -1.0 if cursor.take("-") else 1.0
     if cursor.at("inf") or cursor.at("nan"):
         return literals.shortest(sign * float(cursor.next().text))
-    if cursor.token.kind not in (Kind.INTEGER, Kind.FLOAT):
+    if cursor.token.kind not in (TokenKind.INTEGER, TokenKind.FLOAT):
         raise cursor.expected("a number")
     return literals.shortest(sign * literals.real(cursor.next().text))
 

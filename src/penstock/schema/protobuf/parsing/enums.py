@@ -8,7 +8,7 @@ from typing import Any
 from penstock.schema.protobuf.limits import INT32_MAX
 from penstock.schema.protobuf.parsing import options
 from penstock.schema.protobuf.parsing.cursor import Cursor, Dialect
-from penstock.schema.protobuf.parsing.tokens import Kind
+from penstock.schema.protobuf.parsing.tokens import TokenKind
 
 
 def ranges(cursor: Cursor, number: Callable[[str], int], to_max: int | None) -> Iterator[tuple[int, int | None]]:
@@ -37,7 +37,7 @@ def names(cursor: Cursor) -> Iterator[str]:
     while True:
         if cursor.dialect is Dialect.EDITIONS:
             yield cursor.name("a name, without quotes in editions")
-        elif cursor.at_kind(Kind.STRING):
+        elif cursor.at_kind(TokenKind.STRING):
             yield cursor.words("a name")
         else:
             raise cursor.expected("a number, or a name in quotes")
@@ -80,7 +80,7 @@ def _value(cursor: Cursor, into: Any, scope: str) -> None:
 
 def _reserved(cursor: Cursor, into: Any) -> None:
     cursor.expect("reserved")
-    if cursor.at_kind(Kind.INTEGER) or cursor.at("-"):
+    if cursor.at_kind(TokenKind.INTEGER) or cursor.at("-"):
         for begin, end in ranges(cursor, cursor.signed, to_max=INT32_MAX):
             into.reserved_range.add(start=begin, end=end)
     else:

@@ -38,7 +38,7 @@ GroupBody = Callable[[Cursor, Any, str], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Home:
+class FieldContainer:
     """What a field belongs to."""
 
     scope: str
@@ -51,23 +51,23 @@ class Home:
     extendee: str = ""
 
 
-def field(cursor: Cursor, home: Home) -> None:
+def field(cursor: Cursor, container: FieldContainer) -> None:
     """One field, up to its semicolon."""
-    label = _label(cursor, home)
-    added = home.fields.add(label=_LABELS[label or "optional"])
-    if home.oneof is not None:
-        added.oneof_index = home.oneof
-    if home.extendee:
-        added.extendee = home.extendee
+    label = _label(cursor, container)
+    added = container.fields.add(label=_LABELS[label or "optional"])
+    if container.oneof is not None:
+        added.oneof_index = container.oneof
+    if container.extendee:
+        added.extendee = container.extendee
     if label == "optional" and cursor.dialect is Dialect.PROTO3:
         added.proto3_optional = True
-    _typed(cursor, home, added, label)
+    _typed(cursor, container, added, label)
 
 
-def _label(cursor: Cursor, home: Home) -> str:
+def _label(cursor: Cursor, container: FieldContainer) -> str:
     if not cursor.at("optional") and not cursor.at("required") and not cursor.at("repeated"):
         return ""
-    if home.oneof is not None:
+    if container.oneof is not None:
         raise cursor.refuse("a field of a oneof has no label")
     refused = _REFUSED_LABELS.get((cursor.dialect, cursor.token.text))
     if refused:
@@ -75,26 +75,26 @@ def _label(cursor: Cursor, home: Home) -> str:
     return cursor.next().text
 
 
-def _typed(cursor: Cursor, home: Home, added: Any, label: str) -> None:
+def _typed(cursor: Cursor, container: FieldContainer, added: Any, label: str) -> None:
     begin = cursor.token.at
     if cursor.at("map"):
         cursor.next()
         if cursor.at("<"):
-            _map(cursor, home, added, label, begin)
+            _map(cursor, container, added, label, begin)
             return
-        _demand_label(cursor, home, label, begin)
+        _demand_label(cursor, container, label, begin)
         added.type_name = "map"
     else:
-        _demand_label(cursor, home, label, begin)
+        _demand_label(cursor, container, label, begin)
         _type(cursor, added)
     if added.type == _Proto.TYPE_GROUP:
-        _group(cursor, home, added, begin)
+        _group(cursor, container, added, begin)
     else:
-        _named(cursor, home, added)
+        _named(cursor, container, added)
 
 
-def _demand_label(cursor: Cursor, home: Home, label: str, begin: int) -> None:
-    if cursor.dialect is Dialect.PROTO2 and not label and home.oneof is None:
+def _demand_label(cursor: Cursor, container: FieldContainer, label: str, begin: int) -> None:
+    if cursor.dialect is Dialect.PROTO2 and not label and container.oneof is None:
         raise cursor.refuse("a field of proto2 is optional, required or repeated, and has to say which", begin)
 
 
@@ -109,27 +109,27 @@ def _type(cursor: Cursor, added: Any) -> None:
         added.type_name = cursor.qualified("the type of a field")
 
 
-def _named(cursor: Cursor, home: Home, added: Any) -> None:
-    path = _name_and_number(cursor, home, added)
-    _options(cursor, home, added, path)
+def _named(cursor: Cursor, container: FieldContainer, added: Any) -> None:
+    path = _name_and_number(cursor, container, added)
+    _options(cursor, container, added, path)
     cursor.expect(";")
 
 
-def _name_and_number(cursor: Cursor, home: Home, added: Any) -> str:
+def _name_and_number(cursor: Cursor, container: FieldContainer, added: Any) -> str:
     at = cursor.token.at
     added.name = cursor.name("the name of a field")
-    path = cursor.declare(home.scope, added.name, at)
+    path = cursor.declare(container.scope, added.name, at)
     cursor.expect("=")
     added.number = cursor.integer("the number of a field")
     return path
 
 
-def _options(cursor: Cursor, home: Home, added: Any, path: str) -> None:
+def _options(cursor: Cursor, container: FieldContainer, added: Any, path: str) -> None:
     def pseudo(cursor: Cursor) -> bool:
         if cursor.at("default"):
             _default(cursor, added)
         elif cursor.at("json_name"):
-            _json_name(cursor, home, added)
+            _json_name(cursor, container, added)
         else:
             return False
         return True
@@ -145,8 +145,8 @@ def _default(cursor: Cursor, added: Any) -> None:
     added.default_value = default_value(cursor, added.type if added.HasField("type") else _Proto.TYPE_ENUM)
 
 
-def _json_name(cursor: Cursor, home: Home, added: Any) -> None:
-    if home.extendee:
+def _json_name(cursor: Cursor, container: FieldContainer, added: Any) -> None:
+    if container.extendee:
         raise cursor.refuse("an extension has no json_name")
     if added.HasField("json_name"):
         raise cursor.refuse("the json_name is already given")
@@ -155,9 +155,9 @@ def _json_name(cursor: Cursor, home: Home, added: Any) -> None:
     added.json_name = cursor.words("a string for the json_name")
 
 
-def _map(cursor: Cursor, home: Home, added: Any, label: str, begin: int) -> None:
+def _map(cursor: Cursor, container: FieldContainer, added: Any, label: str, begin: int) -> None:
     """A map is a repeated field of a message with a key and a value, which is made here."""
-    if label or home.oneof is not None or home.extendee:
+    if label or container.oneof is not None or container.extendee:
         raise cursor.refuse("a map has no label, is in no oneof and extends nothing", begin)
     entry = descriptor_pb2.DescriptorProto()
     key, value = _entry_field(entry, "key"), _entry_field(entry, "value")
@@ -168,11 +168,11 @@ def _map(cursor: Cursor, home: Home, added: Any, label: str, begin: int) -> None
     cursor.expect(">")
     if _Proto.TYPE_GROUP in (key.type, value.type):
         raise cursor.refuse("a map has no groups", begin)
-    path = _name_and_number(cursor, home, added)
-    _entry(cursor, home, added, entry)
-    _options(cursor, home, added, path)
-    _hand_on_features(added, key, value)
-    home.nested.append(entry)
+    path = _name_and_number(cursor, container, added)
+    _entry(cursor, container, added, entry)
+    _options(cursor, container, added, path)
+    _copy_features(added, key, value)
+    container.nested.append(entry)
     cursor.expect(";")
 
 
@@ -181,15 +181,15 @@ def _entry_field(entry: Any, name: str) -> Any:
     return entry.field.add(name=name, number=number, label=_Proto.LABEL_OPTIONAL)
 
 
-def _entry(cursor: Cursor, home: Home, added: Any, entry: Any) -> None:
+def _entry(cursor: Cursor, container: FieldContainer, added: Any, entry: Any) -> None:
     entry.name = map_entry_name(added.name)
     entry.options.map_entry = True
-    cursor.declare(home.scope, entry.name, cursor.places[f"{home.scope}.{added.name}"])
+    cursor.declare(container.scope, entry.name, cursor.positions[f"{container.scope}.{added.name}"])
     cursor.count_type()
     added.label, added.type_name = _Proto.LABEL_REPEATED, entry.name
 
 
-def _hand_on_features(added: Any, *entry_fields: Any) -> None:
+def _copy_features(added: Any, *entry_fields: Any) -> None:
     """Features of a map are those of its key and its value: how strings are checked, for one."""
     for option in added.options.uninterpreted_option:
         if option.name[0].name_part == "features" and not option.name[0].is_extension:
@@ -197,7 +197,7 @@ def _hand_on_features(added: Any, *entry_fields: Any) -> None:
                 each.options.uninterpreted_option.append(option)
 
 
-def _group(cursor: Cursor, home: Home, added: Any, begin: int) -> None:
+def _group(cursor: Cursor, container: FieldContainer, added: Any, begin: int) -> None:
     """A message declared where it is used. The field has its name in lower case."""
     if cursor.dialect is not Dialect.PROTO2:
         raise cursor.refuse("there are groups in proto2 only", begin)
@@ -206,12 +206,12 @@ def _group(cursor: Cursor, home: Home, added: Any, begin: int) -> None:
     if not name[0].isupper():
         raise cursor.refuse("the name of a group begins with a capital letter", at)
     added.name, added.type_name = name.lower(), name
-    path = cursor.declare(home.scope, name, at)
+    path = cursor.declare(container.scope, name, at)
     if added.name != name:
-        cursor.declare(home.scope, added.name, at)
+        cursor.declare(container.scope, added.name, at)
     cursor.expect("=")
     added.number = cursor.integer("the number of a field", INT32_MAX)
-    _options(cursor, home, added, path)
-    body = home.nested.add(name=name)
+    _options(cursor, container, added, path)
+    body = container.nested.add(name=name)
     cursor.count_type()
-    home.group_body(cursor, body, path)
+    container.group_body(cursor, body, path)

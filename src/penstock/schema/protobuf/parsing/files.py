@@ -11,7 +11,7 @@ from penstock.schema.protobuf.parsing import options
 from penstock.schema.protobuf.parsing.cursor import Cursor, Dialect
 from penstock.schema.protobuf.parsing.enums import enum
 from penstock.schema.protobuf.parsing.messages import extend, message
-from penstock.schema.protobuf.parsing.tokens import Kind
+from penstock.schema.protobuf.parsing.tokens import TokenKind
 
 
 def service(cursor: Cursor) -> None:
@@ -33,9 +33,9 @@ def _method(cursor: Cursor, into: Any, scope: str) -> None:
     at = cursor.token.at
     added = into.method.add(name=cursor.name("the name of a method"))
     path = cursor.declare(scope, added.name, at)
-    added.input_type, client_streaming = _side(cursor)
+    added.input_type, client_streaming = _method_type(cursor)
     cursor.expect("returns")
-    added.output_type, server_streaming = _side(cursor)
+    added.output_type, server_streaming = _method_type(cursor)
     if client_streaming:
         added.client_streaming = True
     if server_streaming:
@@ -43,7 +43,7 @@ def _method(cursor: Cursor, into: Any, scope: str) -> None:
     _method_options(cursor, added, path)
 
 
-def _side(cursor: Cursor) -> tuple[str, bool]:
+def _method_type(cursor: Cursor) -> tuple[str, bool]:
     cursor.expect("(")
     streaming = cursor.take("stream")
     name = cursor.qualified("the name of a message")
@@ -67,10 +67,10 @@ EDITIONS: Final = {"2023": descriptor_pb2.EDITION_2023}
 
 def read(cursor: Cursor) -> None:
     """All of the text. What it says is in `cursor.file` and `cursor.places` then."""
-    if cursor.at_kind(Kind.END):
+    if cursor.at_kind(TokenKind.END):
         raise cursor.refuse("there is nothing in this schema")
     _dialect(cursor)
-    while not cursor.at_kind(Kind.END):
+    while not cursor.at_kind(TokenKind.END):
         _statement(cursor)
 
 
@@ -117,7 +117,7 @@ def _package(cursor: Cursor) -> None:
     if cursor.file.HasField("package"):
         raise cursor.refuse("the package is already given")
     cursor.expect("package")
-    cursor.places["package"] = cursor.token.at
+    cursor.positions["package"] = cursor.token.at
     cursor.file.package = cursor.dotted("the name of a package")
     cursor.expect(";")
 
@@ -131,10 +131,10 @@ def _import(cursor: Cursor) -> None:
         cursor.file.weak_dependency.append(index)
     at = cursor.token.at
     name = cursor.words("the name of a file in quotes")
-    if f"import {name}" in cursor.places:
+    if f"import {name}" in cursor.positions:
         raise cursor.refuse(f'"{name}" is imported twice', at)
     cursor.file.dependency.append(name)
-    cursor.places[f"import {name}"] = at
+    cursor.positions[f"import {name}"] = at
     cursor.expect(";")
 
 

@@ -11,8 +11,8 @@ from penstock.schema.protobuf.names import synthetic_oneof
 from penstock.schema.protobuf.parsing import options
 from penstock.schema.protobuf.parsing.cursor import Cursor, Dialect
 from penstock.schema.protobuf.parsing.enums import enum, names, ranges
-from penstock.schema.protobuf.parsing.fields import Home, field
-from penstock.schema.protobuf.parsing.tokens import Kind
+from penstock.schema.protobuf.parsing.fields import FieldContainer, field
+from penstock.schema.protobuf.parsing.tokens import TokenKind
 
 
 def message(cursor: Cursor, into: Any, scope: str) -> None:
@@ -31,21 +31,21 @@ def body(cursor: Cursor, into: Any, path: str) -> None:
         while not cursor.take("}"):
             _statement(cursor, into, path)
     _make_synthetic_oneofs(cursor, into, path)
-    _settle_ends(into)
+    _resolve_max_ends(into)
 
 
 def extend(cursor: Cursor, into: Any, nested: Any, scope: str) -> None:
     """`extend Name { ... }`, its fields added to `into.extension`."""
     cursor.expect("extend")
     at = cursor.token.at
-    home = Home(scope, into.extension, nested, body, extendee=cursor.qualified("the name of a message"))
+    container = FieldContainer(scope, into.extension, nested, body, extendee=cursor.qualified("the name of a message"))
     first = len(into.extension)
     cursor.expect("{")
-    field(cursor, home)
+    field(cursor, container)
     while not cursor.take("}"):
-        field(cursor, home)
+        field(cursor, container)
     for added in into.extension[first:]:
-        cursor.places[f"extend {scope}.{added.name}"] = at
+        cursor.positions[f"extend {scope}.{added.name}"] = at
 
 
 def _statement(cursor: Cursor, into: Any, path: str) -> None:
@@ -55,7 +55,7 @@ def _statement(cursor: Cursor, into: Any, path: str) -> None:
     if known is not None:
         known(cursor, into, path)
     else:
-        field(cursor, Home(path, into.field, into.nested_type, body))
+        field(cursor, FieldContainer(path, into.field, into.nested_type, body))
 
 
 def _message(cursor: Cursor, into: Any, path: str) -> None:
@@ -73,7 +73,7 @@ def _extend(cursor: Cursor, into: Any, path: str) -> None:
 def _oneof(cursor: Cursor, into: Any, path: str) -> None:
     cursor.expect("oneof")
     at = cursor.token.at
-    home = Home(path, into.field, into.nested_type, body, oneof=len(into.oneof_decl))
+    container = FieldContainer(path, into.field, into.nested_type, body, oneof=len(into.oneof_decl))
     added = into.oneof_decl.add(name=cursor.name("the name of a oneof"))
     within = cursor.declare(path, added.name, at)
     cursor.expect("{")
@@ -81,7 +81,7 @@ def _oneof(cursor: Cursor, into: Any, path: str) -> None:
         if cursor.at("option"):
             options.statement(cursor, added, within)
         else:
-            field(cursor, home)
+            field(cursor, container)
         if cursor.take("}"):
             return
 
@@ -95,11 +95,11 @@ def _extensions(cursor: Cursor, into: Any, path: str) -> None:
         into.extension_range.add(start=begin, end=_exclusive(end))
     added = into.extension_range[first:]
     options.bracketed(cursor, added[0], f"{path}.extensions.{first}")
-    _hand_on_options(cursor, added)
+    _copy_options(cursor, added)
     cursor.expect(";")
 
 
-def _hand_on_options(cursor: Cursor, added: Any) -> None:
+def _copy_options(cursor: Cursor, added: Any) -> None:
     """Those after the last range of a statement are those of all its ranges."""
     first, *others = added
     if len(others) * first.options.ByteSize() > SCHEMA_BYTES_MAX:
@@ -110,7 +110,7 @@ def _hand_on_options(cursor: Cursor, added: Any) -> None:
 
 def _reserved(cursor: Cursor, into: Any, path: str) -> None:  # noqa: ARG001
     cursor.expect("reserved")
-    if cursor.at_kind(Kind.INTEGER):
+    if cursor.at_kind(TokenKind.INTEGER):
         for begin, end in ranges(cursor, cursor.integer, to_max=None):
             into.reserved_range.add(start=begin, end=_exclusive(end))
     else:
@@ -123,7 +123,7 @@ def _exclusive(end: int | None) -> int:
     return -1 if end is None else min(end + 1, INT32_MAX)
 
 
-def _settle_ends(into: Any) -> None:
+def _resolve_max_ends(into: Any) -> None:
     numbers_end = INT32_MAX if _is_message_set(into) else NUMBER_MAX + 1
     for each in (*into.extension_range, *into.reserved_range):
         if each.end == -1:
@@ -146,7 +146,7 @@ def _make_synthetic_oneofs(cursor: Cursor, into: Any, path: str) -> None:
             taken.add(name)
             each.oneof_index = len(into.oneof_decl)
             into.oneof_decl.add(name=name)
-            cursor.declare(path, name, cursor.places[f"{path}.{each.name}"])
+            cursor.declare(path, name, cursor.positions[f"{path}.{each.name}"])
 
 
 def _options(cursor: Cursor, into: Any, path: str) -> None:

@@ -10,13 +10,13 @@ from typing import Any, Final
 from penstock.core.schemas import SCHEMA_DEPTH_MAX
 from penstock.schema.protobuf import literals
 from penstock.schema.protobuf.parsing.cursor import Cursor
-from penstock.schema.protobuf.parsing.tokens import Kind
+from penstock.schema.protobuf.parsing.tokens import TokenKind
 
 _UINT64_MAX: Final = 2**64 - 1
 _INT64_MIN: Final = -(2**63)
 _DEEPER: Final = {"{": 1, "<": 1, "}": -1, ">": -1}
 
-Pseudo = Callable[[Cursor], bool]
+PseudoOption = Callable[[Cursor], bool]
 """Takes an option that is none of the descriptor's options (`default`), if one is next."""
 
 
@@ -27,7 +27,7 @@ def statement(cursor: Cursor, holder: Any, path: str) -> None:
     cursor.expect(";")
 
 
-def bracketed(cursor: Cursor, holder: Any, path: str, pseudo: Pseudo = lambda _: False) -> None:
+def bracketed(cursor: Cursor, holder: Any, path: str, pseudo: PseudoOption = lambda _: False) -> None:
     """`[name = value, name = value]`, if it is next."""
     if not cursor.take("["):
         return
@@ -39,13 +39,13 @@ def bracketed(cursor: Cursor, holder: Any, path: str, pseudo: Pseudo = lambda _:
     cursor.expect("]")
 
 
-def place(path: str, index: int) -> str:
+def option_key(path: str, index: int) -> str:
     """Under what name the place of an option is kept: that of the thing it is on, and which of its options it is."""
     return f"{path}[{index}]"
 
 
 def _option(cursor: Cursor, options: Any, path: str) -> None:
-    cursor.places[place(path, len(options.uninterpreted_option))] = cursor.token.at
+    cursor.positions[option_key(path, len(options.uninterpreted_option))] = cursor.token.at
     option = options.uninterpreted_option.add()
     _name_part(cursor, option)
     while cursor.take("."):
@@ -65,15 +65,15 @@ def _name_part(cursor: Cursor, option: Any) -> None:
 def _value(cursor: Cursor, option: Any) -> None:
     negative = cursor.take("-")
     match cursor.token.kind:
-        case Kind.INTEGER:
+        case TokenKind.INTEGER:
             _integer(option, literals.integer(cursor.token.text), literals.real(cursor.next().text), negative)
-        case Kind.FLOAT:
+        case TokenKind.FLOAT:
             option.double_value = _signed(literals.real(cursor.next().text), negative)
-        case Kind.NAME if negative:
+        case TokenKind.NAME if negative:
             option.double_value = -_not_finite(cursor)
-        case Kind.NAME:
+        case TokenKind.NAME:
             option.identifier_value = cursor.next().text
-        case Kind.STRING if not negative:
+        case TokenKind.STRING if not negative:
             option.string_value = cursor.string("a string")
         case _ if cursor.at("{") and not negative:
             option.aggregate_value = _aggregate(cursor)
@@ -107,7 +107,7 @@ def _aggregate(cursor: Cursor) -> str:
     words: list[str] = []
     braces = depth = 1
     while True:
-        if cursor.at_kind(Kind.END):
+        if cursor.at_kind(TokenKind.END):
             raise cursor.expected("'}'")
         braces += {"{": 1, "}": -1}.get(cursor.token.text, 0)
         depth = max(depth + _DEEPER.get(cursor.token.text, 0), 0)

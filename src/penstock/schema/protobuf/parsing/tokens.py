@@ -11,7 +11,7 @@ from penstock.schema.errors import InvalidSchema
 from penstock.schema.protobuf.limits import REFUSAL_CHARS_MAX
 
 
-class Kind(Enum):
+class TokenKind(Enum):
     NAME = "name"
     INTEGER = "integer"
     FLOAT = "float"
@@ -21,7 +21,7 @@ class Kind(Enum):
 
 
 class Token(NamedTuple):
-    kind: Kind
+    kind: TokenKind
     text: str
     """As written; a string with its quotes and escapes."""
     at: int
@@ -43,7 +43,7 @@ _TOKEN: Final = re.compile(
 _SKIPPED: Final = re.compile(_BETWEEN, re.VERBOSE)
 _INTEGER: Final = re.compile(r"0[xX][0-9a-fA-F]++|0[0-7]*+|[1-9][0-9]*+")
 _FLOAT: Final = re.compile(r"(?:(?:0|[1-9][0-9]*+)(?:\.[0-9]*+|(?=[eE]))|\.[0-9]++)(?:[eE][+-]?[0-9]++)?")
-_KINDS: Final = {each.value: each for each in Kind}
+_KINDS: Final = {each.value: each for each in TokenKind}
 _BYTE_ORDER_MARK: Final = "\ufeff"
 
 
@@ -60,7 +60,7 @@ def tokens(text: str, tokens_max: int, file: str = "") -> Iterator[Token]:
         begin = at - len(word)
         kind = _KINDS.get(group) or _number(word, text, begin, file)
         yield Token(kind, word, begin)
-        if kind is Kind.END:
+        if kind is TokenKind.END:
             return
     raise refusal(f"more than {tokens_max} words are too many for a schema", text, at, file)
 
@@ -77,11 +77,11 @@ def brief(sentence: str) -> str:
     return sentence if len(sentence) <= REFUSAL_CHARS_MAX else f"{sentence[: REFUSAL_CHARS_MAX - 3]}..."
 
 
-def _number(word: str, text: str, at: int, file: str) -> Kind:
+def _number(word: str, text: str, at: int, file: str) -> TokenKind:
     if _INTEGER.fullmatch(word):
-        return Kind.INTEGER
+        return TokenKind.INTEGER
     if _FLOAT.fullmatch(word):
-        return Kind.FLOAT
+        return TokenKind.FLOAT
     raise refusal(f"{_shortened(word)} is not a number", text, at, file)
 
 

@@ -10,7 +10,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from penstock.schema.language import PayloadFault
 from penstock.schema.protobuf.compatibility.encodings import Encoding, encoding, is_text
 from penstock.schema.protobuf.limits import PAYLOAD_DEPTH_MAX
-from penstock.schema.protobuf.payloads.wire import Broken, Piece, Wire, WireType
+from penstock.schema.protobuf.payloads.wire import BrokenWire, WireField, WireReader, WireType
 
 _SIZES: Final = {
     Encoding.FIXED32: 4,
@@ -32,7 +32,7 @@ class _Task(NamedTuple):
 
 def diagnosis(descriptor: Any, payload: bytes) -> PayloadFault:
     """The first fault, as deep in the payload as it can be told."""
-    wire = Wire(payload)
+    wire = WireReader(payload)
     waiting = [_Task(descriptor, 0, len(payload), "", 0)]
     while waiting:
         task = waiting.pop()
@@ -40,8 +40,8 @@ def diagnosis(descriptor: Any, payload: bytes) -> PayloadFault:
             return PayloadFault(task.path, f"messages are nested more than {PAYLOAD_DEPTH_MAX} deep")
         within: list[_Task | PayloadFault] = []
         try:
-            within.extend(_look(task, wire))
-        except Broken as broken:
+            within.extend(_inspect(task, wire))
+        except BrokenWire as broken:
             within.append(PayloadFault(task.path, str(broken)))
         for each in within:
             if isinstance(each, PayloadFault):
@@ -54,13 +54,13 @@ def knows_a_field(descriptor: Any, payload: bytes) -> bool:
     """Whether one of the first fields is of the message's type: of a payload that could be parsed, though nothing seems
     to be set in it."""
     try:
-        pieces = Wire(payload).pieces(0, len(payload))
+        pieces = WireReader(payload).pieces(0, len(payload))
         return any(_field(descriptor, piece.number) is not None for piece in pieces)
-    except Broken:
+    except BrokenWire:
         return False
 
 
-def _look(task: _Task, wire: Wire) -> Iterator[_Task | PayloadFault]:
+def _inspect(task: _Task, wire: WireReader) -> Iterator[_Task | PayloadFault]:
     """What is within one message: further messages, and what is wrong with other fields."""
     seen: dict[int, int] = {}
     for piece in wire.pieces(task.begin, task.end):
@@ -76,7 +76,7 @@ def _look(task: _Task, wire: Wire) -> Iterator[_Task | PayloadFault]:
             yield from _faults(field, piece, wire.payload[piece.begin : piece.end], path)
 
 
-def _faults(field: Any, piece: Piece, contents: bytes, path: str) -> Iterator[PayloadFault]:
+def _faults(field: Any, piece: WireField, contents: bytes, path: str) -> Iterator[PayloadFault]:
     if piece.wire_type is not WireType.LENGTH:
         return
     if field.type == FieldDescriptor.TYPE_STRING:

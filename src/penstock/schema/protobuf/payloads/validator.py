@@ -38,7 +38,7 @@ class MessageValidator:
         return None
 
 
-class NoMessage:
+class RejectingValidator:
     """Of a schema that declares no message: nothing conforms to it."""
 
     def accepts_lines(self, lines: memoryview, count: int) -> bool:  # noqa: ARG002

@@ -23,11 +23,11 @@ class WireType(IntEnum):
 _SIZES: Final = {WireType.FIXED64: 8, WireType.FIXED32: 4}
 
 
-class Broken(Exception):
+class BrokenWire(Exception):
     """These bytes are no message. The text says why."""
 
 
-class Piece(NamedTuple):
+class WireField(NamedTuple):
     """One field as it lies in the bytes."""
 
     number: int
@@ -39,54 +39,54 @@ class Piece(NamedTuple):
     """Where the next field begins."""
 
 
-class Wire:
+class WireReader:
     """One payload, of which no more than `PAYLOAD_STEPS_MAX` fields are looked at."""
 
     def __init__(self, payload: bytes) -> None:
         self.payload = payload
         self._steps_left = PAYLOAD_STEPS_MAX
 
-    def pieces(self, begin: int, end: int) -> Iterator[Piece]:
-        """The fields between two places. Raises `Broken`."""
+    def pieces(self, begin: int, end: int) -> Iterator[WireField]:
+        """The fields between two places. Raises `BrokenWire`."""
         at = begin
         while at < end:
             piece = self._piece(at, end)
             if piece.wire_type is WireType.END:
-                raise Broken("a group ends that did not begin")
+                raise BrokenWire("a group ends that did not begin")
             if piece.wire_type is WireType.START:
                 piece = self._group(piece, end)
             yield piece
             at = piece.after
 
-    def _group(self, start: Piece, end: int) -> Piece:
+    def _group(self, start: WireField, end: int) -> WireField:
         """With all groups in it, to where it ends."""
         numbers, at = [start.number], start.after
         while len(numbers) <= PAYLOAD_DEPTH_MAX:
             if at >= end:
-                raise Broken("a group does not end")
+                raise BrokenWire("a group does not end")
             piece = self._piece(at, end)
             if piece.wire_type is WireType.START:
                 numbers.append(piece.number)
             elif piece.wire_type is WireType.END and numbers.pop() != piece.number:
-                raise Broken("a group ends that did not begin")
+                raise BrokenWire("a group ends that did not begin")
             if not numbers:
                 return start._replace(end=at, after=piece.after)
             at = piece.after
-        raise Broken(f"groups are nested more than {PAYLOAD_DEPTH_MAX} deep")
+        raise BrokenWire(f"groups are nested more than {PAYLOAD_DEPTH_MAX} deep")
 
-    def _piece(self, at: int, end: int) -> Piece:
+    def _piece(self, at: int, end: int) -> WireField:
         self._steps_left -= 1
         if self._steps_left < 0:
-            raise Broken("it is not a message, and too long to say why")
+            raise BrokenWire("it is not a message, and too long to say why")
         tag, begin = self._varint(at, end)
         number = tag >> 3
         if not 1 <= number <= NUMBER_MAX or tag & 7 > WireType.FIXED32:
-            raise Broken(f"byte {at} begins no field")
+            raise BrokenWire(f"byte {at} begins no field")
         wire_type = WireType(tag & 7)
         begin, after = self._extent(wire_type, begin, end)
         if after > end:
-            raise Broken(f"the field {number} at byte {at} is longer than what there is")
-        return Piece(number, wire_type, begin, after, after)
+            raise BrokenWire(f"the field {number} at byte {at} is longer than what there is")
+        return WireField(number, wire_type, begin, after, after)
 
     def _extent(self, wire_type: WireType, at: int, end: int) -> tuple[int, int]:
         if wire_type is WireType.VARINT:
@@ -104,4 +104,4 @@ class Wire:
             value |= (byte & 0x7F) << 7 * (place - at)
             if byte < 0x80:
                 return value, place + 1
-        raise Broken(f"the number at byte {at} has no end")
+        raise BrokenWire(f"the number at byte {at} has no end")

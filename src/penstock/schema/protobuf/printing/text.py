@@ -13,7 +13,7 @@ from google.protobuf import descriptor_pb2, text_format
 from google.protobuf.descriptor import FieldDescriptor
 
 from penstock.schema.protobuf.limits import INT32_MAX, NUMBER_MAX
-from penstock.schema.protobuf.linking.link import Linked
+from penstock.schema.protobuf.linking.linked_file import LinkedFile
 from penstock.schema.protobuf.linking.option_values import known_options
 from penstock.schema.protobuf.literals import escaped, quoted, shortest
 from penstock.schema.protobuf.names import local
@@ -24,28 +24,28 @@ _SKIPPED: Final = ("uninterpreted_option", "map_entry")
 _REALS: Final = (FieldDescriptor.CPPTYPE_DOUBLE, FieldDescriptor.CPPTYPE_FLOAT)
 
 
-def printed_options(holder: Any, pool: Any) -> Iterator[str]:
+def print_options(holder: Any, pool: Any) -> Iterator[str]:
     """`name = value`, each; those of Protobuf itself first, and then in the order of their numbers."""
     if not holder.HasField("options"):
         return
     known = known_options(holder.options, pool)
     fields = [(field, value) for field, value in known.ListFields() if field.name not in _SKIPPED]
     for field, value in sorted(fields, key=lambda each: (each[0].is_extension, each[0].number)):
-        yield from _printed(field, value)
+        yield from _print_option(field, value)
     for option in holder.options.uninterpreted_option:
-        yield written_option(option)
+        yield print_uninterpreted_option(option)
 
 
-def written_option(option: Any) -> str:
+def print_uninterpreted_option(option: Any) -> str:
     """One that was not interpreted."""
     return f"{_written_name(option)} = {_written_value(option)}"
 
 
-def _printed(field: Any, value: Any) -> Iterator[str]:
+def _print_option(field: Any, value: Any) -> Iterator[str]:
     name = f"({field.full_name})" if field.is_extension else field.name
     if field.full_name.endswith("Options.features"):
         for inner, given in value.ListFields():
-            yield from (f"{name}.{each}" for each in _printed(inner, given))
+            yield from (f"{name}.{each}" for each in _print_option(inner, given))
         return
     for each in value if field.is_repeated else (value,):
         yield f"{name} = {_value(field, each)}"
@@ -91,34 +91,34 @@ def _written_value(option: Any) -> str:
 
 
 Lines = Iterator[str]
-Naming = Callable[[str, str], str]
+TypeNaming = Callable[[str, str], str]
 """How a type is called, given its full name with a dot before it, by something that has a full name itself."""
 
 
 @dataclass(frozen=True, slots=True)
-class Style:
+class PrintContext:
     file: Any
     pool: Any
     """Knows the options that the file uses."""
-    name: Naming
+    name: TypeNaming
 
     def options(self, holder: Any) -> Lines:
-        return (f"option {each};" for each in printed_options(holder, self.pool))
+        return (f"option {each};" for each in print_options(holder, self.pool))
 
     def brackets(self, holder: Any, first: Iterable[str] = ()) -> str:
-        given = [*first, *printed_options(holder, self.pool)]
+        given = [*first, *print_options(holder, self.pool)]
         return f" [{', '.join(given)}]" if given else ""
 
     def reserved(self, holder: Any, past: int, to_max: int) -> Lines:
-        """Ranges and names; `past` and `to_max` as for `printed_range`."""
+        """Ranges and names; `past` and `to_max` as for `print_range`."""
         if holder.reserved_range:
-            yield f"reserved {', '.join(printed_range(each, past, to_max) for each in holder.reserved_range)};"
+            yield f"reserved {', '.join(print_range(each, past, to_max) for each in holder.reserved_range)};"
         if holder.reserved_name:
             names = holder.reserved_name if self.file.edition else map(quoted, holder.reserved_name)
             yield f"reserved {', '.join(names)};"
 
 
-def printed_range(given: Any, past: int, to_max: int) -> str:
+def print_range(given: Any, past: int, to_max: int) -> str:
     """`past` is 1 where the end is one past the last, and 0 where it is the last."""
     last = given.end - past
     if last == given.start:
@@ -136,7 +136,7 @@ def block(head: str, lines: Iterable[str]) -> Lines:
     yield "}"
 
 
-def below(scope: str, name: str) -> str:
+def scoped_name(scope: str, name: str) -> str:
     """The full name of something in a scope."""
     return f"{scope}.{name}" if scope else name
 
@@ -149,74 +149,74 @@ _Proto: Final = descriptor_pb2.FieldDescriptorProto
 _SCALARS: Final = {number: name for name, number in SCALARS.items()}
 _LABELS: Final = {_Proto.LABEL_REQUIRED: "required ", _Proto.LABEL_REPEATED: "repeated "}
 
-Brought = dict[str, Any]
+Companions = dict[str, Any]
 """Messages that are declared with a field: entries of maps and bodies of groups, by full name with a dot before it."""
 
 
-def brought(scope: str, messages: Iterable[Any], fields: Iterable[Any]) -> Brought:
+def companion_messages(scope: str, messages: Iterable[Any], fields: Iterable[Any]) -> Companions:
     """Those among the messages of a scope, whose fields and extensions these are."""
     groups = {field.type_name for field in fields if field.type == _Proto.TYPE_GROUP}
-    named = ((f".{below(scope, each.name)}", each) for each in messages)
+    named = ((f".{scoped_name(scope, each.name)}", each) for each in messages)
     return {name: each for name, each in named if each.options.map_entry or name in groups}
 
 
-def message(style: Style, descriptor: Any, name: str) -> Lines:
-    yield from block(f"message {descriptor.name}", _body(style, descriptor, name))
+def message(context: PrintContext, descriptor: Any, name: str) -> Lines:
+    yield from block(f"message {descriptor.name}", _body(context, descriptor, name))
 
 
-def enum(style: Style, descriptor: Any) -> Lines:
+def enum(context: PrintContext, descriptor: Any) -> Lines:
     def lines() -> Lines:
-        yield from style.options(descriptor)
-        yield from style.reserved(descriptor, past=0, to_max=INT32_MAX)
+        yield from context.options(descriptor)
+        yield from context.reserved(descriptor, past=0, to_max=INT32_MAX)
         for value in descriptor.value:
-            yield f"{value.name} = {value.number}{style.brackets(value)};"
+            yield f"{value.name} = {value.number}{context.brackets(value)};"
 
     yield from block(f"enum {descriptor.name}", lines())
 
 
-def extends(style: Style, holder: Any, scope: str, within: Brought) -> Iterator[Lines]:
+def extend_blocks(context: PrintContext, holder: Any, scope: str, within: Companions) -> Iterator[Lines]:
     """One block for each run of extensions of the same message."""
     for extendee, fields in groupby(holder.extension, key=lambda field: str(field.extendee)):
-        lines = [line for field in fields for line in _field(style, field, scope, within)]
-        yield block(f"extend {style.name(extendee, below(scope, '_'))}", lines)
+        lines = [line for field in fields for line in _field(context, field, scope, within)]
+        yield block(f"extend {context.name(extendee, scoped_name(scope, '_'))}", lines)
 
 
-def _body(style: Style, descriptor: Any, name: str) -> Lines:
-    within = brought(name, descriptor.nested_type, (*descriptor.field, *descriptor.extension))
-    yield from style.options(descriptor)
-    yield from style.reserved(descriptor, past=1, to_max=NUMBER_MAX)
+def _body(context: PrintContext, descriptor: Any, name: str) -> Lines:
+    within = companion_messages(name, descriptor.nested_type, (*descriptor.field, *descriptor.extension))
+    yield from context.options(descriptor)
+    yield from context.reserved(descriptor, past=1, to_max=NUMBER_MAX)
     for each in descriptor.extension_range:
-        yield f"extensions {printed_range(each, 1, NUMBER_MAX)}{style.brackets(each)};"
+        yield f"extensions {print_range(each, 1, NUMBER_MAX)}{context.brackets(each)};"
     for each in descriptor.enum_type:
-        yield from enum(style, each)
-    yield from _members(style, descriptor, name, within)
-    for lines in extends(style, descriptor, name, within):
+        yield from enum(context, each)
+    yield from _members(context, descriptor, name, within)
+    for lines in extend_blocks(context, descriptor, name, within):
         yield from lines
 
 
-def _members(style: Style, descriptor: Any, name: str, within: Brought) -> Lines:
+def _members(context: PrintContext, descriptor: Any, name: str, within: Companions) -> Lines:
     """Fields and messages. One that a field brings with it keeps its place among the others: those before it are
     printed before it, so that positions of messages are the same when the text is parsed."""
     waiting = deque(descriptor.nested_type)
-    for fields in _together(descriptor):
+    for fields in _field_groups(descriptor):
         for field in fields:
             if field.type_name in within:
-                yield from _ordinary(style, waiting, name, within, up_to=field.type_name)
-        yield from _one_or_oneof(style, descriptor, fields, name, within)
-    yield from _ordinary(style, waiting, name, within, up_to="")
+                yield from _plain_messages(context, waiting, name, within, up_to=field.type_name)
+        yield from _field_group(context, descriptor, fields, name, within)
+    yield from _plain_messages(context, waiting, name, within, up_to="")
 
 
-def _ordinary(style: Style, waiting: deque[Any], name: str, within: Brought, up_to: str) -> Lines:
+def _plain_messages(context: PrintContext, waiting: deque[Any], name: str, within: Companions, up_to: str) -> Lines:
     while waiting:
-        full = below(name, waiting[0].name)
+        full = scoped_name(name, waiting[0].name)
         if f".{full}" == up_to:
             return
         each = waiting.popleft()
         if f".{full}" not in within:
-            yield from message(style, each, full)
+            yield from message(context, each, full)
 
 
-def _together(descriptor: Any) -> Iterator[list[Any]]:
+def _field_groups(descriptor: Any) -> Iterator[list[Any]]:
     """Each field by itself, but all of a oneof at the first of them."""
     oneofs: dict[int, list[Any]] = defaultdict(list)
     for field in descriptor.field:
@@ -233,40 +233,40 @@ def _is_in_oneof(field: Any) -> bool:
     return field.HasField("oneof_index") and not field.proto3_optional
 
 
-def _one_or_oneof(style: Style, descriptor: Any, fields: list[Any], name: str, within: Brought) -> Lines:
-    lines = (line for field in fields for line in _field(style, field, name, within))
+def _field_group(context: PrintContext, descriptor: Any, fields: list[Any], name: str, within: Companions) -> Lines:
+    lines = (line for field in fields for line in _field(context, field, name, within))
     if not _is_in_oneof(fields[0]):
         yield from lines
         return
     oneof = descriptor.oneof_decl[fields[0].oneof_index]
-    yield from block(f"oneof {oneof.name}", (*style.options(oneof), *lines))
+    yield from block(f"oneof {oneof.name}", (*context.options(oneof), *lines))
 
 
-def _field(style: Style, field: Any, scope: str, within: Brought) -> Lines:
+def _field(context: PrintContext, field: Any, scope: str, within: Companions) -> Lines:
     declared = within.get(field.type_name)
     if field.type == _Proto.TYPE_GROUP:
-        head = f"{_label(style, field)}group {last_name(field.type_name)} = {field.number}{style.brackets(field)}"
-        yield from block(head, _body(style, declared, field.type_name[1:]))
+        head = f"{_label(context, field)}group {last_name(field.type_name)} = {field.number}{context.brackets(field)}"
+        yield from block(head, _body(context, declared, field.type_name[1:]))
         return
-    given = style.brackets(field, _pseudo_options(field))
-    yield f"{_kind(style, field, declared, below(scope, field.name))} {field.name} = {field.number}{given};"
+    given = context.brackets(field, _pseudo_options(field))
+    yield f"{_kind(context, field, declared, scoped_name(scope, field.name))} {field.name} = {field.number}{given};"
 
 
-def _kind(style: Style, field: Any, entry: Any, own: str) -> str:
+def _kind(context: PrintContext, field: Any, entry: Any, own: str) -> str:
     if entry is None:
-        return f"{_label(style, field)}{_type(style, field, own)}"
-    key, value = (_type(style, each, f"{field.type_name[1:]}.{each.name}") for each in entry.field)
+        return f"{_label(context, field)}{_type(context, field, own)}"
+    key, value = (_type(context, each, f"{field.type_name[1:]}.{each.name}") for each in entry.field)
     return f"map<{key}, {value}>"
 
 
-def _type(style: Style, field: Any, own: str) -> str:
-    return style.name(field.type_name, own) if field.type_name else _SCALARS[field.type]
+def _type(context: PrintContext, field: Any, own: str) -> str:
+    return context.name(field.type_name, own) if field.type_name else _SCALARS[field.type]
 
 
-def _label(style: Style, field: Any) -> str:
+def _label(context: PrintContext, field: Any) -> str:
     if _is_in_oneof(field):
         return ""
-    wordless = style.file.edition or (style.file.syntax == "proto3" and not field.proto3_optional)
+    wordless = context.file.edition or (context.file.syntax == "proto3" and not field.proto3_optional)
     return _LABELS.get(field.label, "" if wordless else "optional ")
 
 
@@ -286,17 +286,17 @@ def _default(field: Any) -> str:
 _EDITIONS: Final = {number: name for name, number in EDITIONS.items()}
 
 
-def printed(linked: Linked, pool: Any) -> str:
+def print_proto(linked: LinkedFile, pool: Any) -> str:
     """Parsed again, it gives the same descriptors."""
-    return printed_file(Style(linked.file, pool, _short_names(linked)))
+    return print_file(PrintContext(linked.file, pool, _short_names(linked)))
 
 
-def printed_file(style: Style) -> str:
-    blocks = (_head(style.file), _imports(style.file), style.options(style.file), *_declarations(style))
+def print_file(context: PrintContext) -> str:
+    blocks = (_head(context.file), _imports(context.file), context.options(context.file), *_declarations(context))
     return "\n\n".join(each for each in ("\n".join(lines) for lines in blocks) if each) + "\n"
 
 
-def _short_names(linked: Linked) -> Naming:
+def _short_names(linked: LinkedFile) -> TypeNaming:
     """Without the package where that means the same."""
 
     visible = linked.scope()
@@ -323,34 +323,34 @@ def _imports(file: Any) -> Lines:
         yield f"import {public}{weak}{quoted(name)};"
 
 
-def _declarations(style: Style) -> Iterator[Lines]:
-    file, scope = style.file, style.file.package
-    within = brought(scope, file.message_type, file.extension)
+def _declarations(context: PrintContext) -> Iterator[Lines]:
+    file, scope = context.file, context.file.package
+    within = companion_messages(scope, file.message_type, file.extension)
     for each in file.message_type:
-        name = below(scope, each.name)
+        name = scoped_name(scope, each.name)
         if f".{name}" not in within:
-            yield message(style, each, name)
+            yield message(context, each, name)
     for each in file.enum_type:
-        yield enum(style, each)
-    yield from extends(style, file, scope, within)
+        yield enum(context, each)
+    yield from extend_blocks(context, file, scope, within)
     for each in file.service:
-        yield _service(style, each, below(scope, each.name))
+        yield _service(context, each, scoped_name(scope, each.name))
 
 
-def _service(style: Style, service: Any, name: str) -> Lines:
+def _service(context: PrintContext, service: Any, name: str) -> Lines:
     def lines() -> Lines:
-        yield from style.options(service)
+        yield from context.options(service)
         for method in service.method:
-            yield from _method(style, method, below(name, method.name))
+            yield from _method(context, method, scoped_name(name, method.name))
 
     yield from block(f"service {service.name}", lines())
 
 
-def _method(style: Style, method: Any, name: str) -> Lines:
-    taken = ("stream " if method.client_streaming else "") + style.name(method.input_type, name)
-    given = ("stream " if method.server_streaming else "") + style.name(method.output_type, name)
+def _method(context: PrintContext, method: Any, name: str) -> Lines:
+    taken = ("stream " if method.client_streaming else "") + context.name(method.input_type, name)
+    given = ("stream " if method.server_streaming else "") + context.name(method.output_type, name)
     head = f"rpc {method.name}({taken}) returns ({given})"
     if method.HasField("options"):
-        yield from block(head, style.options(method))
+        yield from block(head, context.options(method))
     else:
         yield f"{head};"

@@ -17,8 +17,17 @@ import pyarrow as pa
 
 from penstock.core.schemas import Definition
 from penstock.schema.jsonschema import parse
-from penstock.schema.jsonschema.model.kinds import ARRAYS, INTEGERS, NUMBERS, OBJECTS, STRINGS, Kind, Kinds, kind_of
-from penstock.schema.jsonschema.model.tree import Node
+from penstock.schema.jsonschema.model.kinds import (
+    ARRAYS,
+    INTEGERS,
+    NUMBERS,
+    OBJECTS,
+    STRINGS,
+    ValueKind,
+    ValueKinds,
+    kind_of,
+)
+from penstock.schema.jsonschema.model.tree import SchemaNode
 from penstock.spark.decode.columns import leaves
 from penstock.spark.decode.columns.builder import VALUE_ERRORS, column
 from penstock.spark.decode.columns.merged_shapes import merged
@@ -43,7 +52,7 @@ _READABLE: Final[Mapping[pa.DataType, Leaf]] = {
     each.type: each
     for each in (leaves.STRING, leaves.WHOLE, leaves.DOUBLE, leaves.BOOLEAN, leaves.DATE_TIME, leaves.DATE)
 }
-_SPEAKING: Final[Sequence[tuple[frozenset[str], Kinds]]] = (
+_SPEAKING: Final[Sequence[tuple[frozenset[str], ValueKinds]]] = (
     (frozenset({"properties", "required", "additionalProperties", "patternProperties"}), OBJECTS),
     (frozenset({"items", "prefixItems"}), ARRAYS),
     (frozenset({"pattern", "minLength", "maxLength", "format"}), STRINGS),
@@ -77,9 +86,9 @@ _ANY: Final = _MaybeShape(_TEXT, nullable=True)
 class _Shapes:
     def __init__(self) -> None:
         self._budget = Budget()
-        self._under_way: set[Node] = set()
+        self._under_way: set[SchemaNode] = set()
 
-    def of(self, node: Node, depth: int) -> _MaybeShape:
+    def of(self, node: SchemaNode, depth: int) -> _MaybeShape:
         """Return the shape of a schema; where it leads back to itself, it is JSON text."""
         if node in self._under_way or not self._budget.allows(depth):
             return _ANY
@@ -89,26 +98,26 @@ class _Shapes:
         finally:
             self._under_way.remove(node)
 
-    def _all_of(self, node: Node, depth: int) -> _MaybeShape:
+    def _all_of(self, node: SchemaNode, depth: int) -> _MaybeShape:
         words = node.keywords
         demands = [self._own(node, depth)]
         demands += [self.of(each, depth) for each in (*words.get("$ref", ()), *words.get("allOf", ()))]
         demands += [self._one_of(words[each], depth) for each in ("oneOf", "anyOf") if each in words]
         return reduce(_both, demands)
 
-    def _one_of(self, nodes: Iterable[Node], depth: int) -> _MaybeShape:
+    def _one_of(self, nodes: Iterable[SchemaNode], depth: int) -> _MaybeShape:
         found = [self.of(each, depth) for each in nodes]
         shapes = [each.shape for each in found if each.shape is not None]
         return _MaybeShape(reduce(merged, shapes) if shapes else None, any(each.nullable for each in found))
 
-    def _own(self, node: Node, depth: int) -> _MaybeShape:
+    def _own(self, node: SchemaNode, depth: int) -> _MaybeShape:
         kinds = _kinds(node)
         if kinds is None:
             return _ANY
-        nullable, kinds = Kind.NULL in kinds, kinds - {Kind.NULL}
+        nullable, kinds = ValueKind.NULL in kinds, kinds - {ValueKind.NULL}
         return _MaybeShape(self._shape(node, kinds, depth) if kinds else None, nullable)
 
-    def _shape(self, node: Node, kinds: Kinds, depth: int) -> Shape:
+    def _shape(self, node: SchemaNode, kinds: ValueKinds, depth: int) -> Shape:
         if kinds <= STRINGS:
             return _FORMATS.get(node.keywords.get("format", ""), leaves.STRING)
         if kinds <= NUMBERS:
@@ -117,16 +126,16 @@ class _Shapes:
             return self._object(node, depth)
         if kinds <= ARRAYS:
             return self._array(node, depth)
-        return leaves.BOOLEAN if kinds == {Kind.BOOLEAN} else _TEXT
+        return leaves.BOOLEAN if kinds == {ValueKind.BOOLEAN} else _TEXT
 
-    def _array(self, node: Node, depth: int) -> Shape:
+    def _array(self, node: SchemaNode, depth: int) -> Shape:
         words = node.keywords
         if "prefixItems" in words:
             return _TEXT
         item = self.of(words["items"], depth + 1).shape if "items" in words else _TEXT
         return Items(item or _TEXT)
 
-    def _object(self, node: Node, depth: int) -> Shape:
+    def _object(self, node: SchemaNode, depth: int) -> Shape:
         words = node.keywords
         if "properties" in words:
             required = frozenset(words.get("required", ()))
@@ -136,18 +145,18 @@ class _Shapes:
             return _TEXT
         return Entries(leaves.STRING, self.of(rest, depth + 1).shape or _TEXT)
 
-    def _field(self, name: str, node: Node, required: frozenset[str], depth: int) -> Field:
+    def _field(self, name: str, node: SchemaNode, required: frozenset[str], depth: int) -> Field:
         found = self.of(node, depth + 1)
         default = node.raw.get("default") if isinstance(node.raw, dict) else None
         is_required = name in required and not found.nullable
         return Field(name, found.shape or _TEXT, (name,), default=default, is_required=is_required)
 
 
-def _kinds(node: Node) -> Kinds | None:
+def _kinds(node: SchemaNode) -> ValueKinds | None:
     """Return the types that a schema allows, in whatever keywords; None if it does not say."""
     words = node.keywords
     if "type" in words:
-        said: Kinds = words["type"]
+        said: ValueKinds = words["type"]
         return said
     for keyword in ("enum", "const"):
         if keyword in words:

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from enum import Enum
 from typing import Any, NamedTuple
 
-from penstock.schema.protobuf.parsing.options import place
+from penstock.schema.protobuf.parsing.options import option_key
 
 
-class Sort(Enum):
+class ElementKind(Enum):
     """What a thing is, as the targets of options name it."""
 
     FILE = "file"
@@ -26,55 +26,55 @@ class Sort(Enum):
 
 
 class Element(NamedTuple):
-    sort: Sort
+    sort: ElementKind
     name: str
     """Its full name. A range of extensions, which has none, has that of its message and its index."""
     descriptor: Any
     parent: Any
 
-    def option_place(self, index: int, package: str) -> str:
-        """Where the text has the option with this index, see `options.place`."""
-        name = "" if self.sort is Sort.FILE else self.name
-        return place(name.removeprefix(f"{package}."), index)
+    def option_key(self, index: int, package: str) -> str:
+        """Where the text has the option with this index, see `options.option_key`."""
+        name = "" if self.sort is ElementKind.FILE else self.name
+        return option_key(name.removeprefix(f"{package}."), index)
 
 
 def elements(file: Any) -> Iterator[Element]:
     """The file first, and what holds other things before these."""
-    yield Element(Sort.FILE, file.package, file, None)
+    yield Element(ElementKind.FILE, file.package, file, None)
     scope = f"{file.package}." if file.package else ""
     for message in file.message_type:
         yield from _message(message, file, scope)
     for enum in file.enum_type:
         yield from _enum(enum, file, scope)
     for extension in file.extension:
-        yield Element(Sort.EXTENSION, scope + extension.name, extension, file)
+        yield Element(ElementKind.EXTENSION, scope + extension.name, extension, file)
     for service in file.service:
-        yield Element(Sort.SERVICE, scope + service.name, service, file)
+        yield Element(ElementKind.SERVICE, scope + service.name, service, file)
         for method in service.method:
-            yield Element(Sort.METHOD, f"{scope}{service.name}.{method.name}", method, service)
+            yield Element(ElementKind.METHOD, f"{scope}{service.name}.{method.name}", method, service)
 
 
 def _message(message: Any, parent: Any, outer: str) -> Iterator[Element]:
     name = outer + message.name
-    yield Element(Sort.MESSAGE, name, message, parent)
+    yield Element(ElementKind.MESSAGE, name, message, parent)
     scope = f"{name}."
     for nested in message.nested_type:
         yield from _message(nested, message, scope)
     for enum in message.enum_type:
         yield from _enum(enum, message, scope)
     for sort, things in (
-        (Sort.ONEOF, message.oneof_decl),
-        (Sort.FIELD, message.field),
-        (Sort.EXTENSION, message.extension),
+        (ElementKind.ONEOF, message.oneof_decl),
+        (ElementKind.FIELD, message.field),
+        (ElementKind.EXTENSION, message.extension),
     ):
         for thing in things:
             yield Element(sort, scope + thing.name, thing, message)
     for index, extension_range in enumerate(message.extension_range):
-        yield Element(Sort.RANGE, f"{scope}extensions.{index}", extension_range, message)
+        yield Element(ElementKind.RANGE, f"{scope}extensions.{index}", extension_range, message)
 
 
 def _enum(enum: Any, parent: Any, scope: str) -> Iterator[Element]:
     """Values are in the scope the enum is in."""
-    yield Element(Sort.ENUM, scope + enum.name, enum, parent)
+    yield Element(ElementKind.ENUM, scope + enum.name, enum, parent)
     for value in enum.value:
-        yield Element(Sort.VALUE, scope + value.name, value, enum)
+        yield Element(ElementKind.VALUE, scope + value.name, value, enum)

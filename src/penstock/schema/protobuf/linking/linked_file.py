@@ -8,25 +8,25 @@ from typing import Any, Final
 
 from google.protobuf import descriptor_pb2
 
+from penstock.schema.protobuf.elements import Element, ElementKind, elements
 from penstock.schema.protobuf.limits import FULL_NAME_CHARS_MAX, PACKAGE_PARTS_MAX
-from penstock.schema.protobuf.linking.source import Source
-from penstock.schema.protobuf.walk import Element, Sort, elements
+from penstock.schema.protobuf.linking.source import SourceFile
 
-HOLDERS: Final = (Sort.MESSAGE, Sort.ENUM, Sort.SERVICE, Sort.PACKAGE)
+HOLDERS: Final = (ElementKind.MESSAGE, ElementKind.ENUM, ElementKind.SERVICE, ElementKind.PACKAGE)
 """What other names can be within."""
-TYPES: Final = (Sort.MESSAGE, Sort.ENUM)
+TYPES: Final = (ElementKind.MESSAGE, ElementKind.ENUM)
 
 Symbols = Mapping[str, Element]
 """By full name."""
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
+class VisibleNames:
     """What can be seen from within one file."""
 
     symbols: Symbols
 
-    def find(self, name: str, scope: str, sorts: tuple[Sort, ...]) -> Element | str:
+    def find(self, name: str, scope: str, sorts: tuple[ElementKind, ...]) -> Element | str:
         """What `name` means to something whose full name is `scope`: from there outwards, the first scope that has its
         first part decides, unless that is something other things cannot be in, or a type is sought and it is none. If
         nothing is found, a sentence that says so."""
@@ -39,15 +39,15 @@ class Scope:
                 continue
             if not rest:
                 if found.sort in sorts or sorts != TYPES or outer == "":
-                    return _if_of(found, sorts, name)
+                    return _checked_kind(found, sorts, name)
             elif found.sort in HOLDERS:
                 return self._absolute(outer + name, sorts, name)
         return f'"{name}" is not defined, here or in what is imported'
 
-    def _absolute(self, full: str, sorts: tuple[Sort, ...], written: str = "") -> Element | str:
+    def _absolute(self, full: str, sorts: tuple[ElementKind, ...], written: str = "") -> Element | str:
         found = self.symbols.get(full)
         if found is not None:
-            return _if_of(found, sorts, full)
+            return _checked_kind(found, sorts, full)
         if written and written != full:
             return f'"{written}" means "{full}" here, which is not defined; ".{written}" begins outermost'
         return f'"{full}" is not defined, here or in what is imported'
@@ -60,21 +60,21 @@ def _outwards(scope: str) -> Iterator[str]:
     yield ""
 
 
-def _if_of(found: Element, sorts: tuple[Sort, ...], name: str) -> Element | str:
+def _checked_kind(found: Element, sorts: tuple[ElementKind, ...], name: str) -> Element | str:
     if found.sort in sorts:
         return found
     return f'"{name}" ({found.sort.value.replace("_", " ")}) cannot stand here'
 
 
 _Proto: Final = descriptor_pb2.FieldDescriptorProto
-_FIELDS: Final = (Sort.FIELD, Sort.EXTENSION)
+_FIELDS: Final = (ElementKind.FIELD, ElementKind.EXTENSION)
 
 
 @dataclass(frozen=True, slots=True)
-class Linked:
+class LinkedFile:
     """A file in which every name is resolved."""
 
-    source: Source
+    source: SourceFile
     symbols: Symbols
     """Its own."""
     seen: tuple[Symbols, ...]
@@ -86,40 +86,40 @@ class Linked:
     def file(self) -> Any:
         return self.source.file
 
-    def scope(self) -> Scope:
+    def scope(self) -> VisibleNames:
         """All that can be seen from within it. Made when it is asked for: a hundred files that see all of each other
         would have it a hundred times."""
         visible: dict[str, Element] = {}
         for symbols in (*self.seen, self.symbols):
             visible.update(symbols)
-        return Scope(visible)
+        return VisibleNames(visible)
 
 
-def link(source: Source, imports: tuple[Linked, ...]) -> Linked:
+def link_file(source: SourceFile, imports: tuple[LinkedFile, ...]) -> LinkedFile:
     """Changes `source.file`: types and full names are in it then. Raises `InvalidSchema` for a name that means nothing,
     or two things at once."""
     own = _own_symbols(source)
     public = [imports[index] for index in source.file.public_dependency]
-    linked = Linked(source, own, _once(imports), (own, *_once(public)))
+    linked = LinkedFile(source, own, _once(imports), (own, *_once(public)))
     _check_unique(linked)
     scope = linked.scope()
     for element in own.values():
         if element.sort in _FIELDS:
-            _link_field(source, scope, element)
-        elif element.sort is Sort.METHOD:
-            _link_method(source, scope, element)
+            _resolve_field(source, scope, element)
+        elif element.sort is ElementKind.METHOD:
+            _resolve_method(source, scope, element)
     return linked
 
 
-def _once(files: Iterable[Linked]) -> tuple[Symbols, ...]:
+def _once(files: Iterable[LinkedFile]) -> tuple[Symbols, ...]:
     """What they show, each once: there may be many ways to one file."""
     return tuple({id(shown): shown for each in files for shown in each.shown}.values())
 
 
-def _own_symbols(source: Source) -> dict[str, Element]:
+def _own_symbols(source: SourceFile) -> dict[str, Element]:
     own = _packages(source)
     for element in elements(source.file):
-        if element.sort is Sort.FILE:
+        if element.sort is ElementKind.FILE:
             continue
         if len(element.name) > FULL_NAME_CHARS_MAX:
             raise source.refusal(f"a full name has at most {FULL_NAME_CHARS_MAX} characters")
@@ -129,55 +129,57 @@ def _own_symbols(source: Source) -> dict[str, Element]:
     return own
 
 
-def _packages(source: Source) -> dict[str, Element]:
+def _packages(source: SourceFile) -> dict[str, Element]:
     package = source.file.package
     parts = package.split(".") if package else []
     if len(parts) > PACKAGE_PARTS_MAX or len(package) > FULL_NAME_CHARS_MAX:
         raise source.refusal(f"a package has at most {PACKAGE_PARTS_MAX} parts", "package")
     names = [".".join(parts[: length + 1]) for length in range(len(parts))]
-    return {name: Element(Sort.PACKAGE, name, None, None) for name in names}
+    return {name: Element(ElementKind.PACKAGE, name, None, None) for name in names}
 
 
-def _check_unique(linked: Linked) -> None:
+def _check_unique(linked: LinkedFile) -> None:
     for symbols in linked.seen:
         for name in symbols.keys() & linked.symbols.keys():
-            if (symbols[name].sort, linked.symbols[name].sort) != (Sort.PACKAGE, Sort.PACKAGE):
+            if (symbols[name].sort, linked.symbols[name].sort) != (ElementKind.PACKAGE, ElementKind.PACKAGE):
                 message = f'"{name}" is defined in this file and in one that it imports'
                 raise linked.source.refusal(message, name, "package")
 
 
-def _link_field(source: Source, scope: Scope, element: Element) -> None:
+def _resolve_field(source: SourceFile, scope: VisibleNames, element: Element) -> None:
     field = element.descriptor
     if field.type_name:
         found = _found(source, scope, element, field.type_name, TYPES)
         field.type_name = f".{found.name}"
-        _link_type(source, element, found)
+        _resolve_type(source, element, found)
     elif not field.HasField("type") or field.type in (_Proto.TYPE_MESSAGE, _Proto.TYPE_ENUM, _Proto.TYPE_GROUP):
         raise source.refusal("a field without a type", element.name)
-    if element.sort is Sort.EXTENSION:
-        found = _found(source, scope, element, field.extendee, (Sort.MESSAGE,))
+    if element.sort is ElementKind.EXTENSION:
+        found = _found(source, scope, element, field.extendee, (ElementKind.MESSAGE,))
         field.extendee = f".{found.name}"
     elif field.extendee:
         raise source.refusal("a field of a message extends nothing", element.name)
 
 
-def _link_type(source: Source, element: Element, found: Element) -> None:
+def _resolve_type(source: SourceFile, element: Element, found: Element) -> None:
     field = element.descriptor
-    meant = _Proto.TYPE_ENUM if found.sort is Sort.ENUM else _Proto.TYPE_MESSAGE
+    meant = _Proto.TYPE_ENUM if found.sort is ElementKind.ENUM else _Proto.TYPE_MESSAGE
     if not field.HasField("type"):
         field.type = meant
-    if field.type != meant and not (field.type == _Proto.TYPE_GROUP and found.sort is Sort.MESSAGE):
+    if field.type != meant and not (field.type == _Proto.TYPE_GROUP and found.sort is ElementKind.MESSAGE):
         raise source.refusal(f'"{found.name}" is not of the type the field says it has', element.name)
 
 
-def _link_method(source: Source, scope: Scope, element: Element) -> None:
+def _resolve_method(source: SourceFile, scope: VisibleNames, element: Element) -> None:
     method = element.descriptor
     for side in ("input_type", "output_type"):
-        found = _found(source, scope, element, getattr(method, side), (Sort.MESSAGE,))
+        found = _found(source, scope, element, getattr(method, side), (ElementKind.MESSAGE,))
         setattr(method, side, f".{found.name}")
 
 
-def _found(source: Source, scope: Scope, element: Element, name: str, sorts: tuple[Sort, ...]) -> Element:
+def _found(
+    source: SourceFile, scope: VisibleNames, element: Element, name: str, sorts: tuple[ElementKind, ...]
+) -> Element:
     found = scope.find(name, element.name, sorts)
     if isinstance(found, str):
         raise source.refusal(found, element.name)

@@ -1,5 +1,5 @@
-"""Schemas as the validator gets them: every reference says where it leads, so that nothing is left to resolve otherwise
-than we did, or to fetch."""
+"""Validators by jsonschema_rs: every reference is replaced by its resolved address, so that the library has nothing
+left to resolve in its own way, or to fetch."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from penstock.schema.jsonschema.model import text, uris
 from penstock.schema.jsonschema.model.drafts import VALUES
 from penstock.schema.jsonschema.model.patterns import ENGINE
 from penstock.schema.jsonschema.model.string_formats import CHECKS
-from penstock.schema.jsonschema.model.tree import Document, Node
+from penstock.schema.jsonschema.model.tree import SchemaDocument, SchemaNode
 from penstock.schema.problems import fragment
 
-_LEFT_OUT: Final = frozenset(
+_OMITTED_KEYWORDS: Final = frozenset(
     {
         # Names have done their work.
         "$schema",
@@ -35,20 +35,20 @@ _LEFT_OUT: Final = frozenset(
 )
 
 MASK: Final = "the value"
-"""What stands in its messages in place of the value: that may be large, and is nobody's business."""
+"""The text that replaces the value in messages: a value may be large, and may be private."""
 
 
-class Linked:
-    """Makes validators for any schema of some documents."""
+class ExactValidators:
+    """A maker of validators for any schema of some documents."""
 
-    def __init__(self, documents: Sequence[Document]) -> None:
-        """Raises `InvalidSchema` for what the validator does not take."""
+    def __init__(self, documents: Sequence[SchemaDocument]) -> None:
+        """Raise `InvalidSchema` for a document that the validator does not take."""
         try:
             self._registry = Registry([(each.uri, _linked_document(each)) for each in documents])
         except (ValueError, ReferencingError) as error:
             raise InvalidSchema(fragment(str(error))) from None
 
-    def validator(self, node: Node) -> Validator:
+    def validator(self, node: SchemaNode) -> Validator:
         schema = {"$ref": _address(node)}
         try:
             return validator_for(
@@ -64,18 +64,18 @@ class Linked:
             raise InvalidSchema(fragment(str(error))) from None
 
 
-def _address(node: Node) -> str:
+def _address(node: SchemaNode) -> str:
     return f"{node.document.uri}#{uris.escaped(node.pointer)}"
 
 
-def _linked_document(document: Document) -> dict[str, Any]:
-    linked = _linked(document, "", document.raw)
-    if isinstance(linked, bool):
-        linked = {} if linked else {"not": {}}
-    return {"$schema": document.draft.uri, **linked}
+def _linked_document(document: SchemaDocument) -> dict[str, Any]:
+    exact_validators = _linked(document, "", document.raw)
+    if isinstance(exact_validators, bool):
+        exact_validators = {} if exact_validators else {"not": {}}
+    return {"$schema": document.draft.uri, **exact_validators}
 
 
-def _linked(document: Document, pointer: str, raw: Any) -> Any:
+def _linked(document: SchemaDocument, pointer: str, raw: Any) -> Any:
     if isinstance(raw, list):
         return [_linked(document, pointer + text.pointer([place]), each) for place, each in enumerate(raw)]
     if not isinstance(raw, dict):
@@ -83,18 +83,18 @@ def _linked(document: Document, pointer: str, raw: Any) -> Any:
     node = document.nodes.get(pointer)
     if node is None:
         return {name: _linked(document, pointer + text.pointer([name]), each) for name, each in raw.items()}
-    linked = {
+    exact_validators = {
         name: each if name in VALUES else _linked(document, pointer + text.pointer([name]), each)
         for name, each in raw.items()
-        if name not in _LEFT_OUT and (name != "format" or each in CHECKS)
+        if name not in _OMITTED_KEYWORDS and (name != "format" or each in CHECKS)
     }
-    return _with_references(linked, node)
+    return _with_references(exact_validators, node)
 
 
-def _with_references(linked: dict[str, Any], node: Node) -> dict[str, Any]:
+def _with_references(exact_validators: dict[str, Any], node: SchemaNode) -> dict[str, Any]:
     addresses = [_address(target) for target in node.keywords.get("$ref", ())]
     if addresses:
-        linked["$ref"] = addresses[0]
+        exact_validators["$ref"] = addresses[0]
     if len(addresses) > 1:
-        linked["allOf"] = [*linked.get("allOf", ()), *({"$ref": each} for each in addresses[1:])]
-    return linked
+        exact_validators["allOf"] = [*exact_validators.get("allOf", ()), *({"$ref": each} for each in addresses[1:])]
+    return exact_validators

@@ -1,0 +1,73 @@
+"""The problems a comparison can find, one row each, and the list they are gathered in."""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+from penstock.schema.problems import PROBLEMS_MAX, Problem, fragment
+
+
+class ProblemKind(NamedTuple):
+    fix: str
+    """With `{name}` and `{number}` of what the writer has, and `{type}` of it."""
+    tolerable: bool = False
+    """It concerns only some of the values a writer can write, or names that are not in the bytes: `lenient` lets it
+    pass."""
+
+
+PROBLEM_KINDS: Final[dict[str, ProblemKind]] = {
+    "PACKAGE_CHANGED": ProblemKind("keep the package {name}", tolerable=True),
+    "MESSAGE_REMOVED": ProblemKind("keep the message {name}"),
+    "FIRST_MESSAGE_CHANGED": ProblemKind("put the message {name} first again"),
+    "MESSAGE_SET_CHANGED": ProblemKind("keep the option message_set_wire_format as it is"),
+    "FIELD_NUMBER_CHANGED": ProblemKind('give "{name}" its number {number} again'),
+    "FIELD_NUMBER_RESERVED": ProblemKind('give "{name}" a number that was never used'),
+    "FIELD_SCALAR_KIND_CHANGED": ProblemKind("keep the type {type}, or give the new field a number of its own"),
+    "FIELD_KIND_CHANGED": ProblemKind("keep the type {type}, or give the new field a number of its own"),
+    "FIELD_UTF8_DEMANDED": ProblemKind(
+        'let "{name}" be bytes, or a string with features.utf8_validation = NONE', tolerable=True
+    ),
+    "FIELD_NAMED_TYPE_CHANGED": ProblemKind(
+        "keep the type {type}, or let the other type have all of its fields or values"
+    ),
+    "FIELD_NUMERIC_LABEL_CHANGED": ProblemKind('keep "{name}" repeated, or give the new field a number of its own'),
+    "REQUIRED_FIELD_ADDED": ProblemKind('let "{name}" be optional'),
+    "REQUIRED_FIELD_REMOVED": ProblemKind('keep "{name}", and keep it required'),
+    "ONEOF_FIELD_REMOVED": ProblemKind('keep "{name}" in the oneof', tolerable=True),
+    "MULTIPLE_FIELDS_MOVED_TO_ONEOF": ProblemKind(
+        "move one of them at most, and leave the others outside", tolerable=True
+    ),
+    "FIELD_MOVED_TO_EXISTING_ONEOF": ProblemKind('leave "{name}" outside of the oneof', tolerable=True),
+    "ENUM_CLOSED": ProblemKind("let the enum {name} stay open", tolerable=True),
+    "ENUM_VALUE_REMOVED": ProblemKind("keep the value {name} = {number}, or make the enum open", tolerable=True),
+    "ENUM_VALUE_RENUMBERED": ProblemKind("give the value {name} its number {number} again"),
+    "TYPES_TOO_MANY": ProblemKind("register schemas that have less in common"),
+}
+
+
+class ProblemCollector:
+    """At most `PROBLEMS_MAX` of them; further ones are dropped."""
+
+    def __init__(self, *, lenient: bool) -> None:
+        self.problems: list[Problem] = []
+        self._lenient = lenient
+
+    def add(
+        self,
+        kind: str,
+        path: str,
+        message: str,
+        reader: str = "",
+        writer: str = "",
+        *,
+        tolerable: bool = False,
+        **names: Any,
+    ) -> None:
+        """`names` fill the gaps of the row's advice; `tolerable` says that this one is, though its row does not."""
+        row = PROBLEM_KINDS[kind]
+        if len(self.problems) >= PROBLEMS_MAX or (self._lenient and (row.tolerable or tolerable)):
+            return
+        fix = row.fix.format(**names)
+        self.problems.append(
+            Problem(kind=kind, path=path, message=message, reader=fragment(reader), writer=fragment(writer), fix=fix)
+        )

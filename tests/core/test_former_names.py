@@ -45,7 +45,10 @@ def test_documented_imports_of_release_0_1_work(module: str, names: list[str]) -
 
 
 def test_functions_and_classes_are_the_same_by_both_names() -> None:
-    former, home = (importlib.import_module(name) for name in ("penstock.storage.readers", FORMER["penstock.storage.readers"].module))
+    former, home = (
+        importlib.import_module(name)
+        for name in ("penstock.storage.readers", FORMER["penstock.storage.readers"].module)
+    )
     assert former.DataReader is home.DataReader
     jobs, audit = (importlib.import_module(f"penstock.spark.jobs.{name}") for name in ("audit", "audit.run"))
     assert jobs.Wanted is audit.AuditRequest

@@ -66,7 +66,7 @@ _MODULES = ("aio", "errors")
 
 
 def __getattr__(name: str) -> Any:
-    """The client comes in when it is first asked for: a command that needs none should not wait for it."""
+    """Import the client when one of its names is first used, so that commands without a client need not wait for it."""
     if name not in _HOMES:
         raise AttributeError(f"module 'penstock' has no attribute {name!r}")
     import importlib

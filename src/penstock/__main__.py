@@ -1,4 +1,4 @@
-"""`python -m penstock`."""
+"""The command line: `python -m penstock`."""
 
 from penstock.cli import main
 

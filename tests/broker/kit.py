@@ -97,7 +97,7 @@ def code_of(text: str) -> str:
 def block_of(*messages: Message | bytes) -> bytes:
     """As a client appends it."""
     given = (each if isinstance(each, Message) else Message(payload=each) for each in messages)
-    return bytes(Draft.of(given).sealed().data)
+    return bytes(Draft.of(given).with_checksums().data)
 
 
 def numbered(producer_id: int, first: int, *payloads: bytes, keys: tuple[bytes, ...] = ()) -> bytes:

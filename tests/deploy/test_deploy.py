@@ -17,7 +17,7 @@ from tests.deploy.promql import Wrong, parse
 from tests.docs.test_docs import COMMANDS, section
 
 from penstock.record.kernels.kernel_cache import ENVIRONMENT
-from penstock.server.operations.metrics import ROWS, MetricKind
+from penstock.server.operations.metrics import FAMILIES, MetricKind
 from penstock.server.settings import SETTINGS, Settings
 
 ROOT: Final = Path(__file__).parents[2]
@@ -30,7 +30,7 @@ PROMETHEUS: Final = frozenset({"job", "instance", "le"})
 def known() -> dict[str, set[str]]:
     """Every series that a broker has, with its labels; and the one that Prometheus adds."""
     found: dict[str, set[str]] = {"up": set()}
-    for family, _ in ROWS:
+    for family, _ in FAMILIES:
         suffixes = ("_bucket", "_sum", "_count") if family.kind is MetricKind.HISTOGRAM else ("",)
         found |= {family.name + suffix: set(family.labels) for suffix in suffixes}
     return found

@@ -1,4 +1,4 @@
-"""One broker for a whole session of tests, others for tests that need their own, and bare clients for both."""
+"""Fixtures: one broker for a whole session of tests, others for tests that need their own, and bare clients."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 @pytest.fixture(scope="session")
 def shared(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    """With every default but for live topics; what happens to it must leave no trace of a defect in its log."""
+    """A broker with every default except for live topics; its log must contain no unhandled error at the end."""
     started = launch(tmp_path_factory.mktemp("broker"), environment, "--log-level", "debug", "--log-format", "json")
     try:
         yield started.wait_ready()
@@ -69,7 +69,7 @@ def start(environment: dict[str, str], tmp_path: Path) -> Iterator[Start]:
 
 @pytest.fixture
 def stack() -> Iterator[ExitStack]:
-    """Whatever a test opens is closed after it."""
+    """A stack that closes what a test has opened."""
     with ExitStack() as opened:
         yield opened
 

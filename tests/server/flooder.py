@@ -1,9 +1,9 @@
-"""A client that sends as fast as it can what nobody should have to read, in a process of its own.
+"""A client that floods a broker from a process of its own.
 
-    python -m tests.server.flooder KIND PORT CONNECTIONS
+python -m tests.server.flooder KIND PORT CONNECTIONS
 
-Whoever is cut off comes back. It says `flooding` once every connection has sent something, and goes on until it is
-killed.
+Connections that are cut off come back. It prints `flooding` once every connection has sent something, and goes on until
+it is killed.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def connect(kind: str, port: int) -> socket.socket:
 
 
 def swallow(connection: socket.socket) -> None:
-    """So that nobody is cut off for not reading."""
+    """Read and drop answers, so that no connection is cut off for not reading."""
     try:
         while connection.recv(1 << 18):
             pass

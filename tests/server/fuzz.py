@@ -124,7 +124,7 @@ def _outcome(item: Frame | RejectedFrame) -> Outcome:
 
 
 def _batch_outcomes(batch: PublishBatch) -> Iterator[Outcome]:
-    """Each message of a batch, as if it had come alone."""
+    """Return the outcome of each message of a batch, as if it had come alone."""
     for each in batch.messages():
         reader = FrameReader(LIMITS)
         reader.receive_data(framed(each))
@@ -156,12 +156,12 @@ def _one_by_one(parts: Iterable[bytes]) -> list[Outcome]:
 
 
 def _without_salvage(found: list[Outcome]) -> list[Outcome]:
-    """How much of a frame too long has come depends on the pieces; what it is does not."""
+    """Return the outcomes without the salvaged bytes of a too long frame: their number depends on the pieces."""
     return [(*each[:3], each[4]) if each[0] == "rejected" and each[4] else each for each in found]
 
 
 def fuzz_parser(chance: random.Random, scratch: Scratch) -> None:
-    """One round. Raises AssertionError where two ways of reading the same bytes differ."""
+    """Run one round. Raises `AssertionError` if two ways of reading the same bytes differ."""
     messages = contents(chance, chance.choice((1, 5, 200)))
     data = b"".join(framed(each) for each in messages)
     if chance.random() < 0.3:
@@ -272,7 +272,7 @@ class Witness:
 
 
 def fuzz_socket(broker: BrokerProcess, chance: random.Random) -> None:
-    """One connection full of noise."""
+    """Send noise over one connection."""
     chance.choice((_noise_over_tcp, _noise_over_websocket))(broker, chance)
 
 

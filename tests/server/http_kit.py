@@ -87,7 +87,7 @@ class Answer:
 
 
 class Client:
-    """One connection that is kept."""
+    """An HTTP client with one kept connection."""
 
     def __init__(self, port: int, tls: ssl.SSLContext | None = None) -> None:
         self._connection: HTTPConnection = (
@@ -114,7 +114,7 @@ class Client:
 
 
 def raw(port: int, sent: bytes) -> bytes:
-    """All that comes back before the connection ends."""
+    """Return all that comes back before the connection ends."""
     with socket.create_connection(("127.0.0.1", port), timeout=DEADLINE_SECONDS) as connection:
         connection.sendall(sent)
         found = b""

@@ -80,7 +80,7 @@ class BrokerProcess:
         return (self.folder / "stdout").read_text(errors="replace")
 
     def wait_ready(self) -> Self:
-        """Until connections are accepted."""
+        """Wait until connections are accepted."""
         eventually(self._started, "the broker is ready", START_SECONDS)
         self.ready = json.loads(self.ready_file.read_text())
         return self
@@ -93,7 +93,7 @@ class BrokerProcess:
         self.process.send_signal(number)
 
     def wait(self, seconds: float = START_SECONDS) -> int:
-        """Until it has ended by itself, which may be before it was ready; its exit code."""
+        """Wait until the process has ended by itself, possibly before it was ready; return its exit code."""
         return self.process.wait(seconds)
 
     def stop(self) -> int:
@@ -213,7 +213,7 @@ class Ended(Exception):
 
 
 class Link:
-    """What TCP and WebSocket clients have in common: a socket, and messages each way."""
+    """The common part of TCP and WebSocket clients: a socket, and messages each way."""
 
     def __init__(self, port: int, *, tls: ssl.SSLContext | None = None, host: str = "127.0.0.1") -> None:
         plain = socket.create_connection((host, port), timeout=DEADLINE_SECONDS)
@@ -275,7 +275,7 @@ class Link:
         raise NotImplementedError
 
     def frame(self, content: bytes) -> bytes:
-        """One wire message as this transport carries it."""
+        """Return a wire message as this transport carries it."""
         raise NotImplementedError
 
     def receive(self) -> Message:
@@ -286,7 +286,7 @@ class Link:
         return self.receive()
 
     def answers(self) -> bool:
-        """It is still served: a heartbeat is answered under its own id, and nothing else came before."""
+        """Return whether a heartbeat is answered, under its own id and before anything else."""
         answer = self.ask(f"request:system.heartbeat:1.0.0:{OTHER_ID}", b"{}")
         assert (answer.request_id, answer.json) == (OTHER_ID, {"status": "success"}), answer
         return True
@@ -297,7 +297,7 @@ class Link:
         assert answer.json == {"status": "success"}, answer
 
     def receive_until_end(self) -> list[Message]:
-        """All that still comes before the connection ends."""
+        """Return all that still comes before the connection ends."""
         found = []
         try:
             while True:

@@ -1,4 +1,4 @@
-"""Every hostile schema and payload, asked as the broker asks: for those who time it, and who weigh the workers."""
+"""Every hostile schema and payload, as jobs of the schema workers: for tests of time and of memory."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ def questions() -> Iterator[Question]:
 
 
 def _examine(definition: Definition) -> Ask:
-    return lambda made: made.examine(ParseSchema(definition))
+    return lambda made: made.parse(ParseSchema(definition))
 
 
 def _compare(definition: Definition) -> Ask:
-    return lambda made: made.compare(CheckCompatibility((SchemaPair(definition, definition),)))
+    return lambda made: made.check_compatibility(CheckCompatibility((SchemaPair(definition, definition),)))
 
 
 def _validate(definition: Definition, *payloads: bytes) -> Ask:

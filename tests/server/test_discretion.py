@@ -1,4 +1,4 @@
-"""What a broker whose disk is full tells its clients, and what its log."""
+"""A full disk: the broker tells its clients less than its log."""
 
 from __future__ import annotations
 

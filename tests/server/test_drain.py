@@ -1,4 +1,4 @@
-"""The end: told to stop, the broker tells everybody, lets open requests finish, and is gone within its grace time."""
+"""Stopping: the broker announces it, lets open requests finish, and is gone within its grace time."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from tests.server.kit import DEADLINE_SECONDS, ID, BrokerProcess, Start, TcpClie
 
 GRACE_MS = 120_000
 SLACK_SECONDS = 40.0
-"""Of a machine that has much else to do, for a process to end: far less than the grace time of those who do not need
-it, so that it can be told that none of it was waited for."""
+"""The time for a process to end on a busy machine: far less than the grace time, so that a test can tell that none of
+it was waited for."""
 LIMITS = {"drain_ms": GRACE_MS}
 
 
 def stopped_within(broker: BrokerProcess, seconds: float, began: float | None = None) -> float:
-    """Its exit code was 0; how long it took."""
+    """Stop the broker, check that its exit code is 0, and return how long it took."""
     began = time.monotonic() if began is None else began
     assert broker.wait(seconds) == 0
     return time.monotonic() - began

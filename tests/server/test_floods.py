@@ -1,4 +1,4 @@
-"""Floods: whoever sends as fast as possible what carries nothing, or holds much, takes nothing from the others."""
+"""Floods: a client that sends empty frames at full speed, or holds much memory, takes nothing from the others."""
 
 from __future__ import annotations
 
@@ -89,7 +89,9 @@ def held_bytes(broker: BrokerProcess) -> int:
 
 
 @pytest.mark.parametrize("transport", [TcpClient, WsClient])
-def test_strangers_hold_little_each_and_little_together(start: Start, transport: type[TcpClient | WsClient]) -> None:
+def test_unauthenticated_connections_hold_little_each_and_little_together(
+    start: Start, transport: type[TcpClient | WsClient]
+) -> None:
     broker = start("--auth", "on", "--log-level", "warn")
     port = broker.tcp_port if transport is TcpClient else broker.ws_port
     before = broker.rss_bytes()
@@ -104,7 +106,7 @@ def test_strangers_hold_little_each_and_little_together(start: Start, transport:
 
 
 @pytest.mark.parametrize("transport", [TcpClient, WsClient])
-def test_strangers_that_send_many_messages_go_before_much_is_held(
+def test_unauthenticated_connections_that_send_many_messages_end_before_much_is_held(
     start: Start, transport: type[TcpClient | WsClient]
 ) -> None:
     """Empty frames are the smallest there are: a read of them makes the most work, which waits for its turn."""
@@ -125,7 +127,7 @@ def test_strangers_that_send_many_messages_go_before_much_is_held(
         assert other.ask(f"request:system.topic.list:1.0.0:{ID}", b"{}").error == "UNAUTHORIZED"
 
 
-def test_a_stranger_that_says_many_things_and_not_who_it_is_is_told_to(start: Start) -> None:
+def test_an_unauthenticated_connection_that_sends_many_messages_is_told_to_authenticate(start: Start) -> None:
     broker = start("--auth", "on", "--log-level", "warn")
     with TcpClient(broker.tcp_port) as link:
         for _ in range(UNAUTHENTICATED_MESSAGES_MAX - 1):
@@ -137,7 +139,7 @@ def test_a_stranger_that_says_many_things_and_not_who_it_is_is_told_to(start: St
             link.exactly(1)
 
 
-def test_a_stranger_sends_no_large_fragment_on_a_websocket(start: Start) -> None:
+def test_an_unauthenticated_websocket_sends_no_large_fragment(start: Start) -> None:
     broker = start("--auth", "on", "--log-level", "warn")
     with WsClient(broker.ws_port) as one, WsClient(broker.ws_port) as two:
         one.raw(ws_frame(BINARY, b"", fin=False, declared=4 * MIB))

@@ -50,7 +50,7 @@ Tcp = Callable[..., TcpClient]
 
 
 def test_a_batch_for_several_partitions_that_the_queue_has_no_room_for_leaves_nothing(tmp_path: Path) -> None:
-    """As an overloaded disk has it: one part would still have fitted, and the next would not."""
+    """Simulate an overloaded disk, whose queue has room for one part of the batch and not for the next."""
     asyncio.run(_overloaded(tmp_path))
 
 
@@ -106,7 +106,7 @@ class Timer:
 
 
 class Clockwork:
-    """As much of an event loop as the hub needs; time passes when it is told to."""
+    """The part of an event loop that the hub needs, with a clock that the test sets."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -225,7 +225,7 @@ def test_many_that_fall_behind_one_after_another_cost_a_publisher_one_wait(monke
     assert waited < 1.0
 
 
-def test_one_that_has_too_much_queued_is_let_go_and_nobody_waits_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_session_with_too_much_queued_ends_and_no_publisher_waits_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     house = House(monkeypatch, 2)
     (slow, transport), (other, _) = house.subscribers
     slow.fell_behind()
@@ -239,7 +239,7 @@ def test_one_that_has_too_much_queued_is_let_go_and_nobody_waits_for_it(monkeypa
 
 
 def let_go(monkeypatch: pytest.MonkeyPatch) -> tuple[House, ScriptedStream]:
-    """One that was too slow, and the connection over which it is still to be told so."""
+    """Let a subscriber fall too far behind; return its transport, over which it still gets the reason."""
     house = House(monkeypatch, 1)
     ((slow, transport),) = house.subscribers
     slow.fell_behind()
@@ -345,7 +345,7 @@ def test_a_slow_subscriber_is_told_why_and_let_go(start: Start) -> None:
 
 
 def _flood(publisher: TcpClient, topic: str, broker: BrokerProcess, mib: int) -> None:
-    """Publish until the broker has had enough of those who do not read."""
+    """Publish until the broker has queued too much for subscribers that do not read."""
     before = broker.log().count("Too slow")
     for _ in range(mib * 8):
         publisher.send(f"publish:{topic}:1.0.0", bytes(128 << 10))
@@ -403,7 +403,7 @@ def test_what_was_sent_before_leaving_is_all_handled(start: Start) -> None:
 
 
 def test_a_client_whose_answers_nobody_reads_is_let_go(start: Start) -> None:
-    """Whoever publishes where nobody listens is answered; whoever does not read the answers is slow too."""
+    """Publish where nobody subscribes, without reading the answers: the publisher is slow, too."""
     broker = start("--log-level", "info", limits={"output_bytes_max": 1 << 20, "payload_bytes_max": 1 << 20})
     for transport, port in ((TcpClient, broker.tcp_port), (WsClient, broker.ws_port)):
         with transport(port) as client:

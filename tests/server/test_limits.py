@@ -172,7 +172,7 @@ def tight(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory)
 
 @pytest.fixture
 def roomy(tight: BrokerProcess) -> BrokerProcess:
-    """The same, once it has seen that those who were connected before are gone."""
+    """Return the broker once it has noticed that earlier connections are gone."""
     eventually(lambda: _alone(tight), "no connection of before is left").close()
     return tight
 

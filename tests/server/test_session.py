@@ -30,7 +30,7 @@ CROWD = 50
 
 
 class StillDisk:
-    """A writer that takes blocks, and has none of them written until it is told to."""
+    """A writer that queues blocks, and writes them only when the test says so."""
 
     def __init__(self, store: Store) -> None:
         self._store = store

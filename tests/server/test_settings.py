@@ -237,7 +237,7 @@ def test_the_ready_file_tells_the_ports_and_null_for_what_is_off(start: Start) -
         assert client.answers()
 
 
-def test_whoever_sees_the_ready_file_sees_the_whole_of_it(start: Start) -> None:
+def test_a_reader_of_the_ready_file_sees_the_whole_of_it(start: Start) -> None:
     broker = start(ready=False)
     seen: list[bytes] = []
     done = threading.Event()

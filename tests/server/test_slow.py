@@ -1,4 +1,4 @@
-"""Those who take their time: half a frame, half a handshake, nothing at all, and the many who never read."""
+"""Slow clients: half a frame, half a handshake, silence, and many subscribers that never read."""
 
 from __future__ import annotations
 
@@ -195,15 +195,16 @@ def test_ten_thousand_idle_connections_cost_little_each(
 
 GROWTH_MIB_MAX = 96
 _UNDER_WAY_BYTES = 256 * KIB
-"""What the system holds of what was published is delivered also while this process waits for its turn, and must be less
-than may wait for one that reads."""
+"""The publisher's send buffer: what it holds arrives even while this process waits for its turn, and
+must be less than may wait for a client that reads."""
 _STOOD_STILL_SECONDS = 15
-"""Of a machine that others use too, in one of two runs. Two hundred that were each waited for took longer."""
+"""The longest pause that a busy machine explains, in one of two runs. If publishers waited for two hundred slow
+subscribers one by one, it took longer."""
 
 
 @dataclass
 class Load:
-    """One publisher and healthy subscribers: what was sent, and what each got."""
+    """A publisher and healthy subscribers, with what was sent and what each got."""
 
     port: int
     healthy: list[TcpClient]
@@ -260,7 +261,7 @@ class Load:
         return framed(message(f"publish:{self.topic}:1.0.0:{ID}", number.to_bytes(8, "big") + bytes(self.size - 8)))
 
     def _check(self, received: bytes, count: int) -> None:
-        """All of them, once, in order."""
+        """Check that every subscriber got all messages once, in order."""
         step = len(self._delivered(0))
         payload = step - self.size
         found = [

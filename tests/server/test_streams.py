@@ -47,7 +47,7 @@ def consume(link: Link, topic: str, **options: Any) -> Any:
 
 
 def blocks(link: Link) -> Iterator[tuple[int, Block]]:
-    """Those that come as records: partition and block, every checksum right."""
+    """Return the blocks among the records: partition and block, with every checksum verified."""
     while True:
         heard: Message = link.receive()
         if heard.action == "records":
@@ -56,7 +56,7 @@ def blocks(link: Link) -> Iterator[tuple[int, Block]]:
 
 
 def read_all(link: Link, topic: str, name: str, count: int) -> list[bytes]:
-    """So many payloads in records format, each block acknowledged when it has come."""
+    """Read so many payloads in records format, and acknowledge each block."""
     found: list[bytes] = []
     for partition, block in blocks(link):
         found += [record.message.payload for record in block]

@@ -52,7 +52,7 @@ class Secured:
         return False
 
     def serial(self, tls: ssl.SSLContext, transport: type[TcpClient | WsClient] = TcpClient) -> object:
-        """Of the certificate it shows to those who come now."""
+        """Return the serial number of the certificate that new connections get."""
         with self.connect(transport, tls) as client:
             assert client.answers()
             assert isinstance(client.socket, ssl.SSLSocket)
@@ -61,7 +61,7 @@ class Secured:
             return shown["serialNumber"]
 
     def reload(self, *new: tuple[Path, Path]) -> None:
-        """Files and what replaces them. It looks by itself, too, so that it may know them before it is told."""
+        """Replace the files and send SIGHUP. The broker also looks by itself, so it may know the new files before."""
         before = self.broker.log().count("certificates reloaded")
         for file, source in new:
             replace(file, source)

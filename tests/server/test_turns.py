@@ -53,7 +53,7 @@ class Ticking:
 
 
 @pytest.mark.parametrize("frame", [b"", b"publish:" + b"a" * 2_000], ids=["empty frames", "endless headers"])
-def test_all_that_are_busy_share_one_slice_and_whoever_comes_does_not_wait_for_them(
+def test_busy_sessions_share_one_slice_and_new_ones_do_not_wait_for_them(
     monkeypatch: pytest.MonkeyPatch, frame: bytes
 ) -> None:
     async def story(hub: Hub) -> None:
@@ -84,7 +84,7 @@ def test_all_that_are_busy_share_one_slice_and_whoever_comes_does_not_wait_for_t
 
 
 class Wire(asyncio.Transport):
-    """Where a socket would be."""
+    """An asyncio transport in place of a socket."""
 
     def __init__(self) -> None:
         super().__init__({"peername": ("127.0.0.1", 1)})

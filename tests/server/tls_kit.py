@@ -53,7 +53,7 @@ class Authority:
         return files
 
     def client(self, own: Pair | None = None) -> ssl.SSLContext:
-        """What a client trusts that trusts this authority; `own` is what it shows."""
+        """Return the TLS context of a client that trusts this authority; `own` is its certificate."""
         context = ssl.create_default_context(cafile=str(self.pair.cert))
         if own is not None:
             context.load_cert_chain(own.cert, own.key)
@@ -61,7 +61,7 @@ class Authority:
 
 
 def replace(target: Path, source: Path) -> None:
-    """As a careful operator does it."""
+    """Replace a file atomically, as a careful operator does."""
     part = target.with_suffix(".part")
     shutil.copyfile(source, part)
     part.replace(target)

@@ -1,1 +1,1 @@
-"""Protocol: headers, frames, actions. Bytes in, frames out: no socket, no clock."""
+"""The wire protocol: headers, frames, actions. Bytes in, frames out: no socket, no clock."""

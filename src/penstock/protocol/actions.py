@@ -1,4 +1,4 @@
-"""The verbs of the wire: one row each."""
+"""The actions of the wire protocol, with a row of rules for each."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import Final
 
 
 class Action(StrEnum):
+    """An action: the first field of every header."""
+
     PUBLISH = "publish"
     REQUEST = "request"
     RESPONSE = "response"
@@ -23,19 +25,19 @@ class Action(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActionRules:
-    """What a header may say with an action. Whether a message is welcome is for the broker to decide."""
+    """Rules for the header of an action. The broker decides elsewhere if a message is permitted."""
 
     takes_pattern: bool = False
-    """The topic may hold `+` and `#`."""
+    """True if the topic may hold `+` and `#`."""
 
     takes_timeout: bool = False
-    """Somebody waits for an answer, and may say for how long."""
+    """True if the sender waits for an answer, and may set a timeout."""
 
     from_client: bool = True
-    """Only the broker sends the others."""
+    """False if only the broker sends it."""
 
     carries_block: bool = False
-    """Its payload holds messages with all that goes with them, and may be larger for it."""
+    """True if the payload is a block of messages, for which a larger limit applies."""
 
 
 ACTION_RULES: Final = {

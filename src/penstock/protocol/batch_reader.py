@@ -1,4 +1,4 @@
-"""Blocks: what one read of a socket brought, split by a kernel; published messages stay together as a batch."""
+"""The batch reader: splits each read of a socket with a kernel, and keeps published messages together as a batch."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from penstock.record.message import Message, SchemaRef
 from penstock.record.payloads import encode_ranges
 
 _ROWS: Final = 4096
-"""Messages split at a time: 100-byte ones of the largest read a socket gives. What is left is split next."""
+"""Messages split at a time: 100-byte ones of the largest read of a socket. The rest is split next."""
 
 _BEFORE_ID: Final = as_array(b',"id":"')
 _AFTER_ID: Final = as_array(b'","duplicate":false}')
 
 
 class PublishBatch:
-    """Published messages that came one after another, of whatever topics: answered and passed on together."""
+    """Consecutive published messages of any topics, which are answered and delivered together."""
 
     __slots__ = ("_counts", "_ids", "_rows", "_totals", "data", "heads", "largest_bytes", "payload_bytes")
 
     def __init__(self, heads: list[Head | None], data: Any, rows: Any, totals: Totals | None = None) -> None:
         self.heads = heads
-        """By their number, those of other messages among them."""
+        """Heads by number, heads of other messages among them."""
 
         self.data = data
         self._rows = rows
@@ -45,23 +45,23 @@ class PublishBatch:
         return len(self._rows)
 
     def messages(self) -> Iterator[bytes]:
-        """Each as it came."""
+        """Yield each message as it was received."""
         for start, end in zip(self._rows[:, at.START].tolist(), self._rows[:, at.END].tolist(), strict=True):
             yield self.data[start:end].tobytes()
 
     def counts(self) -> Iterator[tuple[int, Head, int]]:
-        """The heads there are, with their numbers, and how many messages have each."""
+        """Yield the batch's heads: number, head, and how many messages have it."""
         for number, count in self._counts:
             head = self.heads[number]
             if head is not None:
                 yield number, head, count
 
     def rows_with_head(self, number: int) -> Any:
-        """Which of the messages have this head."""
+        """Return the rows of the messages with this head."""
         return np.flatnonzero(self._rows[:, at.HEAD] == number)
 
     def with_heads(self, numbers: Collection[int]) -> PublishBatch:
-        """The messages with one of these heads, in order."""
+        """Return the messages with one of these heads, in order."""
         if len(numbers) == len(self._counts):
             return self
         wanted = np.zeros(len(self.heads), np.bool_)
@@ -69,34 +69,36 @@ class PublishBatch:
         return self.selected(wanted[self._rows[:, at.HEAD]])
 
     def expecting_answers(self) -> PublishBatch:
-        """Those that want an answer."""
+        """Return the messages with a request id, which expect an answer."""
         return self if self._ids == len(self) else self.selected(self._rows[:, at.KIND] == at.WITH_ID)
 
     def selected(self, wanted: Any) -> PublishBatch:
-        """Those for which an array of truths says so."""
+        """Return the messages of a mask."""
         return PublishBatch(self.heads, self.data, self._rows[wanted])
 
     def copy(self) -> PublishBatch:
-        """The same, for as long as it is wanted: it no longer depends on the reader."""
+        """Return a copy that outlives the reader's scratch arrays."""
         return PublishBatch(self.heads, self.data, self._rows.copy(), self._totals)
 
     def draft(self, producer_name: bytes, schema: SchemaRef | None = None) -> Draft:
-        """Each message as a record with nothing but its payload, this name and this schema, for the log to stamp."""
+        """Return the messages as records with only their payload, this producer name and this schema, for the log to
+        stamp."""
         starts = self._rows[:, at.NEWLINE] + 1
-        # Bytes that are no text become what no text may hold, and are refused as such.
+        # Invalid UTF-8 becomes a lone surrogate, which no text may hold, and is refused as such.
         common = Message(payload=b"", producer_name=producer_name.decode(errors="surrogateescape"), schema=schema)
         return Draft(encode_ranges(self.data, starts, self._rows[:, at.END] - starts, common), len(self))
 
     def delivery_frames(self, first_id: str) -> bytes:
-        """Each message framed again under an id of the broker's."""
+        """Return each message framed again, under an id of the broker's."""
         return self._composed(Action.PUBLISH, first_id, b"", own_ids=False, with_payload=True)
 
     def answer_frames(self, first_id: str, payload: bytes) -> bytes:
-        """An answer to each: under its own id, or under one of the broker's where it has none."""
+        """Return an answer to each message: under its own id, or under one of the broker's if it has none."""
         return self._composed(Action.RESPONSE, first_id, payload, own_ids=True, with_payload=False)
 
     def receipt_frames(self, *, partition: int, first_offset: int, first_ticks: int, id_low: int) -> bytes:
-        """An answer to each that has an id: where it now lies. They were stored one after another, all of them."""
+        """Return an answer with offset and id to each message that has a request id. All were stored one after
+        another."""
         before = as_array(b'{"partition":%d,"offset":' % partition)
         digits = len(str(first_offset + len(self)))
         fixed = before.size + digits + _BEFORE_ID.size + at.ID_CHARS + _AFTER_ID.size
@@ -115,7 +117,8 @@ class PublishBatch:
         return out.tobytes()
 
     def _lines(self, action: Action, ending: str, more: int) -> tuple[Any, Any, int]:
-        """The header for each head, where each lies, and what frames of it and `more` bytes take for all messages."""
+        """Return the header of each head, where each lies, and the size of all messages' frames with `more` bytes
+        each."""
         places = np.zeros((len(self.heads), 2), np.int64)
         lines, end, room = [], 0, 0
         for number, head, count in self.counts():
@@ -128,7 +131,7 @@ class PublishBatch:
 
 
 def publish_frames(block: Block, topic: str, version: str, first_id: str) -> bytes:
-    """Each record's payload as a published message, under ids that count up from the first."""
+    """Return each record's payload as a published message, under ids that count up from the first."""
     line = as_array(f"{Action.PUBLISH}:{topic}:{version}:{first_id}".encode())
     room = len(block) * (LENGTH_BYTES + line.size + 1) + int(block.payload_sizes.sum())
     out = np.empty(room, np.uint8)
@@ -137,12 +140,12 @@ def publish_frames(block: Block, topic: str, version: str, first_id: str) -> byt
 
 
 def _id_tail(first_id: str) -> int:
-    """Its last group: 48 bits that count up within a read or a block, which have far fewer messages."""
+    """Return an id's last group: 48 bits, which count up within a read or a block of far fewer messages."""
     return int(first_id[-at.ID_TAIL_CHARS :], 16)
 
 
 Totals = tuple[list[int], int, int, int]
-"""How many messages have each head, how many have a request id, the bytes of all payloads, and of the largest."""
+"""Messages with each head, messages with a request id, bytes of all payloads, bytes of the largest payload."""
 
 
 def _totals(rows: Any, heads: int) -> Totals:
@@ -153,15 +156,15 @@ def _totals(rows: Any, heads: int) -> Totals:
 
 
 _MIXED_ROWS: Final = 256
-"""Messages of several kinds that are split at a time: what is known of them is kept while others have their turns, and
-takes many times what the shortest messages do."""
+"""Messages of several kinds split at a time: their rows are kept while other connections have their turns, and take
+many times the room of the shortest messages."""
 
 
 class BatchReader:
-    """Bytes in any pieces in; batches, frames and rejections out, in order.
+    """A protocol reader: bytes in any pieces in; batches, frames and rejections out, in order.
 
-    `FrameReader` for many messages at a time. Take all that `receive_data` gives before you call it again. A batch is
-    valid until it is asked for more, here or of another reader with the same scratch.
+    It is `FrameReader` for many messages at a time. Take all that `receive_data` yields before the next call. A batch
+    is valid until the next call, of this reader or another with the same scratch arrays.
     """
 
     __slots__ = ("_failed", "_limits", "_need", "_rest", "_scratch")
@@ -175,21 +178,21 @@ class BatchReader:
 
     @property
     def held_bytes(self) -> int:
-        """Of a frame that is not all there."""
+        """Bytes of an incomplete frame."""
         return len(self._rest)
 
     @property
     def wanted_bytes(self) -> int:
-        """What that takes when it is there; 0 where none has begun."""
+        """Bytes of that frame when it is complete; 0 if none has begun."""
         return max(self._need, len(self._rest)) if self._rest else 0
 
     def widen(self, limits: FrameLimits, scratch: Scratch) -> None:
-        """Take larger messages, and more of them at a time, from the next bytes on."""
+        """Accept larger messages, and split more at a time, from the next bytes on."""
         self._limits = limits
         self._scratch = scratch
 
     def receive_data(self, data: bytes) -> Iterable[PublishBatch | Frame | RejectedFrame]:
-        """All that is complete now. A frame in many pieces is looked at when its last piece is there."""
+        """Return all complete messages. A frame in many pieces is parsed when its last piece arrives."""
         if not self._rest and self._failed is None and is_single_frame(data, self._limits):
             return (parse_message(data[LENGTH_BYTES:], self._limits),)
         return self._received(data)
@@ -220,7 +223,7 @@ class BatchReader:
                     yield PublishBatch(heads, data, rows, ([each for _, _, each in found], ids, payloads, largest))
                 else:
                     room = scratch.rows[:_MIXED_ROWS]
-                    if count > _MIXED_ROWS:  # the others are split again when it is their turn
+                    if count > _MIXED_ROWS:  # the rest is split again later
                         rows, why = rows[:_MIXED_ROWS], at.ROWS_FULL
                         position = int(rows[-1, at.END])
                     yield from self._stretches(whole, data, rows, heads)
@@ -232,7 +235,10 @@ class BatchReader:
     def _stretches(
         self, whole: bytes, data: Any, rows: Any, heads: list[Head | None]
     ) -> Iterator[PublishBatch | Frame | RejectedFrame]:
-        """Published messages together, all others one by one, in order. It may take a while, and others split then."""
+        """Yield published messages together, others one by one, in order.
+
+        The rows are copied, since other readers may use the scratch arrays before the iteration ends.
+        """
         rows = rows.copy()
         published = np.array([head is not None and head.action is Action.PUBLISH for head in heads] or [False])
         together = published[rows[:, at.HEAD]] & (rows[:, at.KIND] != at.OTHER)
@@ -261,13 +267,13 @@ class BatchReader:
 
 
 def is_single_frame(data: bytes, limits: FrameLimits) -> bool:
-    """What one message at a time looks like: no need to split it."""
+    """Return True if the data is exactly one frame, which needs no split."""
     size = int.from_bytes(data[:LENGTH_BYTES], "big")
     return size == len(data) - LENGTH_BYTES and size <= limits.frame_bytes_max
 
 
 def _known(raw: bytes) -> Head | None:
-    """None where it is wrong: each message that begins so is then answered."""
+    """Parse a head; return None if it is wrong: then each message with it is answered with the error."""
     try:
         return parse_head(raw)
     except PenstockError:
@@ -278,7 +284,7 @@ _ANY_ID: Final = "00000000-0000-4000-8000-000000000000"
 
 
 def warm_up() -> None:
-    """Do all of it once: the first call of a kernel takes a hundred times as long as the next."""
+    """Use every kernel once: the first call takes a hundred times as long as the next."""
     frame = len(b"publish:a:1.0.0\n").to_bytes(LENGTH_BYTES, "big") + b"publish:a:1.0.0\n"
     for batch in BatchReader(FrameLimits(), Scratch()).receive_data(frame * 2):
         if isinstance(batch, PublishBatch):
@@ -288,10 +294,11 @@ def warm_up() -> None:
 
 
 class Scratch:
-    """Where messages are split: one for all readers of a thread, since each is done with it before the next begins."""
+    """Arrays in which messages are split: one for all readers of a thread, since each finishes before the next
+    begins."""
 
     def __init__(self, rows: int = _ROWS) -> None:
-        """`rows` messages are split at a time."""
+        """Create arrays to split `rows` messages at a time."""
         self.rows = np.empty((rows, at.COLUMNS), np.int64)
         self.heads = np.empty((at.HEADS_MAX, at.HEAD_COLUMNS), np.int64)
         self.slots = np.empty(at.SLOTS, np.int64)

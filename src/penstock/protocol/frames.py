@@ -25,14 +25,14 @@ LENGTH_BYTES: Final = 4
 
 
 class Frame(NamedTuple):
-    """A message that keeps the rules."""
+    """A valid message."""
 
     header: Header
     payload: bytes
 
 
 class RejectedFrame(NamedTuple):
-    """A message that does not, and why. `fatal`: where the next frame begins can no longer be known."""
+    """An invalid message, and the error. `fatal`: where the next frame begins cannot be known."""
 
     error: PenstockError
     salvage: SalvagedHeader
@@ -40,33 +40,35 @@ class RejectedFrame(NamedTuple):
 
 
 class FrameLimits(NamedTuple):
+    """The sizes and timeouts that a reader accepts."""
+
     payload_bytes_max: int = 1 * MIB
     timeout_ms_max: int = REQUEST_TIMEOUT_MS_CEILING
     block_bytes_max: int = 0
-    """Of the actions that carry blocks, where that is more."""
+    """Payload bytes of actions that carry blocks, if that is more."""
 
     @property
     def frame_bytes_max(self) -> int:
-        """The longest frame there can be: the longest header, its newline, the largest payload."""
+        """The longest possible frame: the longest header, its newline, the largest payload."""
         return HEADER_BYTES_MAX + 1 + max(self.payload_bytes_max, self.block_bytes_max)
 
     def payload_bytes(self, action: Action) -> int:
-        """What a message of this kind may carry."""
+        """Return the largest payload of a message with this action."""
         return max(self.payload_bytes_max, self.block_bytes_max if ACTION_RULES[action].carries_block else 0)
 
 
 def encode_frame(header: Header, payload: bytes | bytearray | memoryview) -> bytes:
-    """The message framed for TCP."""
+    """Frame a message for TCP."""
     return frame_bytes(serialise(header), payload)
 
 
 def frame_bytes(header: bytes, payload: bytes | bytearray | memoryview) -> bytes:
-    """The same, with a header that is already serialised."""
+    """Frame a message with a serialised header for TCP."""
     return b"".join(((len(header) + 1 + len(payload)).to_bytes(LENGTH_BYTES, "big"), header, b"\n", payload))
 
 
 def parse_message(message: bytes, limits: FrameLimits) -> Frame | RejectedFrame:
-    """One message, without its length."""
+    """Parse a message without its length."""
     newline = message.find(b"\n", 0, HEADER_BYTES_MAX + 1)
     if newline < 0:
         return RejectedFrame(_no_newline(message), salvage(message[:SALVAGE_BYTES_MAX].partition(b"\n")[0]))
@@ -92,6 +94,7 @@ def _no_newline(message: bytes) -> MalformedMessage:
 
 
 def check_payload(size: int, limits: FrameLimits, action: Action) -> None:
+    """Raise `PayloadTooLarge` if a payload is larger than its action allows."""
     most = limits.payload_bytes(action)
     if size > most:
         raise PayloadTooLarge(
@@ -100,7 +103,8 @@ def check_payload(size: int, limits: FrameLimits, action: Action) -> None:
 
 
 def oversized_frame(size: int, after: bytes, limits: FrameLimits) -> RejectedFrame:
-    """A length that no frame can have. `after` is what has arrived of it, perhaps with a header to answer to."""
+    """Return the rejection of a length that no frame can have. `after` is the part received, perhaps with a header to
+    answer to."""
     error = PayloadTooLarge(
         f"Frame of {size} bytes is larger than the limit of {limits.frame_bytes_max}; closing the connection",
         bytes=size,
@@ -111,7 +115,7 @@ def oversized_frame(size: int, after: bytes, limits: FrameLimits) -> RejectedFra
 
 
 class FrameReader:
-    """Bytes in any pieces in, frames out."""
+    """A protocol reader in plain Python: bytes in any pieces in, frames out."""
 
     def __init__(self, limits: FrameLimits = FrameLimits()) -> None:  # noqa: B008  immutable
         self._limits = limits
@@ -126,7 +130,7 @@ class FrameReader:
             self._buffer += data
 
     def next_frame(self) -> Frame | RejectedFrame | None:
-        """None: not enough yet. After a fatal rejection, always that."""
+        """Return the next frame or rejection, None if it is incomplete. After a fatal rejection, always return that."""
         if self._failed is not None:
             return self._failed
         start = self._position + LENGTH_BYTES

@@ -1,6 +1,6 @@
 """The header: `{action}:{topic}:{version}[:{requestId}[:{parentRequestId}[:{timeout}]]]`, strict in every field.
 
-The grammar is a table. What matches it is taken apart at once; what does not is gone through field by field, to say
+The grammar is a table. A header that matches it is split at once; another one is checked field by field, to report
 which one is wrong, what was expected there and what came.
 """
 
@@ -30,7 +30,7 @@ _KNOWN_HEADS: Final = 4096  # distinct action:topic:version remembered: a broker
 
 @dataclass(frozen=True, slots=True)
 class HeaderField:
-    """One field of the grammar: its name, its pattern, its longest form, and the words for what it should be."""
+    """A field of the grammar: its name, pattern and longest form, and the words for its expected content."""
 
     name: str
     pattern: str
@@ -53,7 +53,7 @@ REQUIRED: Final = 3
 
 
 def _longest(action: Action) -> int:
-    """Every field at its longest, and the colons between them."""
+    """Return the length of the action's longest header: every field at its longest, and the colons between them."""
     fields = FIELDS if ACTION_RULES[action].takes_timeout else FIELDS[:-1]
     return len(action) + sum(1 + field.chars_max for field in fields[1:])
 
@@ -64,7 +64,7 @@ HEADER_BYTES_MAX: Final = max(_longest(action) for action in Action)
 _COMPILED: Final = tuple(re.compile(field.pattern, re.ASCII) for field in FIELDS)
 _HEAD: Final = ":".join(field.pattern for field in FIELDS[:REQUIRED])
 _ID, _PARENT, _TIMEOUT = (field.pattern for field in FIELDS[REQUIRED:])
-# What is left out at the end is left out with its colon; what is empty in between keeps it.
+# A field left out at the end is left out with its colon; an empty field in between keeps its colon.
 _SHAPE: Final = re.compile(
     f"({_HEAD})(?::({_ID})|:({_ID})?:({_PARENT})|:({_ID})?:({_PARENT})?:({_TIMEOUT}))?".encode(), re.ASCII
 )
@@ -72,32 +72,34 @@ _UUID4_SHAPE: Final = re.compile(_UUID4, re.ASCII)
 _UUID4_BYTES: Final = re.compile(_UUID4.encode(), re.ASCII)
 _ANY_UUID: Final = re.compile(rb"(?<![\w./-])[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}(?![\w./-])", re.ASCII)
 SALVAGE_BYTES_MAX: Final = 4 * HEADER_BYTES_MAX
-"""What is looked at of a header that is too long: four times the longest one holds an id behind any honest mistake."""
+"""Bytes of a header that is too long that are searched for an id: four times the longest header."""
 
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """What repeats from message to message: the action, the topic as it was spelled, and the version."""
+    """The part of a header that repeats from message to message: action, topic as it was spelled, and version."""
 
     action: Action
     topic: str
     version: str
     name: TopicName | TopicPattern
-    """The topic, parsed. A pattern only where the action takes one."""
+    """The parsed topic; a pattern only where the action takes one."""
 
     @property
     def is_system(self) -> bool:
-        """It is about the broker's own topics."""
+        """True if the topic is one of the broker's own."""
         return self.name.is_system
 
     @property
     def destination(self) -> TopicName:
-        """Where a message goes, whose action takes no pattern."""
+        """The topic a message goes to, for actions that take no pattern."""
         name = self.name
         return name if isinstance(name, TopicName) else TopicName(name.namespace, name.pattern)
 
 
 class Header(NamedTuple):
+    """A parsed header."""
+
     head: Head
     request_id: str | None = None
     parent_id: str | None = None
@@ -128,7 +130,7 @@ def header(
     parent_id: str | None = None,
     timeout_ms: int | None = None,
 ) -> Header:
-    """A header from its parts, checked as one that came over the wire. No part can hold another."""
+    """Make a header from its parts, checked like one from the wire. No part can contain another."""
     timeout = "" if timeout_ms is None else str(timeout_ms)
     fields = [str(action), topic, version, request_id or "", parent_id or "", timeout]
     for place, text in enumerate(fields):
@@ -140,7 +142,7 @@ def header(
 
 
 def serialise(given: Header) -> bytes:
-    """The header as it stands on the wire, without the newline."""
+    """Return the header as it stands on the wire, without the newline."""
     head = given.head
     timeout = "" if given.timeout_ms is None else str(given.timeout_ms)
     optional = f":{given.request_id or ''}:{given.parent_id or ''}:{timeout}".rstrip(":")
@@ -148,10 +150,10 @@ def serialise(given: Header) -> bytes:
 
 
 def parse_header(raw: bytes, *, timeout_ms_max: int = REQUEST_TIMEOUT_MS_CEILING) -> Header:
-    """Raises `MalformedMessage`: which field, what was expected there, what came."""
+    """Parse a header. Raises `MalformedMessage` with the wrong field, the expected content and the actual one."""
     id_start = len(raw) - REQUEST_ID_CHARS
     if raw.count(b":") == REQUIRED and raw[id_start - 1 : id_start] == b":" and _UUID4_BYTES.fullmatch(raw, id_start):
-        return Header(parse_head(raw[: id_start - 1]), raw[id_start:].decode())  # what most of them look like
+        return Header(parse_head(raw[: id_start - 1]), raw[id_start:].decode())  # the most frequent form
     found = _SHAPE.fullmatch(raw) if len(raw) <= HEADER_BYTES_MAX else None
     if found is None:
         raise_header_error(raw, timeout_ms_max)
@@ -167,7 +169,7 @@ def parse_header(raw: bytes, *, timeout_ms_max: int = REQUEST_TIMEOUT_MS_CEILING
 
 @lru_cache(maxsize=_KNOWN_HEADS)
 def parse_head(raw: bytes) -> Head:
-    """`{action}:{topic}:{version}`. The same bytes are parsed once."""
+    """Parse `{action}:{topic}:{version}`. Cached by the bytes."""
     fields = raw.split(b":")
     if len(fields) > REQUIRED:
         raise_header_error(raw)
@@ -175,7 +177,7 @@ def parse_head(raw: bytes) -> Head:
 
 
 def _head(fields: list[bytes]) -> Head:
-    """The required fields, from the left."""
+    """Parse the required fields, from the left."""
     action = _action(_field(0, fields))
     topic = _field(1, fields)
     name = _name(action, topic)
@@ -212,7 +214,7 @@ def _timeout(text: str, action: Action, most: int) -> int:
 
 
 def raise_header_error(raw: bytes, timeout_ms_max: int = REQUEST_TIMEOUT_MS_CEILING) -> NoReturn:
-    """Say what is wrong with a header that does not match: the first field, from the left, that breaks its rule."""
+    """Raise the error of a header that does not match: for the first field, from the left, that breaks its rule."""
     if not raw:
         raise MalformedMessage("Empty header: expected action:topic:version", field="header", expected="a header")
     if len(raw) > HEADER_BYTES_MAX:
@@ -235,7 +237,7 @@ def raise_header_error(raw: bytes, timeout_ms_max: int = REQUEST_TIMEOUT_MS_CEIL
 
 
 def _field(place: int, fields: list[bytes]) -> str:
-    """The text of one field that keeps its rule."""
+    """Return the text of a field, or raise the error if it breaks its rule."""
     field = FIELDS[place]
     if place >= len(fields):
         raise MalformedMessage(
@@ -272,7 +274,7 @@ def _quoted(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class SalvagedHeader:
-    """What could still be read of a header that is wrong: enough to say to whom the answer belongs."""
+    """The readable parts of a wrong header: enough to address the answer."""
 
     topic: str
     version: str
@@ -280,11 +282,11 @@ class SalvagedHeader:
 
 
 NO_HEADER: Final = SalvagedHeader("error", "1.0.0", None)
-"""The founding protocol's own header for an error about nothing in particular."""
+"""The founding protocol's header for an error that answers no message in particular."""
 
 
 def salvage(raw: bytes) -> SalvagedHeader:
-    """Each field on its own: a wrong version does not cost the request id, nor does a UUID of another version."""
+    """Read each field by itself: a wrong version does not cost the request id, nor does a UUID of another version."""
     line = raw[:SALVAGE_BYTES_MAX]
     fields = line.split(b":")
     texts = [value.decode("ascii", "backslashreplace") for value in fields[:REQUIRED]]
@@ -296,7 +298,7 @@ def salvage(raw: bytes) -> SalvagedHeader:
 
 
 def _request_id(text: bytes) -> str | None:
-    """The id in the fourth field, whatever stands beside it; or anywhere, where there are no such fields."""
+    """Find the id in the fourth field, whatever stands beside it; or anywhere, if there are fewer fields."""
     found = _ANY_UUID.search(text)
     return None if found is None else found.group().decode()
 

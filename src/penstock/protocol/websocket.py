@@ -1,7 +1,7 @@
-"""WebSocket frames (RFC 6455) as a server reads them: bytes in, messages and signs of life out.
+"""WebSocket frames (RFC 6455) as a server reads them: bytes in, messages and control events out.
 
-Whole messages of one frame each, which is nearly everything, are unmasked by a kernel and come out as TCP carries them.
-Fragments, control frames and what breaks the rules are looked at here, one at a time: whoever reads can count them.
+Whole messages of one frame each, nearly all of them, are unmasked by a kernel and come out framed as on TCP. Fragments,
+control frames and violations are handled one at a time, so that the caller can count them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _OPCODES: Final = (CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG)
 _WHOLE: Final = (0x80 | TEXT, 0x80 | BINARY)
 _CONTROL_BYTES_MAX: Final = 125
 _MORE_SIZE_BYTES: Final = {126: 2, 127: 8}
-"""A flag in place of a size, and how many bytes behind it have the size then."""
+"""Bytes that encode the size, behind a flag in place of the size."""
 _NOT_TO_BE_SENT: Final = (1004, 1005, 1006, 1015)  # RFC 6455, 7.4.1: they mean that no code was sent
 
 OK: Final = 1000
@@ -30,13 +30,13 @@ MESSAGE_TOO_BIG: Final = 1009
 
 
 class WholeMessages(NamedTuple):
-    """One or more whole messages, framed as on TCP."""
+    """Whole messages, at least one, framed as on TCP."""
 
     frames: bytes
 
 
 class MessagePart(NamedTuple):
-    """A fragment, and not the last of its message."""
+    """A fragment that is not the last of its message."""
 
     size: int
 
@@ -50,7 +50,7 @@ class Pong(NamedTuple):
 
 
 class ConnectionEnd(NamedTuple):
-    """The connection is over: the code and the reason to say it with. Nothing behind it is looked at."""
+    """The end of the connection, with the code and reason to send. Later bytes are ignored."""
 
     code: int
     reason: str = ""
@@ -65,7 +65,7 @@ class _FrameHead(NamedTuple):
     opcode: int
     masked: bool
     flag: int
-    """The size, or in how many bytes it is told."""
+    """The size, or the code for the number of bytes that encode it."""
 
     size: int
     payload_at: int
@@ -76,13 +76,13 @@ class _FrameHead(NamedTuple):
 
 
 class WebSocketReader:
-    """What a client sent, in any pieces. Take all events before the next bytes are given."""
+    """A reader of a client's bytes in any pieces. Take all events before passing the next bytes."""
 
     __slots__ = ("_data", "_half", "_need", "_over", "_position", "_rest", "_state", "_text", "bytes_max")
 
     def __init__(self, bytes_max: int) -> None:
         self.bytes_max = bytes_max
-        """Of one message. A message in fragments is measured when a fragment begins, and not when it is there."""
+        """The largest message. Fragments are counted when they begin, before they are complete."""
 
         self._data = b""
         self._position = 0
@@ -95,21 +95,21 @@ class WebSocketReader:
 
     @property
     def held_bytes(self) -> int:
-        """Of a message that is not all there."""
+        """Bytes of an incomplete message."""
         return len(self._rest) + len(self._half or b"")
 
     @property
     def wanted_bytes(self) -> int:
-        """What that takes when the frame is there which has begun; 0 where none has."""
+        """Bytes of that message when the current frame is complete; 0 if none has begun."""
         return max(self._need, len(self._rest)) + len(self._half or b"")
 
     @property
     def unread_bytes(self) -> int:
-        """Of frames that have come and have yet to be looked at."""
+        """Bytes of received frames that are not parsed yet."""
         return len(self._data) - self._position
 
     def receive_data(self, data: bytes) -> None:
-        """A frame in many pieces is looked at when its last piece is there."""
+        """Add bytes. A frame in many pieces is parsed when its last piece arrives."""
         if self._position < len(self._data):
             data = self._data[self._position :] + data
         elif self._rest:
@@ -121,7 +121,7 @@ class WebSocketReader:
         self._data, self._position = data, 0
 
     def next_event(self) -> WebSocketEvent | None:
-        """None: not enough yet, or it is over."""
+        """Return the next event; None if the data is incomplete or the connection is over."""
         if self._over or self._position >= len(self._data):
             self._data, self._position = b"", 0
             return None
@@ -135,7 +135,7 @@ class WebSocketReader:
         return self._look()
 
     def _look(self) -> WebSocketEvent | None:
-        """One frame."""
+        """Parse one frame."""
         head = self._head()
         if head is None:
             self._wait(0)
@@ -153,7 +153,7 @@ class WebSocketReader:
         return self._control(head, room.tobytes()) if head.is_control else self._part(head, room)
 
     def _head(self) -> _FrameHead | None:
-        """None where not all of it is there."""
+        """Parse a frame's head; return None if it is incomplete."""
         data, position = self._data, self._position
         if len(data) < position + 2:
             return None
@@ -167,12 +167,12 @@ class WebSocketReader:
         return _FrameHead(bool(first & 0x80), first >> 4 & 7, first & 0xF, masked, flag, size, start)
 
     def _out_of_order(self, head: _FrameHead) -> str:
-        """A message begins where another has not ended, or goes on where none has begun."""
+        """Return the violation if a message begins within another, or continues where none has begun; else ""."""
         wrong = not head.is_control and (head.opcode == CONTINUATION) != (self._half is not None)
         return "fragments out of order" if wrong else ""
 
     def _wait(self, need: int) -> None:
-        """Keep what is there of a frame until there are so many bytes of it."""
+        """Keep the bytes of a frame until there are `need` of them."""
         self._rest, self._need = bytearray(memoryview(self._data)[self._position :]), need
         self._data, self._position = b"", 0
 
@@ -203,7 +203,7 @@ class WebSocketReader:
 
 
 def _broken_rule(head: _FrameHead) -> str:
-    """What a frame does that none may; empty where it does nothing of the kind."""
+    """Return the rule that a frame's head violates; "" if it violates none."""
     if head.reserved:
         return "reserved bits are not in use"
     if head.opcode not in _OPCODES:
@@ -218,7 +218,7 @@ def _broken_rule(head: _FrameHead) -> str:
 
 
 def _answer_to_close(payload: bytes) -> tuple[int, str]:
-    """What a close frame is answered with: its own code, unless it is wrong itself."""
+    """Return code and reason that answer a close frame: its own code, unless that is invalid."""
     if not payload:
         return OK, ""
     code = int.from_bytes(payload[:2], "big")

@@ -1,4 +1,4 @@
-"""Blocks as Arrow record batches and back. What Arrow can point at is not copied."""
+"""Blocks as Arrow record batches, and record batches as blocks. Bytes that Arrow can point at are not copied."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ _WITH_CHECKSUMS: Final = True
 
 
 def to_arrow(block: Block, columns: Iterable[str] | None, *, views: bool) -> pa.RecordBatch:
+    """Return the block's records as a batch of the named columns, or of all."""
     names = list(_READERS) if columns is None else list(columns)
     unknown = [name for name in names if name not in _READERS]
     if unknown:
@@ -45,7 +46,7 @@ def _ids(block: Block, _views: bool) -> pa.Array:
 
 
 def _where(block: Block, flag: int) -> Any:
-    """Arrow's validity bits of the records that have `flag`; None when all have it."""
+    """Return Arrow's validity bits of the records that have `flag`; None if all have it."""
     present = (block.columns[:, at.FLAGS] & flag) != 0
     return None if present.all() else pa.py_buffer(np.packbits(present, bitorder="little"))
 
@@ -99,7 +100,7 @@ def _ranges(block: Block, starts: Any, sizes: Any, *, text: bool, views: bool, p
 
 
 def _check_reach(block: Block, starts: Longs, sizes: Longs) -> None:
-    """An Arrow view counts in signed 32 bits, from the start of its buffer."""
+    """Check that Arrow views, which have signed 32-bit positions in their buffer, can reach every range."""
     if block.data.size <= _BINARY_BYTES_MAX or not len(block):
         return
     farthest = max(int(starts.max()), int(sizes.max()))
@@ -129,7 +130,7 @@ def _attributes(block: Block, _views: bool) -> pa.Array:
     for column in (0, 2):
         starts, sizes = np.ascontiguousarray(ranges[:, column]), np.ascontiguousarray(ranges[:, column + 1])
         texts.append(pa.Array.from_buffers(pa.string(), len(ranges), [None, *_gathered(block, starts, sizes)]))
-    # As a buffer: for what may be a column of pandas, pyarrow imports pandas, where there is one, which takes a second.
+    # A buffer, because given an array pyarrow would import pandas, if it is installed, which takes a second.
     counted = pa.Array.from_buffers(pa.int32(), len(ends), [None, pa.py_buffer(ends)])
     return pa.MapArray.from_arrays(counted, *texts)
 
@@ -159,7 +160,10 @@ def from_arrow(
     producer_id: int | None = None,
     first_request_id: int | None = None,
 ) -> Draft:
-    """Raises `InvalidRequest` naming the column and the row. `id`, `offset` and `timestamp` are the log's to give."""
+    """Return the batch as a draft. `id`, `offset` and `timestamp` are ignored, since the log assigns them.
+
+    Raises `InvalidRequest` naming the column and the row.
+    """
     _check_names(batch.schema.names)
     if not batch.num_rows:
         raise InvalidRequest("a block has at least one message")
@@ -167,7 +171,7 @@ def from_arrow(
 
 
 def _given(batch: pa.RecordBatch, name: str | None, producer_id: int | None, first: int | None) -> dict[str, pa.Array]:
-    """The columns that the caller gives by hand."""
+    """Return the columns for the values that the caller passes as arguments."""
     rows, columns = batch.num_rows, {}
     if name is not None:
         draft_bytes(Message(payload=b"", producer_name=name))  # the same rules
@@ -182,7 +186,7 @@ def _given(batch: pa.RecordBatch, name: str | None, producer_id: int | None, fir
 
 
 def _in_place(batch: pa.RecordBatch, columns: dict[str, pa.Array]) -> pa.RecordBatch:
-    """The batch with these columns, in place of its own where it has them."""
+    """Return the batch with these columns, in place of its own columns of the same names."""
     if not columns:
         return batch
     own = {name: batch.column(name) for name in batch.schema.names} | columns
@@ -190,7 +194,7 @@ def _in_place(batch: pa.RecordBatch, columns: dict[str, pa.Array]) -> pa.RecordB
 
 
 class EncoderColumns(NamedTuple):
-    """A batch as the encoder takes it, checked; `size` is what it will take as a block."""
+    """The checked columns of a batch for the encoder; `size` is the number of bytes of the block."""
 
     columns: tuple[Any, ...]
     rows: int
@@ -199,16 +203,17 @@ class EncoderColumns(NamedTuple):
 
 
 def encode(columns: EncoderColumns) -> Draft:
-    """Write the block."""
+    """Write the block of checked columns."""
     out = np.empty(columns.size, dtype=np.uint8)
     taken = block_kernels.encode(*columns.columns, out, _WITH_CHECKSUMS)
-    assert taken == columns.size, "encode wrote another size than was added up"  # noqa: S101 - a defect, not bad input
+    assert taken == columns.size, "encode wrote another size than was added up"  # noqa: S101 - a bug, not bad input
     if columns.attributed:
         return Draft.parse(out, verify=False)  # an Arrow map may name a key twice
     return Draft(out, columns.rows)
 
 
 def encoder_columns(batch: pa.RecordBatch) -> EncoderColumns:
+    """Check a batch and return its columns for the encoder."""
     rows = batch.num_rows
     value = _variable(batch, "value", pa.large_binary(), limits.SEGMENT_BYTES_CEILING, required=True)
     type_ = _variable(batch, "type", pa.large_string(), limits.TYPE_BYTES_MAX)
@@ -238,7 +243,7 @@ def _column(batch: pa.RecordBatch, name: str, kind: pa.DataType) -> pa.Array | N
         return None
     column = batch.column(name)
     try:
-        column.validate(full=True)  # first: a cast follows whatever offsets and indices it is given
+        column.validate(full=True)  # validate first: a cast trusts the offsets and indices of the column
         return pc.cast(column, kind)
     except pa.ArrowException as error:
         raise InvalidRequest(f"column {name!r}: {column.type} is not {kind}: {error}", column=name) from None
@@ -257,7 +262,7 @@ def _variable(
 
 
 def _bytes_and_ends(column: pa.Array, name: str, bytes_max: int, row_ends: Longs) -> tuple[Any, Longs]:
-    """The bytes of a large binary or string column and its n + 1 boundaries; nulls are empty.
+    """Return the bytes of a large binary or string column and its n + 1 boundaries; nulls are empty.
 
     Row i of the batch has the entries from `row_ends[i]` to `row_ends[i + 1]`.
     """
@@ -278,7 +283,7 @@ def _row_of(entry: int, row_ends: Longs) -> int:
 
 
 class _Attributes:
-    """The attribute columns as the encoder wants them, and how many bytes they will take past their counts."""
+    """The attribute columns for the encoder, and the bytes they take behind their counts."""
 
     def __init__(self, ends: Longs, names: tuple[Any, Longs], values: tuple[Any, Longs]) -> None:
         self.columns = (ends, *names, *values)
@@ -319,7 +324,7 @@ def _attribute_columns(batch: pa.RecordBatch) -> _Attributes:
 
 
 def _number_rows(batch: pa.RecordBatch) -> Longs:
-    """Producer id, request id, schema id, schema version, flags: the rows that `encode` takes."""
+    """Return the number rows of `encode`: producer id, request id, schema id, schema version, flags."""
     numbers = np.zeros((5, batch.num_rows), dtype=np.int64)
     bounds = {"producer_id": NUMBER_MAX, "request_id": NUMBER_MAX, "schema_id": NUMBER_MAX}
     for row, (name, maximum) in enumerate((bounds | {"schema_version": SCHEMA_VERSION_MAX}).items()):

@@ -1,6 +1,6 @@
 """Blocks: many records in one buffer. A `Draft` waits to be stamped; a `Block` has been stamped and scanned.
 
-To hold either is to know that its bytes have been checked.
+The bytes of every instance of either have been checked.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ Words = np.ndarray[Any, np.dtype[np.uint64]]
 Bools = np.ndarray[Any, np.dtype[np.bool_]]
 
 _ROWS_FIRST: Final = 1024
-"""Rows a scan makes room for before it knows how many there are; the table doubles from there."""
+"""Rows that a scan first allocates, when the number of records is unknown; the table doubles from there."""
 _ROWS_READ: Final = 1024
-"""Records that are made into objects at a time when a block is iterated."""
+"""Records made into objects at a time when a block is iterated."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScanStop:
-    """Where a scan stopped and why: one of the reasons of `layout`."""
+    """The position where a scan stopped, and the reason: one of those in `layout`."""
 
     position: int
     reason: int
@@ -51,7 +51,7 @@ class ScanStop:
 
 @dataclass(frozen=True, slots=True)
 class Predecessor:
-    """What came before the place where a scan starts: the last id, and the offset that must be next (-1: any)."""
+    """The record before a scan: its id, and the offset that must come next (-1: any)."""
 
     id_high: int = 0
     id_low: int = 0
@@ -80,14 +80,14 @@ class Block:
 
     @property
     def offsets(self) -> OffsetRange:
-        """From the first offset to the one after the last; for a block without gaps, its offsets."""
+        """The range from the first offset to the one after the last; in a block without gaps, exactly its offsets."""
         if not len(self):
             return OffsetRange.of(0, 0)
         return OffsetRange.of(int(self.columns[0, at.OFFSET]), int(self.columns[-1, at.OFFSET]) + 1)
 
     @property
     def last(self) -> Predecessor:
-        """What the scan after this block must know."""
+        """The predecessor for a scan that continues after this block."""
         high, low, offset = (int(self.columns[-1, row]) for row in (at.ID_HIGH, at.ID_LOW, at.OFFSET))
         return Predecessor(high, low, offset + 1)
 
@@ -111,7 +111,7 @@ class Block:
         return _record(record_row(self.data, self.columns[row].tolist()))
 
     def rows(self) -> list[RecordRow]:
-        """Every record as a plain tuple: the quickest way to many Python objects."""
+        """Return every record as a plain tuple: the quickest way to many Python objects."""
         return record_rows(self.data, self.columns)
 
     def __iter__(self) -> Iterator[Record]:
@@ -119,44 +119,45 @@ class Block:
             yield from map(_record, self.select(start, start + _ROWS_READ).rows())
 
     def key_hashes(self) -> Words:
-        """`message.key_hash` of every key; 0 where there is none."""
+        """Return `message.key_hash` of every key; 0 for a record without a key."""
         hashes = np.empty(len(self), dtype=np.int64)
         stream_kernels.key_hashes(self.data, self.columns, hashes)
         return hashes.view(np.uint64)
 
     def matching(self, types: Sequence[str] = (), keys: Sequence[str] = ()) -> Bools:
-        """Which records have a type and a key that one of the globs matches; no globs match anything."""
+        """Return a mask of the records whose type and key each match one of the globs; no globs match anything."""
         return matching(self.data, self.columns, types, keys)
 
     def accepted(self, accept: Callable[[str], bool]) -> Bools:
-        """Which records have a type that is accepted."""
+        """Return a mask of the records whose type `accept` accepts."""
         return accepted(self.data, self.columns, accept)
 
     def select(self, start: int, stop: int) -> Block:
-        """Rows `start` to `stop` of the same buffer."""
+        """Return the rows `start` to `stop` of the same buffer."""
         return Block(self.data, self.columns[start:stop])
 
     def filtered(self, chosen: Bools) -> Block:
-        """The records for which `chosen` says so, in the same buffer."""
+        """Return the records of a mask, in the same buffer."""
         return self if chosen.all() else Block(self.data, self.columns[chosen])
 
     def gather(self, chosen: Longs | Bools) -> Block:
-        """The records at these rows, in that order, or those for which an array of truths says so, in a new buffer."""
+        """Return the records of a mask, or of row numbers in their order, in a new buffer."""
         columns = self.columns[chosen]
         out = np.empty(int((columns[:, at.END] - columns[:, at.START]).sum()), dtype=np.uint8)
         stream_kernels.gather_records(self.data, columns, out)
         return Block(out, columns)
 
     def write_lines(self, out: Bytes, ends: Longs) -> bool:
-        """Every payload with a newline behind it, and where each such line ends; whether a payload has one within.
+        """Write every payload with a newline behind it, and where each line ends; return True if a payload contains
+        one.
 
-        `out` has the size of all payloads, and one byte more for each.
+        `out` has the size of all payloads, plus one byte for each.
         """
         within: bool = stream_kernels.lines(self.data, self.columns, out, ends)
         return within
 
     def attribute(self, name: str, chosen: Bools) -> dict[int, str]:
-        """The values of one attribute, by row, of those chosen records that have it."""
+        """Return the values of one attribute by row, for the chosen records that have it."""
         columns, wanted = self.columns[chosen], as_array(name.encode())
         ranges = _attribute_ranges(self.data, columns)
         sized = np.flatnonzero(ranges[:, 1] == wanted.size)
@@ -169,11 +170,11 @@ class Block:
         }
 
     def with_schema(self, chosen: Bools, schema: SchemaRef) -> Block:
-        """The same, with this schema for some records, in a new buffer. Their checksums are wrong until stamped."""
+        """Return a copy with this schema on the chosen records. Their checksums are wrong until stamped."""
         return self.with_schemas(chosen, np.array([schema.id]), np.array([schema.version]))
 
     def with_schemas(self, chosen: Longs | Bools, ids: Longs, versions: Longs) -> Block:
-        """Likewise, with a schema for each of them, or one for all."""
+        """Return a copy with a schema for each of the chosen records, or one for all. See `with_schema`."""
         data, columns = self.data.copy(), self.columns.copy()
         messages = columns[chosen, at.START] + at.HEAD_BYTES + columns[chosen, at.TYPE_BYTES]
         fields = np.hstack([_big_endian(ids, ">i8"), _big_endian(versions, ">i4")])
@@ -184,7 +185,7 @@ class Block:
         return Block(data, columns)
 
     def to_arrow(self, columns: Iterable[str] | None = None, *, views: bool = True) -> pa.RecordBatch:
-        """The records as columns; payload, key and type stay where they are unless `views` is off."""
+        """Return the records as columns; payload, key and type are not copied unless `views` is off."""
         from penstock.record.arrow import to_arrow
 
         return to_arrow(self, columns, views=views)
@@ -221,7 +222,7 @@ def scan(
 ) -> tuple[Block, ScanStop]:
     """Read stamped records from a buffer up to its end, unused space, or the first record that is not right.
 
-    `table` is room for the columns, from whoever knows how many records there are.
+    `table` is an array for the columns, from a caller that knows the number of records.
     """
     mode = at.STAMPED | (at.VERIFY if verify else 0) | (at.ENVELOPES | at.TEXTS if envelopes else 0)
     return _scan(as_array(data), start, stop, mode, after, rows_max, table)
@@ -268,21 +269,22 @@ class Draft:
     data: Any
     count: int
     unbounded: bool = False
-    """The limits of the log do not count: it is the broker's own, made of a message that was taken before."""
+    """True if the log's limits do not apply: the broker made the block of a message accepted before."""
 
     def __len__(self) -> int:
         return self.count
 
     @classmethod
     def of(cls, messages: Iterable[Message]) -> Draft:
-        """The messages as records, in order. Raises `InvalidRequest` or `PayloadTooLarge` before anything is stored."""
+        """Encode messages as records, in order. Raises `InvalidRequest` or `PayloadTooLarge` before anything is
+        stored."""
         records = [draft_bytes(message) for message in messages]
         if not records:
             raise InvalidRequest("a block has at least one message")
         return cls(records[0] if len(records) == 1 else b"".join(records), len(records))
 
-    def sealed(self) -> Draft:
-        """The same with right checksums, as a block that goes over the wire must have them."""
+    def with_checksums(self) -> Draft:
+        """Return a copy with right checksums, which a block needs on the wire."""
         data = bytearray(self.data)
         if block_kernels.write_checksums(as_array(data)) != self.count:
             raise MalformedMessage(f"a block of {self.count} records expected")
@@ -290,15 +292,16 @@ class Draft:
 
     @classmethod
     def parse(cls, data: Any, *, verify: bool = True) -> Draft:
-        """A block from outside. Every byte is checked; ids, offsets and times in it are ignored.
+        """Check a block from outside, every byte of it; ids, offsets and times in it are ignored.
 
-        Raises `MalformedMessage` with the record's number, its position and what is wrong with it.
+        Raises `MalformedMessage` with the record's number, its position and the reason.
         """
         return cls(data, len(parse_block(data, verify=verify)))
 
     @classmethod
     def of_block(cls, block: Block, *, unbounded: bool = False) -> Draft:
-        """Records that were checked before: rows of `parse_block`, or of the log. Copied only if they lie apart."""
+        """Return checked records as a draft: rows of `parse_block`, or of the log. Copied only if they are not
+        adjacent."""
         if not len(block):
             raise InvalidRequest("a block has at least one message")
         if (block.columns[1:, at.START] != block.columns[:-1, at.END]).any():
@@ -318,7 +321,7 @@ class Draft:
         producer_id: int = 0,
         first_request_id: int = 0,
     ) -> Draft:
-        """One message for each payload, all else but the key alike. Checksums are right: it can be sent as it is.
+        """Return one message for each payload; all fields but the key are alike. Checksums are right for the wire.
 
         Request ids count up from the first, unless that is 0. Raises `InvalidRequest` or `PayloadTooLarge`.
         """
@@ -342,9 +345,9 @@ class Draft:
         producer_id: int | None = None,
         first_request_id: int | None = None,
     ) -> Draft:
-        """The rows of a batch with a `value` column and any of the others that `Block.to_arrow` gives.
+        """Encode the rows of a batch with a `value` column and any other columns of `Block.to_arrow`.
 
-        What is given beside it stands in place of the column; request ids count up from the first, unless that is 0.
+        An argument replaces the column of its name; request ids count up from the first, unless that is 0.
         """
         from penstock.record.arrow import from_arrow
 
@@ -373,7 +376,7 @@ class Draft:
 
 
 def parse_block(data: Any, *, verify: bool = True) -> Block:
-    """What `Draft.parse` checks, as a block: the ids, offsets and times in it are whoever's sent it."""
+    """Check a block as `Draft.parse` does and return it. Its ids, offsets and times are the sender's."""
     mode = at.ENVELOPES | (at.VERIFY if verify else 0)
     block, stop = _scan(as_array(data), 0, None, mode, START_OF_LOG, None)
     if stop.reason != at.AT_END:
@@ -385,12 +388,12 @@ def parse_block(data: Any, *, verify: bool = True) -> Block:
 
 
 def read_draft(draft: Draft) -> Block:
-    """The columns of what was checked when it was drafted: it is not checked again."""
+    """Return the columns of a draft, without checking it again."""
     return _scan(as_array(draft.data), 0, None, at.ENVELOPES, START_OF_LOG, draft.count)[0]
 
 
 def stamp(data: bytearray, count: int, ids: IdRun, first_offset: int) -> Longs:
-    """Stamp the `count` drafted records in `data`, in place; where each of them ends.
+    """Stamp the `count` drafted records in `data`, in place; return where each ends.
 
     Id, offset and time of record i are `ids[i]`, `first_offset + i` and the time of the id. Raises if there are not
     exactly `count` records and ids; the bytes are then of no use.
@@ -406,8 +409,10 @@ def stamp(data: bytearray, count: int, ids: IdRun, first_offset: int) -> Longs:
 
 
 def stamp_each(data: bytearray, ids: Sequence[bytes], first_offset: int) -> Longs:
-    """As `stamp`, where each record has an id of its own, which need not be a tick after the one before it. Raises
-    `InvalidRequest` for an id that is no UUIDv6."""
+    """Stamp records with an id each, which need not be consecutive ticks; see `stamp`.
+
+    Raises `InvalidRequest` for an id that is no UUIDv6.
+    """
     columns = _scan(as_array(data), 0, None, at.ENVELOPES, START_OF_LOG, None)[0].columns
     if len(columns) != len(ids):
         raise InvalidRequest(f"{len(columns)} records take {len(columns)} ids, not {len(ids)}")
@@ -438,7 +443,7 @@ _NUMBERS: Final = (
 
 
 def _check_fields(block: Block) -> None:
-    """The same rules that `draft_bytes` has for one message, for a whole block."""
+    """Apply the rules of `draft_bytes`, which checks one message, to a whole block."""
     _check_text(block, text_kernels.first_bad_text, at.REASONS[at.BAD_TEXT])
     for row, what, maximum in _NUMBERS:
         values = block.columns[:, row]
@@ -448,7 +453,7 @@ def _check_fields(block: Block) -> None:
             start = int(block.columns[first, at.START])
             raise _malformed(first, start, f"{what} must be from 0 to {maximum}, not {int(values[first])}")
     _check_attributes(block)
-    # Last: it compares each name with all before it, and only now are they known to be few.
+    # Last, because it compares each name with all before it, and only now are they known to be few.
     _check_text(block, text_kernels.first_repeated_attribute, "an attribute is named twice")
 
 
@@ -473,19 +478,19 @@ def _check_attributes(block: Block) -> None:
 
 
 def _attribute_ranges(data: Bytes, columns: Longs) -> Longs:
-    """Where name and value of every attribute lie: start and size of the one, start and size of the other."""
+    """Return start and size of the name, and start and size of the value, of every attribute."""
     ranges = np.empty((int(columns[:, at.ATTRIBUTES].sum()), 4), dtype=np.int64)
     block_kernels.attribute_ranges(data, columns, ranges.reshape(-1))
     return ranges
 
 
 def _big_endian(numbers: Longs, kind: str) -> Bytes:
-    """A row of bytes for each."""
+    """Return the bytes of each number as a row."""
     return numbers.astype(kind).view(np.uint8).reshape(len(numbers), -1)
 
 
 def _check_attribute_names(block: Block, suspects: Longs) -> None:
-    """Of the records whose attributes are long enough to hold too long a name, the first that does."""
+    """Raise for the first attribute name that is too long, among records with enough attribute bytes for one."""
     columns = block.columns[suspects]
     ranges = _attribute_ranges(block.data, columns)
     wrong = np.flatnonzero(ranges[:, 1] > limits.ATTRIBUTE_NAME_BYTES_MAX)

@@ -1,4 +1,4 @@
-"""HighwayHash-64 over bytes that are here, and over bytes that come in pieces."""
+"""HighwayHash-64 over whole buffers, and over data in pieces."""
 
 from __future__ import annotations
 
@@ -16,21 +16,22 @@ _KEY: Final = re.compile(rf"[0-9a-fA-F]{{{2 * KEY_BYTES}}}", re.ASCII)
 
 
 def as_array(data: Any) -> np.ndarray[Any, np.dtype[np.uint8]]:
-    """The bytes of any buffer as an array, without a copy."""
+    """Return the bytes of any buffer as an array, without a copy."""
     return np.frombuffer(data, dtype=np.uint8)
 
 
 def as_signed(word: int) -> int:
-    """The same 64 bits as a signed number, which is what kernels take."""
+    """Return 64 bits as a signed number, as kernels take it."""
     return word - 2**64 if word >= 2**63 else word
 
 
 def hash64(data: Any) -> int:
+    """Return the HighwayHash-64 of a buffer under Penstock's key."""
     return int(block_kernels.hash_bytes(as_array(data)))
 
 
 def parse_hash_key(text: str) -> bytes:
-    """A key of somebody else's, in hexadecimal digits. Raises `InvalidRequest`."""
+    """Parse a hash key of another system, in hexadecimal digits. Raises `InvalidRequest`."""
     if not _KEY.fullmatch(text):
         raise InvalidRequest(
             f"a hash key is {KEY_BYTES} bytes in {2 * KEY_BYTES} hexadecimal digits, not {text[:80]!r}"
@@ -39,14 +40,14 @@ def parse_hash_key(text: str) -> bytes:
 
 
 def keyed_hash64(data: Any, key: bytes) -> int:
-    """The same hash under a key of somebody else's."""
+    """Return the HighwayHash-64 of a buffer under another key."""
     hashing = StreamHash(key)
     hashing.update(data)
     return hashing.digest()
 
 
 class StreamHash:
-    """The same hash, for data too large to hold: `update` with pieces of any size, then `digest` once."""
+    """HighwayHash-64 of data too large to hold: `update` with pieces of any size, then `digest` once."""
 
     def __init__(self, key: bytes = KEY) -> None:
         self._state = np.array(initial_state(key), dtype=np.uint64)

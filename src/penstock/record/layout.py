@@ -1,4 +1,4 @@
-"""Where each field of a record and of its envelope lies. The numbers of docs/formats.md, once."""
+"""The layout of a record and its envelope: the numbers of docs/formats.md, once."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ TYPE_LENGTH_AT: Final = 16
 MESSAGE_LENGTH_BYTES: Final = 4
 CHECKSUM_BYTES: Final = 8
 HEAD_BYTES: Final = ID_BYTES + 1 + MESSAGE_LENGTH_BYTES
-"""Before the message, the type aside."""
+"""Bytes before the message, without the type."""
 RECORD_BYTES_MIN: Final = HEAD_BYTES + CHECKSUM_BYTES
 
 # envelope: the fixed part, from the first byte of the message
@@ -32,9 +32,9 @@ FLAG_KEY: Final = 2
 FLAGS_KNOWN: Final = FLAG_SCHEMA | FLAG_KEY
 
 MESSAGE_RECORD_BYTES_MIN: Final = RECORD_BYTES_MIN + ENVELOPE_BYTES_MIN
-"""No message takes less room in a segment than this."""
+"""The least room that a message takes in a segment."""
 
-# the fields a scan reads of each record, one int64 each
+# columns of a scan: the fields of each record, one int64 each
 START: Final = 0
 END: Final = 1
 ID_HIGH: Final = 2
@@ -54,7 +54,7 @@ PAYLOAD: Final = 15
 COLUMNS: Final = 16
 ROW_BYTES: Final = COLUMNS * 8
 
-# how a scan reads
+# modes of a scan
 VERIFY: Final = 1
 """Check the checksum of every record."""
 ENVELOPES: Final = 2
@@ -62,9 +62,9 @@ ENVELOPES: Final = 2
 STAMPED: Final = 4
 """Ids are UUIDv6 and rise, zeros are unused space, and offsets are dense where the first is known."""
 TEXTS: Final = 8
-"""Type, producer name and attributes of an envelope are UTF-8: who makes strings of them need not ask."""
+"""Check that type, producer name and attributes are UTF-8, so that decoding cannot fail."""
 
-# why a scan stopped
+# reasons why a scan stopped
 AT_END: Final = 0
 UNUSED: Final = 1
 CUT: Final = 2

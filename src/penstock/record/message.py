@@ -1,4 +1,4 @@
-"""Messages as a program holds them: what a producer gives, and what the log gives back. Nothing but Python here."""
+"""Messages as Python objects: as a producer sends them, and as the log returns them. No numpy, no kernels."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from penstock.core.schemas import SCHEMA_VERSION_MAX
 from penstock.record.layout import CHECKSUM_BYTES, FLAG_KEY, FLAG_SCHEMA, ID_BYTES, VERSION
 
 NUMBER_MAX: Final = 2**63 - 1
-"""Producer, request and schema ids are signed 64-bit in Arrow and in Spark."""
+"""The largest producer, request or schema id: signed 64-bit in Arrow and in Spark."""
 
 _FNV_BASIS: Final = 0xCBF29CE484222325
 _FNV_PRIME: Final = 0x100000001B3
@@ -31,7 +31,7 @@ _Bytes = bytes | bytearray | memoryview
 
 @dataclass(frozen=True, slots=True)
 class SchemaRef:
-    """The schema version a payload was written with."""
+    """The schema version that a payload was written with."""
 
     id: int
     version: int
@@ -39,7 +39,7 @@ class SchemaRef:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
-    """What a producer gives. `request_id` is the producer's own sequence number, rising by one."""
+    """A message as a producer sends it. `request_id` is the producer's own sequence number, rising by one."""
 
     payload: bytes
     type: str = ""
@@ -53,7 +53,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """A message in its place: stamped by the log, verified when it was read."""
+    """A message in the log: stamped when it was appended, verified when it was read."""
 
     id: bytes
     offset: Offset
@@ -65,7 +65,7 @@ class Record:
 
 
 def key_hash(key: bytes) -> int:
-    """FNV-1a, 64 bits: the same in every language and every process, unlike `hash`."""
+    """Return FNV-1a with 64 bits: the same in every language and every process, unlike `hash`."""
     mixed = _FNV_BASIS
     for byte in key:
         mixed = (mixed ^ byte) * _FNV_PRIME & _WORD
@@ -73,12 +73,12 @@ def key_hash(key: bytes) -> int:
 
 
 def partition_of(key: bytes, partitions: int) -> int:
-    """Where the messages with this key go, of so many partitions."""
+    """Return the partition, of so many, for the messages with this key."""
     return key_hash(key) % partitions
 
 
 def draft_bytes(message: Message) -> bytes:
-    """The record of one message, its id, offset, time and checksum still zero. Raises before anything is written."""
+    """Encode one message as a record without id, offset, time and checksum. Raises before anything is written."""
     type_ = _text(message.type, "type", limits.TYPE_BYTES_MAX)
     name = _text(message.producer_name, "producer_name", limits.PRODUCER_NAME_BYTES_MAX)
     key = b"" if message.key is None else checked_bytes(message.key, "key", limits.KEY_BYTES_MAX)
@@ -97,7 +97,7 @@ def draft_bytes(message: Message) -> bytes:
 
 
 def check_request_ids(first: int, count: int) -> None:
-    """Raise `InvalidRequest` if `count` request ids cannot count up from `first`; from 0 none does."""
+    """Raise `InvalidRequest` if `count` request ids cannot count up from `first`; with 0 no message has one."""
     _number(first, "first_request_id", NUMBER_MAX)
     _number(first + count - 1 if first else 0, "request_id", NUMBER_MAX)
 
@@ -143,7 +143,7 @@ def _text(value: str, what: str, bytes_max: int) -> _Bytes:
 
 
 def checked_bytes(value: _Bytes, what: str, bytes_max: int) -> _Bytes:
-    """The value, if it is bytes and no more than that; its length is then that of its bytes."""
+    """Return the value if it is bytes and not too long, in a form whose length is its number of bytes."""
     if not isinstance(value, _Bytes):
         raise InvalidRequest(f"{what} must be bytes, not {type(value).__name__}", field=what)
     if isinstance(value, memoryview) and (value.ndim != 1 or value.itemsize != 1 or not value.contiguous):

@@ -1,4 +1,4 @@
-"""Payloads become a block without a Python object for each record: what they have in common is encoded once."""
+"""Payloads encoded as a block without a Python object for each record: their common fields are encoded once."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _NO_KEY: Final = -1
 
 
 def encode_payloads(payloads: Sequence[bytes], keys: Sequence[bytes | None] | None, common: Message) -> _Bytes:
-    """Records with right checksums; type, attributes and producer are those of `common`.
+    """Encode payloads as records with right checksums; type, attributes and producer are those of `common`.
 
     Raises `InvalidRequest` or `PayloadTooLarge` with the number of the message.
     """
@@ -33,7 +33,7 @@ def encode_payloads(payloads: Sequence[bytes], keys: Sequence[bytes | None] | No
 
 
 def encode_ranges(data: _Bytes, starts: _Longs, sizes: _Longs, common: Message) -> _Bytes:
-    """Records whose payloads are ranges of a buffer, with nothing where a checksum belongs."""
+    """Encode ranges of a buffer as records, with empty checksums."""
     return _encode(common, data, starts, sizes, *_no_keys(starts.size), checksums=False)
 
 
@@ -49,7 +49,7 @@ def _encode(
     out = np.empty(sizes.size * len(record) + int(sizes.sum()) + keys.size, dtype=np.uint8)
     columns = (head, tail, data, starts, sizes, keys, key_sizes)
     taken = stream_kernels.encode_alike(*columns, common.request_id, checksums, out)
-    assert taken == out.size, "encode_alike wrote another size than was added up"  # noqa: S101 - a defect, not bad input
+    assert taken == out.size, "encode_alike wrote another size than was added up"  # noqa: S101 - a bug, not bad input
     return out
 
 
@@ -66,7 +66,7 @@ def _joined_keys(keys: Sequence[bytes | None], count: int) -> tuple[_Bytes, _Lon
 
 
 def _joined(values: Sequence[bytes], what: str, bytes_max: int) -> tuple[_Bytes, _Longs]:
-    """All of them behind each other, and the size of each."""
+    """Return all values joined, and the size of each."""
     if not _BYTES_ONLY.issuperset(map(type, values)):
         values = _checked(values, what, bytes_max)
     sizes = np.fromiter(map(len, values), np.int64, len(values))
@@ -76,7 +76,7 @@ def _joined(values: Sequence[bytes], what: str, bytes_max: int) -> tuple[_Bytes,
 
 
 def _checked(values: Sequence[bytes], what: str, bytes_max: int) -> list[bytes]:
-    """Each by itself: slow, and right for every kind of bytes."""
+    """Check each value by itself: slow, and right for every kind of bytes."""
     checked = []
     for number, value in enumerate(values):
         try:

@@ -1,4 +1,4 @@
-"""Records as Python objects, many at a time, and which of them a filter wants."""
+"""Records as plain tuples, many at a time, and filters on types and keys."""
 
 from __future__ import annotations
 
@@ -18,23 +18,24 @@ _Longs = np.ndarray[Any, np.dtype[np.int64]]
 _Bools = np.ndarray[Any, np.dtype[np.bool_]]
 
 RecordRow = tuple[bytes, int, int, str, bytes | None, bytes, str, int, int, SchemaRef | None, Mapping[str, str] | None]
-"""Id, offset, publish time, type, key, payload, producer name, producer id, request id, schema, attributes if any.
+"""A record: id, offset, publish time, type, key, payload, producer name, producer id, request id, schema, attributes if
+any.
 
-Rows of nothing but numbers, text and bytes are none of the garbage collector's business, which would take longer over
-them than all else: so an empty mapping has no place here.
+The garbage collector does not track tuples of only numbers, text and bytes, and would otherwise take longer over them
+than all else: so None stands for no attributes, instead of an empty mapping.
 """
 
 NO_ATTRIBUTES: Final[Mapping[str, str]] = MappingProxyType({})
-"""Those of every record that has none."""
+"""The attributes of every record that has none."""
 
 _NAME_AT: Final = at.HEAD_BYTES + at.NAME_LENGTH_AT + 2
-"""From the start of a record to its producer name, the type aside."""
+"""The distance from the start of a record to its producer name, without the type."""
 _PLACES: Final = (at.START, at.END, at.PAYLOAD)
-"""Columns that say where in the buffer something lies."""
+"""Columns that are positions in the buffer."""
 
 
 class _Texts(dict[bytes, str]):
-    """Decodes each text once: a block has few types and few producers."""
+    """A cache that decodes each text once: a block has few types and few producers."""
 
     def __missing__(self, raw: bytes) -> str:
         text = self[raw] = raw.decode(errors="replace")
@@ -48,11 +49,12 @@ class _Schemas(dict[tuple[int, int], SchemaRef]):
 
 
 def attributes_of(row: RecordRow) -> Mapping[str, str]:
+    """Return the attributes of a row, which may have none."""
     return row[10] or NO_ATTRIBUTES
 
 
 def record_rows(data: _Bytes, columns: _Longs) -> list[RecordRow]:
-    """The records that `columns` tell of, a plain tuple each: a class of our own would take twice as long."""
+    """Return the records of `columns` as plain tuples: objects of a class would take twice as long."""
     if not len(columns):
         return []
     base, end = int(columns[:, at.START].min()), int(columns[:, at.END].max())
@@ -63,7 +65,7 @@ def record_rows(data: _Bytes, columns: _Longs) -> list[RecordRow]:
 
 
 def record_row(data: _Bytes, column: list[int]) -> RecordRow:
-    """The same for one record."""
+    """Return one record as a plain tuple."""
     base, end = column[at.START], column[at.END]
     for place in _PLACES:
         column[place] -= base
@@ -71,7 +73,8 @@ def record_row(data: _Bytes, column: list[int]) -> RecordRow:
 
 
 def _read(whole: bytes, table: list[list[int]]) -> list[RecordRow]:
-    """`table` has a list for each column: one for each row would keep the garbage collector busy."""
+    """Return the rows of a table with a list for each column: a list for each row would keep the garbage collector
+    busy."""
     texts, schemas = _Texts(), _Schemas()
     found: list[RecordRow] = []
     # fmt: off
@@ -109,7 +112,7 @@ def _attributes(whole: bytes, position: int, count: int, texts: _Texts) -> dict[
 
 
 class _Answers(dict[bytes, bool]):
-    """Asks once of each text whether it is accepted."""
+    """A cache that asks once of each text whether it is accepted."""
 
     def __init__(self, accept: Callable[[str], bool]) -> None:
         super().__init__()
@@ -121,15 +124,16 @@ class _Answers(dict[bytes, bool]):
 
 
 def accepted(data: _Bytes, columns: _Longs, accept: Callable[[str], bool]) -> _Bools:
-    """Which records have a type that is accepted; of each type of the block that is asked once, or a few times."""
+    """Return a mask of the records whose type is accepted; each distinct type is asked once, or a few times."""
     starts = columns[:, at.START] + at.TYPE_AT
     return _judged(data, starts, columns[:, at.TYPE_BYTES], _Answers(accept))
 
 
 def matching(data: _Bytes, columns: _Longs, types: Sequence[str], keys: Sequence[str]) -> _Bools:
-    """Which records have a type that matches one of `types`, if there are any, and a key that matches one of `keys`.
+    """Return a mask of the records whose type matches one of `types`, and whose key matches one of `keys`, if there are
+    any.
 
-    What is not UTF-8 in a key is matched as the replacement character. No glob matches a key that is not there.
+    Bytes of a key that are not UTF-8 match as the replacement character. A missing key matches no glob.
     """
     wanted = np.ones(len(columns), dtype=np.bool_)
     starts, sizes = columns[:, at.START] + at.TYPE_AT, columns[:, at.TYPE_BYTES]
@@ -148,7 +152,7 @@ def _match(data: _Bytes, starts: _Longs, sizes: _Longs, globs: Sequence[str]) ->
 
 
 def _judged(data: _Bytes, starts: _Longs, sizes: _Longs, answers: _Answers) -> _Bools:
-    """Python looks at what the kernel finds to be different, each text once."""
+    """Return an answer for each text; the kernel finds the distinct texts, and Python asks for each of those once."""
     sizes = np.ascontiguousarray(sizes)
     numbers, firsts = np.empty_like(starts), np.empty_like(starts)
     count = stream_kernels.alike(data, starts, sizes, numbers, firsts)

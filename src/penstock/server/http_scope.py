@@ -37,8 +37,8 @@ def raw_path(scope: Scope) -> str:
 
 def target_host(target: str) -> str | None:
     """Return the host of a request target that is a whole URL, as for a proxy; None where it is a path."""
-    found = _ABSOLUTE.match(target)
-    return None if found is None else found[1]
+    match = _ABSOLUTE.match(target)
+    return None if match is None else match[1]
 
 
 def target_path(target: str) -> str:

@@ -323,13 +323,13 @@ class Hub:
     def _append_all(self, effect: AppendAtomically) -> None:
         """Submit all parts of an atomic append; if that fails, every part gets the error."""
         try:
-            tickets = self._disk.submit_all([(each.log, each.draft) for each in effect.parts], wait=False)
+            tickets = self._disk.submit_all([(part.log, part.draft) for part in effect.parts], wait=False)
         except PenstockError as error:
-            for each in effect.parts:
-                self._loop.call_soon(self._resume_broker, each.done, error)
+            for part in effect.parts:
+                self._loop.call_soon(self._resume_broker, part.done, error)
         else:
-            for ticket, each in zip(tickets, effect.parts, strict=True):
-                self._track_append(ticket, each)
+            for ticket, part in zip(tickets, effect.parts, strict=True):
+                self._track_append(ticket, part)
 
     @property
     def _disk(self) -> GroupCommit:
@@ -495,7 +495,7 @@ class Hub:
         try:
             self.broker.close()
         except PenstockError as error:
-            _LOG.error("what has changed could not be saved", extra={"error": error.message})
+            _LOG.error("changes could not be saved while stopping", extra={"error": error.message})
         if self._timer is not None:
             self._timer.cancel()
 

@@ -88,8 +88,8 @@ def _printable(text: str, *, breaks: bool) -> str:
     if text.isprintable():
         return text
     return "".join(
-        each if each.isprintable() or (breaks and each in "\n\t") else each.encode("unicode_escape").decode()
-        for each in text
+        char if char.isprintable() or (breaks and char in "\n\t") else char.encode("unicode_escape").decode()
+        for char in text
     )
 
 

@@ -141,7 +141,7 @@ async def _serve(settings: Settings, store: Store, relay: _CommitRelay, ready: C
         stack.callback(asyncio.create_task(trim_regularly()).cancel)
         stack.callback(watch.close)
         stack.callback(asyncio.create_task(watch.run(hub)).cancel)
-        listeners = {name: each for name, each in zip(("tcp", "ws"), servers, strict=True) if each is not None}
+        listeners = {name: server for name, server in zip(("tcp", "ws"), servers, strict=True) if server is not None}
         conditions = HealthConditions(store=store, listeners=listeners, is_stopping=lambda: hub.broker.is_draining)
         health = asyncio.create_task(watch_health(conditions, hub.broker))
         stack.callback(health.cancel)
@@ -149,12 +149,12 @@ async def _serve(settings: Settings, store: Store, relay: _CommitRelay, ready: C
         if http is not None:
             stack.push_async_callback(http.close)
         ports = (*(_port(server) for server in servers), None if http is None else http.port)
-        found = Ready(os.getpid(), str(store.root), *ports)
-        hub.broker.context.address = f"{settings.host}:{found.tcp_port or found.ws_port}"
-        facts = {"host": settings.host, **asdict(found), "tls": tls is not None, "auth": settings.auth}
+        server_info = Ready(os.getpid(), str(store.root), *ports)
+        hub.broker.context.address = f"{settings.host}:{server_info.tcp_port or server_info.ws_port}"
+        fields = {"host": settings.host, **asdict(server_info), "tls": tls is not None, "auth": settings.auth}
         freeze_startup_objects()
-        _LOG.info("listening", extra=facts | _recovery_fields(store))
-        ready(found)
+        _LOG.info("listening", extra=fields | _recovery_fields(store))
+        ready(server_info)
         caught = await stop
         health.cancel()
         _LOG.info("stopping", extra={"signal": signal.Signals(caught).name, "grace_ms": settings.limits.drain_ms})
@@ -210,12 +210,12 @@ def _log_tap(hub: Hub) -> logs.Tap:
     """Return a tap that passes log lines to the log's subscribers, by way of the event loop, from any thread."""
     loop = asyncio.get_running_loop()
 
-    def tell(level: str, text: str, facts: dict[str, Any]) -> None:
-        hub.apply(hub.broker.log(level, text, facts))
+    def tell(level: str, text: str, fields: dict[str, Any]) -> None:
+        hub.apply(hub.broker.log(level, text, fields))
 
-    def tap(level: str, text: str, facts: dict[str, Any]) -> None:
+    def tap(level: str, text: str, fields: dict[str, Any]) -> None:
         with suppress(RuntimeError):  # the event loop is closed: no subscriber is left
-            loop.call_soon_threadsafe(tell, level, text, facts)
+            loop.call_soon_threadsafe(tell, level, text, fields)
 
     return tap
 
@@ -249,14 +249,14 @@ async def _open_http(
     from penstock.server.files.log_files import LogFiles
     from penstock.server.operations.state import OperationsState, RequestCounter
     from penstock.server.registry.cache import SchemaAnswerCache
-    from penstock.server.routes import ROUTES
+    from penstock.server.routes import ROUTE_TABLE
     from penstock.server.security.credentials import note_page
     from penstock.server.transports.http import HttpServer
 
     events = EventService(hub)
     operations = OperationsState(hub, store, conditions, events)
     services = [SchemaAnswerCache(), events, operations, *([LogFiles(settings.data)] if settings.http_logs else [])]
-    app = Api(hub, ROUTES, *services, redact=hub.broker.context.redact)
+    app = Api(hub, ROUTE_TABLE, *services, redact=hub.broker.context.redact)
     try:
         context = None if tls is None else tls.context
         return await HttpServer.open(

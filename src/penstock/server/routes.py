@@ -13,7 +13,7 @@ from penstock.server.front import routes as front
 from penstock.server.operations import routes as operations
 from penstock.server.registry import routes as registry
 
-_ROOMS: Final = (
+_GROUPS: Final = (
     ("front door", "what this is, and what can be asked", front),
     ("schema registry", "subjects, versions and what may change, as clients of schema registries know it", registry),
     ("log files", "segments of the log, byte by byte", files),
@@ -21,8 +21,8 @@ _ROOMS: Final = (
     ("administration", "topics, subscriptions, messages, dead letters, connections, keys and roles", admin),
     ("operations", "whether the broker is alive, ready and well", operations),
 )
-ROUTES: Final = RouteTable(
-    [replace(route, tag=name) for name, _, room in _ROOMS for route in room.ROWS],
-    {name: variable for _, _, room in _ROOMS for name, variable in room.VARIABLES.items()},
-    {name: about for name, about, _ in _ROOMS},
+ROUTE_TABLE: Final = RouteTable(
+    [replace(route, tag=name) for name, _, group in _GROUPS for route in group.ROUTES],
+    {name: variable for _, _, group in _GROUPS for name, variable in group.PATH_PARAMETERS.items()},
+    {name: about for name, about, _ in _GROUPS},
 )

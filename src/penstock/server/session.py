@@ -167,8 +167,8 @@ class Session:
             return
         if not self.restricted and (self.busy or self.waiting_bytes or self.transport.unread_bytes()):
             self._count_reads()
-        wanted, share = self.reader.wanted_bytes + self.transport.wanted_bytes(), self.share
-        if self.restricted or wanted != share.partial_bytes or share.waits_for_room:
+        size, share = self.reader.wanted_bytes + self.transport.wanted_bytes(), self.share
+        if self.restricted or size != share.partial_bytes or share.waits_for_room:
             self.hub.buffers.measure(self, *self.partial_message())
 
     def _count_reads(self) -> None:

@@ -298,17 +298,17 @@ def load(
     file: Path | None = None, environment: Mapping[str, str] = os.environ, flags: Mapping[str, Any] | None = None
 ) -> Settings:
     """Return the checked settings. Raises `InvalidRequest` naming the source and the key that is wrong."""
-    given: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for source in (_from_file(file), _from_environment(environment), _from_flags(flags or {})):
-        given |= source
-    limits, storage = _within(given, LIMITS), _within(given, STORAGE)
-    others = {name: value for name, value in given.items() if _BY_NAME[name].section not in (LIMITS, STORAGE)}
+        values |= source
+    limits, storage = _within(values, LIMITS), _within(values, STORAGE)
+    others = {name: value for name, value in values.items() if _BY_NAME[name].section not in (LIMITS, STORAGE)}
     return Settings(**others, limits=WireLimits(**limits), storage=Limits(**storage)).check()
 
 
-def _within(given: Mapping[str, Any], section: str) -> dict[str, Any]:
+def _within(values: Mapping[str, Any], section: str) -> dict[str, Any]:
     """Return the settings of one section, by their keys."""
-    return {_BY_NAME[name].key: value for name, value in given.items() if _BY_NAME[name].section == section}
+    return {_BY_NAME[name].key: value for name, value in values.items() if _BY_NAME[name].section == section}
 
 
 def _from_file(file: Path | None) -> dict[str, Any]:
@@ -320,7 +320,7 @@ def _from_file(file: Path | None) -> dict[str, Any]:
         raise InvalidRequest(f"the configuration {file} cannot be read: {error}") from None
     except ValueError as error:  # also for a number that is too long
         raise InvalidRequest(f"{file} is not TOML: {error}") from None
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for section, table in tables.items():
         keys = {setting.key: setting for setting in SETTINGS if setting.section == section}
         if not keys:
@@ -330,19 +330,19 @@ def _from_file(file: Path | None) -> dict[str, Any]:
         for key, value in table.items():
             if key not in keys:
                 raise _unknown(f"{file}: {section}.{key}", key, keys)
-            found[keys[key].name] = _parsed(keys[key], value, f"{file}: {section}.{key}")
-    return found
+            values[keys[key].name] = _parsed(keys[key], value, f"{file}: {section}.{key}")
+    return values
 
 
 def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for variable, value in environment.items():
         if not variable.startswith(ENVIRONMENT) or variable in _OTHER_VARIABLES or _KUBERNETES.match(variable):
             continue
         if variable not in _BY_VARIABLE:
             raise _unknown(variable, variable, _BY_VARIABLE)
-        found[_BY_VARIABLE[variable].name] = _parsed(_BY_VARIABLE[variable], value, variable)
-    return found
+        values[_BY_VARIABLE[variable].name] = _parsed(_BY_VARIABLE[variable], value, variable)
+    return values
 
 
 def _from_flags(flags: Mapping[str, Any]) -> dict[str, Any]:
@@ -360,7 +360,7 @@ def _parsed(setting: Setting, value: Any, where: str) -> Any:
         raise InvalidRequest(f"{where}: {error.message}", setting=where) from None
 
 
-def _unknown(where: str, given: str, known: Iterable[str]) -> InvalidRequest:
-    close = difflib.get_close_matches(given, list(known), n=1)
+def _unknown(where: str, name: str, known: Iterable[str]) -> InvalidRequest:
+    close = difflib.get_close_matches(name, list(known), n=1)
     advice = f"did you mean {close[0]}?" if close else f"known are {', '.join(sorted(known))}"
     return InvalidRequest(f"{where} is not a setting: {advice}", setting=where)

@@ -75,7 +75,7 @@ class ReloadingTls:
 
 def _stamp(path: Path | None) -> tuple[int, int] | None:
     try:
-        found = path.stat() if path is not None else None
+        stat = path.stat() if path is not None else None
     except OSError:
         return None
-    return (found.st_mtime_ns, found.st_ino) if found is not None else None
+    return (stat.st_mtime_ns, stat.st_ino) if stat is not None else None

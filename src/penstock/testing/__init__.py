@@ -1,4 +1,4 @@
-"""Testing: a clock that stands still, a disk that fails on demand, a broker to talk to. For users' tests too."""
+"""Testing tools: a clock that stands still, a disk that fails on demand, a running broker. For users' tests too."""
 
 from __future__ import annotations
 

@@ -20,9 +20,9 @@ _STOP_SECONDS: Final = 60.0
 
 
 class RunningBroker:
-    """Use it with `with`. Every port is free and on this machine; what it logs is in `log`.
+    """A broker process, used with `with`. Every port is free and on this machine; its output is in `log`.
 
-    HTTP takes a while to start and is off, but for `RunningBroker("--http-port", "0")`.
+    HTTP takes a while to start and is off, except with `RunningBroker("--http-port", "0")`.
     """
 
     def __init__(self, *arguments: str, data: Path | None = None, environment: Mapping[str, str] | None = None) -> None:
@@ -35,7 +35,8 @@ class RunningBroker:
         self.ready: dict[str, Any] = {}
 
     def start(self) -> Self:
-        """Returns when it accepts connections. Raises `ServiceUnavailable` with what it said if it does not start."""
+        """Start the broker; it accepts connections on return. Raises `ServiceUnavailable` with its output if it does
+        not start."""
         ready = Path(self._folder.name) / "ready.json"
         ready.unlink(missing_ok=True)
         given = ["--data", str(self.data), "--tcp-port", "0", "--ws-port", "0", "--http-port", "off"]
@@ -68,12 +69,12 @@ class RunningBroker:
 
     @property
     def url(self) -> str:
-        """For `penstock.connect`."""
+        """The address for `penstock.connect`."""
         return f"tcp://127.0.0.1:{self.tcp_port}"
 
     @property
     def http_url(self) -> str:
-        """The broker was started with `--http-port`."""
+        """The address of HTTP, if the broker was started with `--http-port`."""
         return f"http://127.0.0.1:{int(self.ready['http_port'])}"
 
     @property
@@ -81,7 +82,7 @@ class RunningBroker:
         return self._log_file.read_text(errors="replace")
 
     def stop(self, number: int = signal.SIGTERM) -> int:
-        """Ask it to stop; its exit code."""
+        """Stop the broker with a signal, and return its exit code."""
         if self.process is None:
             return 0
         if self.process.poll() is None:
@@ -93,7 +94,7 @@ class RunningBroker:
             raise
 
     def kill(self) -> None:
-        """As a power cut would: no goodbye."""
+        """Kill the process at once, as a power cut would."""
         if self.process is not None and self.process.poll() is None:
             self.process.kill()
             self.process.wait()

@@ -1,9 +1,11 @@
-"""A clock that moves only when told to, backwards too."""
+"""A clock for tests that moves only when advanced, backwards too."""
 
 from __future__ import annotations
 
 
 class ManualClock:
+    """A clock that stands still until it is advanced."""
+
     def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
         self._now_ns = now_ms * 1_000_000
 
@@ -11,5 +13,5 @@ class ManualClock:
         return self._now_ns
 
     def advance_ms(self, ms: int) -> None:
-        """Negative to set it back."""
+        """Advance the clock; a negative number sets it back."""
         self._now_ns += ms * 1_000_000

@@ -1,4 +1,4 @@
-"""A disk in memory that fails at a chosen call, and loses power.
+"""A disk in memory that fails at a chosen call, and can lose power.
 
 What a power cut leaves of a real disk is modelled strictly: bytes are safe once their file was synced, names once their
 directory was. Of everything since, each 512-byte sector may have arrived or not, as it was after any one of the writes
@@ -29,10 +29,12 @@ SECTOR_BYTES: Final = 512
 
 
 class Crash(BaseException):
-    """The power is gone. Not an `Exception`, so that nothing in between handles it."""
+    """Loss of power. Not an `Exception`, so that no handler in between catches it."""
 
 
 class Fault(Enum):
+    """The way a call fails."""
+
     CRASH = auto()
     """Power is lost during the call."""
     ERROR = auto()
@@ -49,13 +51,13 @@ Names = dict[str, "_Inode"]
 @dataclass
 class _Inode:
     data: bytearray = field(default_factory=bytearray)
-    """What is read."""
+    """Bytes that a read returns."""
     safe: bytearray = field(default_factory=bytearray)
-    """What is on the disk for certain."""
+    """Bytes that are on the disk for certain."""
     dirty: dict[int, list[bytes]] = field(default_factory=dict)
-    """What each sector held after each write since the last sync."""
+    """Contents of each sector after each write since the last sync."""
     sizes: list[int] = field(default_factory=list)
-    """What the size was set to, each time, since the last sync. A write that makes the file longer does so with it."""
+    """Sizes set since the last sync, in order. A write that makes the file longer sets one."""
 
     def resize(self, size: int) -> None:
         _resize(self.data, size)
@@ -71,7 +73,8 @@ class _Inode:
             self.dirty.setdefault(sector, []).append(piece)
 
     def surviving(self, versions: dict[int, int], sizes: int) -> bytearray:
-        """The safe bytes after the first `sizes` changes of size, overlaid with a version of some sectors (from 1)."""
+        """Return the safe bytes after the first `sizes` changes of size, overlaid with a version of some sectors (from
+        1)."""
         data = bytearray(self.safe)
         for size in self.sizes[:sizes]:
             _resize(data, size)
@@ -83,6 +86,7 @@ class _Inode:
         return data
 
     def settle(self) -> None:
+        """Make everything written so far safe."""
         newest = {sector: len(versions) for sector, versions in self.dirty.items()}
         self.safe = self.surviving(newest, len(self.sizes))
         self.dirty.clear()
@@ -90,7 +94,7 @@ class _Inode:
 
 
 class _Change(NamedTuple):
-    """Of the name of one file."""
+    """A change to the name of one file."""
 
     directory: Path
     inode: _Inode
@@ -103,7 +107,7 @@ def _resize(data: bytearray, size: int) -> None:
 
 
 class FaultDisk:
-    """Counts calls that change anything; `fail_at` is the number of the one that fails, from 0."""
+    """A disk that counts the calls that change anything; `fail_at` is the number of the one that fails, from 0."""
 
     def __init__(self, *, fail_at: int | None = None, fault: Fault = Fault.CRASH, free_bytes: int = 1 << 40) -> None:
         self.calls = 0
@@ -111,21 +115,24 @@ class FaultDisk:
         self.fault = fault
         self.free = free_bytes
         self.unreadable: set[tuple[str, int]] = set()
-        """(path, sector) pairs that fail to read with EIO, and to write in part; written as a whole they are well."""
+        """Sectors, as (path, sector), that fail to read with EIO, also for a partial write; a write of the whole sector
+        heals it."""
         self._inodes: Names = {}
         self._safe_names: Names = {}
         self._changes: list[_Change] = []
-        """Of names, since their directory was synced."""
+        """Changes of names since their directory was synced."""
         self._directories: set[str] = {"/"}
         self.dead = False
 
-    # what a crash leaves
+    # survivors of a crash
 
     def restart(self) -> None:
-        """The process died and the machine did not: all that was written can be read, and is no safer than before."""
+        """Continue after the process died and the machine did not: all writes can be read, and are no safer than
+        before."""
         self.dead, self.fail_at = False, None
 
     def dirty_sectors(self) -> list[tuple[_Inode, int]]:
+        """Return the sectors written since the last sync of their files."""
         return [(inode, sector) for inode in self._all_inodes() for sector in sorted(inode.dirty)]
 
     def _all_inodes(self) -> list[_Inode]:
@@ -134,9 +141,10 @@ class FaultDisk:
         return list({id(inode): inode for inode in everyone}.values())
 
     def survivors(self, chance: random.Random, count: int) -> Iterator[FaultDisk]:
-        """Disks as they may be after the power is back: all there can be if those are at most `count`, else `count`.
+        """Yield disks as they may be after the power is back: all that are possible if at most `count`, else `count` of
+        them.
 
-        Where only the sectors are few enough, all sets of them, with what else may have happened left to chance.
+        If only the sets of sectors are few enough, yields each of those, with the other choices left to chance.
         """
         sectors = [1 + len(inode.dirty[sector]) for inode, sector in self.dirty_sectors()]
         others = [1 + len(inode.sizes) for inode in self._all_inodes()] + [1 + len(self._changes)]
@@ -152,7 +160,8 @@ class FaultDisk:
         return map(self._survivor, choices)
 
     def _survivor(self, choice: tuple[int, ...]) -> FaultDisk:
-        """The disk with one version of each dirty sector (0: none), some of each file's sizes, some of the renames."""
+        """Return the disk with one version of each dirty sector (0: none), some of each file's sizes, some of the
+        renames."""
         dirty, inodes = self.dirty_sectors(), self._all_inodes()
         kept: dict[int, dict[int, int]] = {}
         for (inode, sector), version in zip(dirty, choice, strict=False):
@@ -169,7 +178,7 @@ class FaultDisk:
         return disk
 
     def copy(self) -> FaultDisk:
-        """The same files as they are read now, all of them safe, with no fault to come."""
+        """Return a disk with the same files as they are read now, all safe, and without a fault to come."""
         disk = FaultDisk(free_bytes=self.free)
         for path, inode in self._inodes.items():
             disk._put(path, bytearray(inode.data))
@@ -186,7 +195,7 @@ class FaultDisk:
         return [Path(path) for path in sorted(self._inodes)]
 
     def content(self, path: Path) -> bytearray:
-        """The bytes themselves: change them to damage a file."""
+        """Return the bytes of a file: change them to damage it."""
         return self._inodes[str(path)].data
 
     # the Disk protocol
@@ -262,7 +271,7 @@ class FaultDisk:
         self._changes.append(_Change(directory, inode, apply))
 
     def change(self) -> Fault | None:
-        """Count a call; raise if it is the one that fails, or tell how to fail."""
+        """Count a call. Raises if it is the one that fails, or returns the fault that the caller must act out."""
         if self.dead:
             raise Crash
         call, self.calls = self.calls, self.calls + 1
@@ -279,6 +288,8 @@ class FaultDisk:
 
 
 class FaultFile:
+    """An open file of a `FaultDisk`."""
+
     def __init__(self, disk: FaultDisk, name: str, inode: _Inode, *, writable: bool) -> None:
         self._disk = disk
         self._name = name
@@ -301,7 +312,7 @@ class FaultFile:
         try:
             fault = self._disk.change()
         except Crash:
-            if alive:  # some of it may have arrived; nothing does once the power is gone
+            if alive:  # a part of this write may have arrived; later ones do not
                 self._inode.write(payload, position)
             raise
         self._overwrite_unreadable(position, position + len(payload))
@@ -353,7 +364,8 @@ def _any(chance: random.Random, options: list[int]) -> tuple[int, ...]:
 
 
 def _some(chance: random.Random, options: list[int], number: int, *, whole: bool = False) -> tuple[int, ...]:
-    """Nothing, everything, a first part (left to chance where a part makes no sense), or each for itself."""
+    """Return choice `number`: the first is nothing, the second everything, later ones a first part (or with `whole` a
+    random one), or each option at random."""
     if number < 2:
         return tuple(number * (each - 1) for each in options)
     if whole:

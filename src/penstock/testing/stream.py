@@ -1,4 +1,5 @@
-"""A stream without a socket: what a session wrote, and a queue that fills and drains when a test says so."""
+"""A transport without a socket, for tests: records what a session writes, with a queue that the test fills and
+drains."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from penstock.protocol.frames import Frame, FrameReader, RejectedFrame
 
 
 class ScriptedStream:
-    """Stands where TCP or a WebSocket would. Nothing of what is written goes anywhere until `queued` is set lower."""
+    """A stand-in for TCP or a WebSocket. Written frames stay queued until the test sets `queued` lower."""
 
     def __init__(self) -> None:
         self.written = b""
@@ -46,7 +47,7 @@ class ScriptedStream:
         self.queued = 0
 
     def taken(self) -> list[Frame]:
-        """Everything written since the last time, as frames."""
+        """Return the frames written since the last call."""
         reader = FrameReader()
         reader.receive_data(self.written)
         self.written = b""

@@ -269,7 +269,9 @@ def test_a_refused_batch_is_refused_again_although_it_has_a_key(kept: World, pos
 
 
 def test_a_block_is_taken_as_it_is(kept: World, post: Posts) -> None:
-    block = parse_block(Draft.of([Message(payload=b"%d" % number, type="t") for number in range(3)]).sealed().data)
+    block = parse_block(
+        Draft.of([Message(payload=b"%d" % number, type="t") for number in range(3)]).with_checksums().data
+    )
     assert places(post.messages(block)) == [(0, 0, False), (0, 1, False), (0, 2, False)]
     numbered = by_key("block", 3)
     assert places(post.messages(block, numbered=numbered))[0] == (0, 3, False)
@@ -278,7 +280,7 @@ def test_a_block_is_taken_as_it_is(kept: World, post: Posts) -> None:
 
 def test_a_block_of_somebody_elses_producer_is_refused(kept: World, post: Posts) -> None:
     producer = kept.connect().register("t", name="p")
-    block = parse_block(Draft.of([Message(payload=b"x", producer_id=producer, request_id=1)]).sealed().data)
+    block = parse_block(Draft.of([Message(payload=b"x", producer_id=producer, request_id=1)]).with_checksums().data)
     assert isinstance(post.messages(block), NotOwner)
 
 

@@ -17,7 +17,7 @@ from penstock.testing import RunningBroker
 
 @dataclass
 class Admin:
-    """One connection to the admin API of a broker."""
+    """A connection to the admin API of a broker."""
 
     broker: RunningBroker
     http: Client
@@ -44,7 +44,7 @@ class Admin:
 
 
 def right(answer: Answer) -> Any:
-    """What is answered, if nothing is wrong."""
+    """Return the answer of a request that must succeed."""
     assert answer.status in (200, 201), (answer.status, answer.body)
     return answer.json
 
@@ -59,7 +59,7 @@ def wrong(answer: Answer, status: int, code: str) -> dict[str, Any]:
 
 
 def topic(name: str) -> str:
-    """As it stands in a path."""
+    """Return a topic's name as it stands in a path."""
     return quote(name, safe="")
 
 

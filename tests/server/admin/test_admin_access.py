@@ -1,4 +1,4 @@
-"""Who may what of the admin API, where it is asked: what is shown is what one may see, in every namespace."""
+"""Access to the admin API: permissions are checked for every request, and lists contain what the client may see."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _KEYS: dict[str, str] = {}
 
 @pytest.fixture(scope="module")
 def admin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Admin]:
-    """Two namespaces, and somebody who may look at one of them, somebody who may manage it."""
+    """Two namespaces, a client that may look at one of them, and one that may manage it."""
     data = tmp_path_factory.mktemp("access") / "data"
     command = [sys.executable, "-m", "penstock", "key", "create", "root", "--role", "admin", "--data", str(data)]
     _KEYS["root"] = subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()

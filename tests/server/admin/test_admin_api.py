@@ -12,7 +12,7 @@ import pytest
 from tests.server.admin.kit import Admin, admin_of, topic, wrong
 from tests.server.http_kit import Client, raw
 
-from penstock.server.admin.routes import ROWS
+from penstock.server.admin.routes import ROUTES
 
 pytestmark = pytest.mark.slow  # a real broker
 
@@ -313,12 +313,12 @@ def test_what_is_wrong_is_refused_in_the_one_shape(
 
 
 def test_every_row_says_what_it_needs_and_is_under_v1() -> None:
-    assert all(row.path.startswith("/v1/") and row.permission is not None for row in ROWS)
-    assert len({(row.method, row.path) for row in ROWS}) == len(ROWS)
+    assert all(row.path.startswith("/v1/") and row.permission is not None for row in ROUTES)
+    assert len({(row.method, row.path) for row in ROUTES}) == len(ROUTES)
 
 
-def test_somebody_who_hangs_up_holds_no_place(admin: Admin, name: str) -> None:
-    """A hundred who ask and leave at once: those who come after them are served."""
+def test_a_client_that_disconnects_holds_no_slot(admin: Admin, name: str) -> None:
+    """Send a hundred requests and disconnect at once: later clients are served."""
     publish(admin, name, 50)
     for _ in range(100):
         request = f"GET /v1/topics/{name}/messages?scan=100000&contains=zzz HTTP/1.1\r\nHost: localhost\r\n\r\n"

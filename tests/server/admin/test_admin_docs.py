@@ -13,7 +13,7 @@ import pytest
 from tests.server.admin.kit import admin_of
 
 from penstock.core.errors import Code
-from penstock.server.admin.routes import ROWS
+from penstock.server.admin.routes import ROUTES
 from penstock.server.api.errors import STATUSES
 
 PAGE: Final = (Path(__file__).parents[3] / "docs" / "admin.md").read_text()
@@ -60,14 +60,14 @@ def _run(block: str, port: int) -> list[Any]:
 
 
 def test_every_row_has_its_place_on_the_page() -> None:
-    """By the last word of its path that is no variable."""
-    for row in ROWS:
+    """Find each route by the last literal segment of its path."""
+    for row in ROUTES:
         word = [part for part in row.path.split("/") if part and not part.startswith("{")][-1]
         assert f"/{word}" in PAGE, row.path
 
 
 def test_every_parameter_of_browsing_is_on_the_page() -> None:
-    (row,) = [each for each in ROWS if each.method == "GET" and each.path == "/v1/topics/{topic}/messages"]
+    (row,) = [each for each in ROUTES if each.method == "GET" and each.path == "/v1/topics/{topic}/messages"]
     section = PAGE.split("## Looking through messages")[1].split("\n## ")[0]
     assert all(f"`{each.name}`" in section for each in row.query)
 

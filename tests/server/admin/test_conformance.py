@@ -19,19 +19,19 @@ from hypothesis.errors import Unsatisfiable
 from tests.server.admin.kit import Admin, admin_of
 
 from penstock.server.api.routing import PUBLIC, Route
-from penstock.server.registry.routes import ROWS as REGISTRY
-from penstock.server.routes import ROUTES
+from penstock.server.registry.routes import ROUTES as REGISTRY
+from penstock.server.routes import ROUTE_TABLE
 
 pytestmark = pytest.mark.slow  # a real broker, and hundreds of requests
 
 STREAM: Final = ("GET", "/api/events")
-ROWS: Final = [row for row in ROUTES.routes if row not in REGISTRY]
+ROUTES: Final = [row for row in ROUTE_TABLE.routes if row not in REGISTRY]
 EXAMPLES: Final = 8
 
 
 @contextmanager
 def filled(admin: Admin, headers: dict[str, str]) -> Iterator[requests.Session]:
-    """With something in it under the names that are tried first."""
+    """Start a broker that holds data under the names that are tried first."""
     with requests.Session() as session:
         session.headers.update(headers)
         base = f"http://localhost:{admin.port}/v1"
@@ -56,7 +56,7 @@ def session(admin: Admin) -> Iterator[requests.Session]:
 
 @pytest.fixture(scope="module")
 def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Admin, requests.Session]]:
-    """A broker that wants to know who asks, and somebody who may everything."""
+    """Start a broker with authentication, and a client with all permissions."""
     data: Path = tmp_path_factory.mktemp("locked") / "data"
     made = [sys.executable, "-m", "penstock", "key", "create", "root", "--role", "admin", "--data", str(data)]
     key = subprocess.run(made, check=True, capture_output=True, text=True).stdout.strip()
@@ -66,7 +66,7 @@ def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Admin, re
 
 @pytest.fixture(scope="module")
 def described(admin: Admin) -> Any:
-    """As schemathesis reads it; imported here, since that alone takes seconds."""
+    """Load the description with schemathesis; imported here, since that alone takes seconds."""
     import schemathesis
 
     return schemathesis.openapi.from_dict(admin.http.ask("GET", "/openapi.json").json)
@@ -97,14 +97,14 @@ def held(row: Route, described: Any, base_url: str, session: requests.Session, e
                 played(given(case=operation.as_strategy(generation_mode=mode))(play))()
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.method} {row.path}")
+@pytest.mark.parametrize("row", ROUTES, ids=lambda row: f"{row.method} {row.path}")
 def test_it_keeps_to_its_description_and_nothing_makes_it_fail(
     row: Route, described: Any, admin: Admin, session: requests.Session
 ) -> None:
     held(row, described, f"http://localhost:{admin.port}", session, EXAMPLES)
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.method} {row.path}")
+@pytest.mark.parametrize("row", ROUTES, ids=lambda row: f"{row.method} {row.path}")
 def test_with_authentication_it_keeps_to_it_for_those_who_may(
     row: Route, described: Any, locked: tuple[Admin, requests.Session]
 ) -> None:
@@ -112,11 +112,11 @@ def test_with_authentication_it_keeps_to_it_for_those_who_may(
     held(row, described, f"http://localhost:{admin.port}", session, EXAMPLES // 4)
 
 
-def test_with_authentication_nobody_is_told_anything(locked: tuple[Admin, requests.Session]) -> None:
+def test_with_authentication_an_anonymous_client_learns_nothing(locked: tuple[Admin, requests.Session]) -> None:
     """Every row of every room: who has not said who it is gets 401, and what is public is what says so."""
     admin, _ = locked
     told = []
-    for row in ROUTES.routes:
+    for row in ROUTE_TABLE.routes:
         path = row.path.replace("{version}", "1").replace("{id}", "1")
         for name in ("topic", "subject", "namespace", "log", "file", "message", "subscription", "connection", "key"):
             path = path.replace(f"{{{name}}}", "a")
@@ -125,4 +125,4 @@ def test_with_authentication_nobody_is_told_anything(locked: tuple[Admin, reques
             told.append((row.method, row.path))
         else:
             assert answer.headers["www-authenticate"].startswith("Bearer")
-    assert told == [(row.method, row.path) for row in ROUTES.routes if row.permission == PUBLIC]
+    assert told == [(row.method, row.path) for row in ROUTE_TABLE.routes if row.permission == PUBLIC]

@@ -1,4 +1,4 @@
-"""What is wrong with a body names the field, and where that is one of some words, these."""
+"""Mismatches of a body name the field, and the values that it may have."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Somebody who hangs up ends what they asked for: at the edge, in the hub, and in the scan itself."""
+"""A client that disconnects ends its call: in the HTTP API, in the hub, and in the scan itself."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def in_a_loop(story: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., 
 
 
 class Slow:
-    """A desk whose answer comes when it is let; it knows whether anybody still waits."""
+    """A backend whose answer comes when the test lets it, and which records whether it is still awaited."""
 
     def __init__(self) -> None:
         self.registry: Any = None
@@ -91,7 +91,7 @@ async def test_what_is_refused_is_raised_and_what_is_not_there_is_a_404() -> Non
 async def test_a_scan_ends_when_the_one_who_asked_the_hub_is_gone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With a real broker and a real log: the caller is cancelled between two steps, and the scan goes no further."""
+    """Cancel the caller between two steps of a real scan over a real log: it goes no further."""
     from random import Random
 
     from penstock.broker.broker import Broker

@@ -17,14 +17,14 @@ from tests.server.registry.kit import RegistryServer, record, serve_registry
 from penstock.core.names import TopicName
 from penstock.server.api.errors import REGISTRY_MEDIA as MEDIA
 from penstock.server.api.routing import Route
-from penstock.server.registry.routes import ROWS
-from penstock.server.routes import ROUTES
+from penstock.server.registry.routes import ROUTES
+from penstock.server.routes import ROUTE_TABLE
 from penstock.storage.catalog.topics import TopicSettings
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RegistryServer]:
-    """With something in it under the names that are tried first."""
+    """Start a server that holds data under the names that are tried first."""
     with serve_registry(tmp_path_factory.mktemp("registry")) as serving:
         for number, subject in enumerate(("0", "a", "orders")):
             serving.post(f"/subjects/{subject}/versions", {"schema": record(f"x{number}:long")})
@@ -39,9 +39,9 @@ def document(server: RegistryServer) -> Any:
 
 def test_it_describes_every_row_and_nothing_else(document: Any) -> None:
     described = {(method.upper(), path) for path, methods in document["paths"].items() for method in methods}
-    assert described == {(row.method, row.path) for row in ROUTES.routes}
+    assert described == {(row.method, row.path) for row in ROUTE_TABLE.routes}
     names = [each["operationId"] for methods in document["paths"].values() for each in methods.values()]
-    assert len(set(names)) == len(names) == len(ROUTES.routes)
+    assert len(set(names)) == len(names) == len(ROUTE_TABLE.routes)
 
 
 def test_every_schema_in_it_is_one_and_every_name_is_known(document: Any) -> None:
@@ -73,7 +73,7 @@ def test_it_is_plain_json_whatever_is_asked_for(server: RegistryServer) -> None:
 
 @pytest.fixture(scope="module")
 def described(document: Any) -> Any:
-    """As schemathesis reads it; imported here, since that alone takes seconds."""
+    """Load the description with schemathesis; imported here, since that alone takes seconds."""
     import schemathesis
 
     return schemathesis.openapi.from_dict(document)
@@ -86,7 +86,7 @@ def session() -> Iterator[requests.Session]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.method} {row.path}")  # the others need a broker
+@pytest.mark.parametrize("row", ROUTES, ids=lambda row: f"{row.method} {row.path}")  # the others need a broker
 def test_it_keeps_to_its_description_and_nothing_makes_it_fail(
     row: Route, described: Any, server: RegistryServer, session: requests.Session
 ) -> None:

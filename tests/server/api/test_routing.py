@@ -25,14 +25,14 @@ from penstock.server.api.routing import (
 
 
 async def nothing(_call: object) -> None:
-    """What a row does is nothing to how it is found."""
+    """A handler that is never called: matching does not depend on it."""
 
 
 def row(method: Method, path: str) -> Route:
     return Route(method=method, path=path, handler=nothing, about="", permission=PUBLIC)
 
 
-ROWS = (
+ROUTES = (
     row(Method.GET, "/"),
     row(Method.GET, "/subjects"),
     row(Method.GET, "/subjects/{subject}/versions"),
@@ -43,7 +43,7 @@ ROWS = (
     row(Method.GET, "/v1/topics"),
     row(Method.POST, "/v1/topics"),
 )
-TABLE = RouteTable(ROWS, {"subject": text("subject", "a name"), "version": number("version", "a number", at_least=1)})
+TABLE = RouteTable(ROUTES, {"subject": text("subject", "a name"), "version": number("version", "a number", at_least=1)})
 
 subjects = st.text(st.characters(exclude_categories=["Cs"]), min_size=1).filter(lambda name: name.strip("/") == name)
 
@@ -59,13 +59,13 @@ def test_any_name_is_found_again_however_it_is_escaped(name: str, version: int) 
     everything = "".join(f"%{byte:02x}" for byte in name.encode())
     for escaped in (quote(name, safe=""), everything, everything.upper()):
         found, named = TABLE.find("GET", f"/subjects/{escaped}/versions/{version}")
-        assert (found, named) == (ROWS[4], {"subject": name, "version": version})
+        assert (found, named) == (ROUTES[4], {"subject": name, "version": version})
 
 
 @given(st.text(st.characters(max_codepoint=0x7E, min_codepoint=0x21)))
 def test_any_path_is_found_or_refused(path: str) -> None:
     with suppress(HttpError):
-        assert TABLE.find("GET", path)[0] in ROWS
+        assert TABLE.find("GET", path)[0] in ROUTES
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_any_path_is_found_or_refused(path: str) -> None:
     ],
 )
 def test_the_same_place_may_be_written_in_several_ways(path: str, place: int) -> None:
-    assert TABLE.find("GET", path)[0] is ROWS[place]
+    assert TABLE.find("GET", path)[0] is ROUTES[place]
 
 
 @pytest.mark.parametrize(
@@ -109,8 +109,8 @@ def test_another_method_of_what_is_our_own_is_not_allowed_and_those_are_named_th
 
 
 def test_head_is_where_get_is() -> None:
-    assert TABLE.find("HEAD", "/subjects")[0] is ROWS[1]
-    assert TABLE.find("POST", "/subjects/a/versions")[0] is ROWS[3]
+    assert TABLE.find("HEAD", "/subjects")[0] is ROUTES[1]
+    assert TABLE.find("POST", "/subjects/a/versions")[0] is ROUTES[3]
 
 
 @pytest.mark.parametrize("raw", ["%", "%2", "%zz", "a%2gb", "%%41", "%ff", "%c3", "%ed%a0%80", "%u0041", "% 41"])

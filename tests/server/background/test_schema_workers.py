@@ -38,7 +38,7 @@ Ask = Callable[[SchemaWorkers], Awaitable[None]]
 
 
 def examined(ask: Ask) -> None:
-    """With workers of its own."""
+    """Run the story with workers of its own."""
 
     async def run() -> None:
         made = SchemaWorkers()
@@ -52,7 +52,7 @@ def examined(ask: Ask) -> None:
 
 @pytest.fixture(scope="module")
 def same_workers() -> Iterator[Callable[[Ask], None]]:
-    """With workers that all have, one after the other: what one does to them is the next one's trouble."""
+    """Run stories with the same workers one after the other: damage that one does shows in the next."""
 
     async def begun() -> SchemaWorkers:
         return SchemaWorkers()
@@ -67,8 +67,8 @@ def same_workers() -> Iterator[Callable[[Ask], None]]:
 
 
 async def works(made: SchemaWorkers) -> bool:
-    """Whether it still does what it is for."""
-    good = await made.examine(ParseSchema(NUMBERS)) == '{"type":"integer"}'
+    """Return whether the workers still parse and validate."""
+    good = await made.parse(ParseSchema(NUMBERS)) == '{"type":"integer"}'
     faults = await made.validate(NUMBERS, block_of(b"1", b"x", b"2"))
     return good and list(faults) == [1]
 
@@ -103,7 +103,9 @@ def test_schemas_are_examined_compared_and_payloads_held_against_them() -> None:
     async def ask(made: SchemaWorkers) -> None:
         assert await works(made)
         texts = Definition(SchemaKind.JSON, '{"type":["integer","string"]}')
-        back, forth = await made.compare(CheckCompatibility((SchemaPair(NUMBERS, texts), SchemaPair(texts, NUMBERS))))
+        back, forth = await made.check_compatibility(
+            CheckCompatibility((SchemaPair(NUMBERS, texts), SchemaPair(texts, NUMBERS)))
+        )
         assert [bool(back), bool(forth)] == [True, False]
 
     examined(ask)
@@ -143,7 +145,7 @@ def test_questions_are_answered_in_turn_and_too_many_are_refused(monkeypatch: py
     monkeypatch.setattr(schema_workers, "SCHEMAS_WAITING_MAX", 2)
 
     async def ask(made: SchemaWorkers) -> None:
-        asked = [asyncio.create_task(made.examine(ParseSchema(NUMBERS))) for _ in range(5)]
+        asked = [asyncio.create_task(made.parse(ParseSchema(NUMBERS))) for _ in range(5)]
         found = await asyncio.gather(*asked, return_exceptions=True)
         assert [type(each) for each in found] == [str, str, str, ServiceUnavailable, ServiceUnavailable]
 
@@ -152,7 +154,7 @@ def test_questions_are_answered_in_turn_and_too_many_are_refused(monkeypatch: py
 
 def test_one_who_asked_and_went_does_not_get_the_next_ones_answer() -> None:
     async def ask(made: SchemaWorkers) -> None:
-        gone = asyncio.create_task(made.examine(ParseSchema(Definition(SchemaKind.JSON, '{"type":"string"}'))))
+        gone = asyncio.create_task(made.parse(ParseSchema(Definition(SchemaKind.JSON, '{"type":"string"}'))))
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         gone.cancel()
@@ -165,12 +167,12 @@ def test_one_who_asked_and_went_does_not_get_the_next_ones_answer() -> None:
 
 
 @pytest.mark.parametrize("case", SCHEMAS.values(), ids=SCHEMAS)
-def test_a_hostile_schema_is_refused_and_harms_nobody(same_workers: Callable[[Ask], None], case: HostileSchema) -> None:
+def test_a_hostile_schema_is_refused_and_does_no_harm(same_workers: Callable[[Ask], None], case: HostileSchema) -> None:
     async def ask(made: SchemaWorkers) -> None:
         with nobody_is_called() as port:
             definition = Definition(case.kind, re.sub(rf":{PORT}\b", f":{port}", case.text))
             with pytest.raises(InvalidSchema) as refused:
-                await made.examine(ParseSchema(definition))
+                await made.parse(ParseSchema(definition))
             assert len(refused.value.message) < 2000
         assert await works(made)
 
@@ -184,9 +186,9 @@ def test_a_small_schema_that_means_a_huge_one_does_not_hold_anybody_up(
     async def ask(made: SchemaWorkers) -> None:
         definition = Definition(case.kind, case.text)
         with suppress(InvalidSchema):
-            await made.examine(ParseSchema(definition))
+            await made.parse(ParseSchema(definition))
         with suppress(InvalidSchema):
-            await made.compare(CheckCompatibility((SchemaPair(definition, definition),)))
+            await made.check_compatibility(CheckCompatibility((SchemaPair(definition, definition),)))
         with suppress(InvalidSchema):
             await made.validate(definition, block_of(b'"a"', b"1"))
         assert await works(made)
@@ -195,7 +197,7 @@ def test_a_small_schema_that_means_a_huge_one_does_not_hold_anybody_up(
 
 
 @pytest.mark.parametrize("case", PAYLOADS.values(), ids=PAYLOADS)
-def test_a_hostile_payload_is_refused_and_harms_nobody(
+def test_a_hostile_payload_is_refused_and_does_no_harm(
     same_workers: Callable[[Ask], None], case: HostilePayload
 ) -> None:
     async def ask(made: SchemaWorkers) -> None:
@@ -233,7 +235,7 @@ def children(made: SchemaWorkers) -> list[int]:
 
 
 def most_bytes(process: int) -> int:
-    """What it has had in memory at most."""
+    """Return the most memory that the process has used."""
     (kib,) = re.findall(r"VmHWM:\s+([0-9]+) kB", Path(f"/proc/{process}/status").read_text())
     return int(kib) * 1024
 
@@ -260,7 +262,7 @@ def test_nothing_hostile_takes_more_memory_than_a_worker_may_have(
 
 
 @pytest.mark.parametrize("whose", ["parents", "children"])
-def test_a_worker_that_somebody_kills_between_two_jobs_costs_nobody_an_answer(address_group: str) -> None:
+def test_a_worker_killed_between_two_jobs_costs_no_answer(address_group: str) -> None:
     async def ask(made: SchemaWorkers) -> None:
         for _ in range(3):
             assert await works(made)
@@ -268,7 +270,7 @@ def test_a_worker_that_somebody_kills_between_two_jobs_costs_nobody_an_answer(ad
                 os.kill(victim, signal.SIGKILL)
             await asyncio.sleep(0.05)
         texts = [Definition(SchemaKind.JSON, f'{{"title":"{number}"}}') for number in range(5)]
-        assert [await made.examine(ParseSchema(each)) for each in texts] == [each.text for each in texts]
+        assert [await made.parse(ParseSchema(each)) for each in texts] == [each.text for each in texts]
 
     examined(ask)
 
@@ -292,7 +294,7 @@ def test_a_worker_that_is_killed_again_and_again_at_work_gives_every_answer_to_i
         answers = 0
         for number in range(60):
             with suppress(ServiceUnavailable):
-                assert await made.examine(ParseSchema(Definition(SchemaKind.JSON, f'{{"title":"{number}"}}'))) == (
+                assert await made.parse(ParseSchema(Definition(SchemaKind.JSON, f'{{"title":"{number}"}}'))) == (
                     f'{{"title":"{number}"}}'
                 )
                 assert sorted(await made.validate(NUMBERS, block)) == sorted(wrong)
@@ -308,7 +310,7 @@ def test_more_than_a_worker_can_hold_is_refused_before_it_is_sent() -> None:
     async def ask(made: SchemaWorkers) -> None:
         references = tuple((f"r{number}", "x" * 1_000_000) for number in range(20))
         with pytest.raises(InvalidSchema, match="too large"):
-            await made.examine(ParseSchema(Definition(SchemaKind.JSON, "{}", references)))
+            await made.parse(ParseSchema(Definition(SchemaKind.JSON, "{}", references)))
         assert await works(made)
 
     examined(ask)
@@ -341,7 +343,9 @@ def test_a_comparison_that_takes_too_long_is_a_problem_of_that_pair() -> None:
     wider = Definition(SchemaKind.JSON, json.dumps({"oneOf": [{"anyOf": branches[2:]}, {"anyOf": branches[:-3]}]}))
 
     async def ask(made: SchemaWorkers) -> None:
-        slow, quick = await made.compare(CheckCompatibility((SchemaPair(wide, wider), SchemaPair(NUMBERS, NUMBERS))))
+        slow, quick = await made.check_compatibility(
+            CheckCompatibility((SchemaPair(wide, wider), SchemaPair(NUMBERS, NUMBERS)))
+        )
         assert [problem.kind for problem in slow] == ["UNDECIDED"]
         assert quick == []
 

@@ -20,7 +20,7 @@ class Event:
 
     @property
     def payload(self) -> bytes:
-        """What was published."""
+        """Return the payload as it was published."""
         if not self.data.startswith("data:"):
             return self.data.encode()
         return base64.b64decode(self.data.partition(";base64,")[2])

@@ -119,7 +119,7 @@ def test_an_event_has_so_many_attributes_and_no_more_are_looked_at() -> None:
 
 
 def test_a_large_batch_is_not_taken_apart_before_it_is_known_to_be_one() -> None:
-    """Of such values there are millions in a few bytes, and each would become an object."""
+    """Send values of which a few bytes hold millions, each of which would become an object."""
     for values in (b"0," * 50_000 + b"0", b"{}," * 50_000 + b"{}"):
         with pytest.raises(MalformedMessage, match=r"\$\[0\]"):
             list(from_array(b"[" + values + b"]", 10_000))

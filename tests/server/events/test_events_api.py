@@ -33,7 +33,7 @@ def post(http: Client, query: str, body: bytes = b"x", **headers: str) -> Any:
 
 
 def events(http: Client, query: str, **headers: str) -> list[dict[str, Any]]:
-    """All that is there, as lines."""
+    """Return all stored events, as lines."""
     answer = http.ask(
         "GET", f"/api/events?from=earliest&follow=false&{query}", Accept="application/x-ndjson", **headers
     )
@@ -85,7 +85,7 @@ def test_a_key_stands_for_a_post_with_as_many_messages(http: Client) -> None:
         ("multipart/mixed; boundary=b", b"--b\r\n\r\na\r\n--b\r\nX-Type: u\r\n\r\nb\r\n--b--\r\n"),
         (
             "application/vnd.penstock.block",
-            bytes(Draft.of([Message(payload=b"a", type="t"), Message(payload=b"b", type="u")]).sealed().data),
+            bytes(Draft.of([Message(payload=b"a", type="t"), Message(payload=b"b", type="u")]).with_checksums().data),
         ),
     ],
     ids=["lines", "parts", "block"],
@@ -166,7 +166,7 @@ def test_a_schema_is_enforced_as_everywhere(http: Client, broker: RunningBroker)
     block = http.ask(
         "POST",
         "/api/events?topic=strict",
-        bytes(Draft.of(two).sealed().data),
+        bytes(Draft.of(two).with_checksums().data),
         Content_Type="application/vnd.penstock.block",
     )
     assert (block.status, block.json["error"]["details"]["message"]) == (422, 2)
@@ -403,7 +403,7 @@ def test_where_room_is_short_those_that_take_nothing_are_cut_off_and_others_read
             # Each asks for something else, so that nothing is shared.
             path = f"/api/events?topic=huge&from=earliest&typeMatcher=t|x{number}"
             each.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
-        eventually(lambda: "a reader of events is cut off" in broker.log, "a reader that is cut off")
+        eventually(lambda: "event stream cut off" in broker.log, "a reader that is cut off")
         post(http, "topic=other.one&type=t", b"still here")
         assert [each.data for each in reader.take(1)] == ["still here"]
     for each in stuck:

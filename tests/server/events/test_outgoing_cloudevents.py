@@ -104,7 +104,7 @@ def test_a_note_is_an_event_too() -> None:
     assert from_object(json.dumps(first).encode()).type == GAP
 
 
-def test_whoever_accepts_cloudevents_gets_them_and_comes_back_by_their_ids(http: Client) -> None:
+def test_a_reader_that_accepts_cloudevents_gets_them_and_resumes_by_their_ids(http: Client) -> None:
     event = {"specversion": "1.0", "id": "a-2", "source": "/till/3", "type": "closed", "data": {"cents": 1250}}
     path = "/api/events?topic=cloud.out"
     for body, media in ((json.dumps(event).encode(), CLOUDEVENTS), (b"hi", "text/plain"), (b"\xff", "image/png")):

@@ -232,7 +232,7 @@ def test_one_event_in_json_is_one_message() -> None:
 
 
 def test_a_block_is_taken_whole_or_not() -> None:
-    data = bytes(Draft.of([Message(payload=b"1"), Message(payload=b"2")]).sealed().data)
+    data = bytes(Draft.of([Message(payload=b"1"), Message(payload=b"2")]).with_checksums().data)
     found = read({"content-type": BLOCK}, data, PublishDefaults())
     assert isinstance(found.messages, Block)
     assert len(found.messages) == 2
@@ -263,7 +263,7 @@ def test_of_one_message_the_broker_says_no_number() -> None:
 
 
 def test_of_a_block_the_message_is_named_that_the_broker_refuses() -> None:
-    data = bytes(Draft.of([Message(payload=b"1"), Message(payload=b"2")]).sealed().data)
+    data = bytes(Draft.of([Message(payload=b"1"), Message(payload=b"2")]).with_checksums().data)
     posted = read({"content-type": BLOCK}, data, PublishDefaults())
     found = posted.located(SchemaRejected("message 1 of the block: wrong", refused=VerbatimDetails([[1, "wrong", ""]])))
     assert (found.message, found.details["message"]) == ("message 2: wrong", 2)
@@ -284,7 +284,7 @@ def test_empty_lines_are_counted_too(line: bytes, defaults: PublishDefaults) -> 
 
 @pytest.mark.parametrize("value", ["1e999", "1" * 5000, "[[],[],{}]"])
 def test_what_is_not_looked_at_is_not_built(value: str) -> None:
-    """It would not be a number that can be held; and lists of lists take many times the memory of their text."""
+    """Send numbers that are too large to hold, and lists of lists that take many times the memory of their text."""
     found = one(NDJSON, b'{"payload":1,"id":%b,"request_id":%b}' % (value.encode(), value.encode()))
     assert found.payload == b"1"
 

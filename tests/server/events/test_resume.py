@@ -28,19 +28,20 @@ def port_of(broker: RunningBroker) -> int:
 
 
 def beat(broker: RunningBroker) -> None:
-    """It is killed, and comes back with the same data at another port."""
+    """Kill the broker, and start it again with the same data at another port."""
     broker.kill()
     broker.start()
 
 
 @dataclass
 class Publisher:
-    """Sends until it is told to stop, and again what was not answered: each with a key, so that it is there once."""
+    """A thread that publishes until it is stopped, and repeats unanswered messages: each has a key, so that it is
+    stored once."""
 
     broker: RunningBroker
     number: int
     acknowledged: dict[str, str] = field(default_factory=dict)
-    """Payload and id, of those that are wanted."""
+    """The id of each acknowledged payload, without those of the type that the reader filters out."""
 
     stop: threading.Event = field(default_factory=threading.Event)
 

@@ -1,4 +1,4 @@
-"""Streams of events whose reader may no longer read: told so, and closed with their connection."""
+"""Streams of events whose reader loses its permission: it gets the reason, and its connection is closed."""
 
 from __future__ import annotations
 

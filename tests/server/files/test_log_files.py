@@ -24,7 +24,7 @@ from penstock.server.api.app import Api
 from penstock.server.api.errors import HttpError
 from penstock.server.files.log_files import PIECE_BYTES, FilePart, LogFiles, part_of
 from penstock.server.registry.cache import SchemaAnswerCache
-from penstock.server.routes import ROUTES
+from penstock.server.routes import ROUTE_TABLE
 from penstock.storage.catalog.catalog import Catalog
 from penstock.storage.store import Store
 from penstock.testing import ManualClock
@@ -59,7 +59,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def client(root: Path) -> Iterator[Client]:
     with Catalog.open(root.parent / "other.db", clock=ManualClock()) as catalog:
-        app = Api(LocalBackend(Registry(catalog.schemas)), ROUTES, SchemaAnswerCache(), LogFiles(root))
+        app = Api(LocalBackend(Registry(catalog.schemas)), ROUTE_TABLE, SchemaAnswerCache(), LogFiles(root))
         with Serving(app) as serving, Client(serving.port) as made:
             yield made
 
@@ -194,7 +194,7 @@ def test_nothing_can_be_written(client: Client) -> None:
 
 def test_where_it_is_switched_off_nothing_is_to_be_had(root: Path) -> None:
     with Catalog.open(root.parent / "off.db", clock=ManualClock()) as catalog:
-        app = Api(LocalBackend(Registry(catalog.schemas)), ROUTES, SchemaAnswerCache())
+        app = Api(LocalBackend(Registry(catalog.schemas)), ROUTE_TABLE, SchemaAnswerCache())
         with Serving(app) as serving, Client(serving.port) as client:
             found = ask(client, "/v1/logs")
             assert found.status == 404
@@ -220,8 +220,8 @@ def test_a_range_is_what_lies_within_the_file(size: int, first: int, last: int |
         assert data[start:stop] == wanted
 
 
-def test_whoever_may_no_longer_read_gets_no_further_piece(root: Path) -> None:
-    """What was begun is cut, and can be seen not to be whole."""
+def test_a_client_that_may_no_longer_read_gets_no_further_piece(root: Path) -> None:
+    """Revoke the permission in the middle: the response is cut, and the client can tell that it is incomplete."""
     path = root / f"topics/default/orders/{'9' * 19}0.seg"
     path.write_bytes(bytes(3 * PIECE_BYTES))
     sent: list[int] = []

@@ -13,7 +13,7 @@ from tests.server.registry.kit import RegistryServer, serve_registry
 
 from penstock import __version__
 from penstock.server.api.openapi import described, operation_id
-from penstock.server.routes import ROUTES
+from penstock.server.routes import ROUTE_TABLE
 
 BROWSER = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
 
@@ -58,7 +58,7 @@ def test_a_program_is_told_what_this_is_and_where_to_go_on(client: Client) -> No
         "readyz": "/readyz",
         "metrics": "/metrics",
     }
-    assert all(ROUTES.find("GET", path) for path in answer.json["links"].values())
+    assert all(ROUTE_TABLE.find("GET", path) for path in answer.json["links"].values())
 
 
 def test_a_client_of_registries_is_told_it_in_what_it_speaks(client: Client) -> None:
@@ -84,14 +84,14 @@ def test_a_page_has_no_scripts_and_brings_nothing_from_elsewhere(client: Client,
 def test_the_page_has_every_operation_once(client: Client) -> None:
     answer = client.ask("GET", "/docs")
     page = Page(answer)
-    for row in ROUTES.routes:
+    for row in ROUTE_TABLE.routes:
         assert page.ids.count(operation_id(row)) == 1
         assert f"<code>{row.method.value} {row.path}</code>" in answer.body.decode()
 
 
 def test_every_operation_has_a_tag_that_is_described_and_a_summary(client: Client) -> None:
     document = client.ask("GET", "/openapi.json").json
-    assert document == described(ROUTES)
+    assert document == described(ROUTE_TABLE)
     assert document["servers"] == [{"url": "/", "description": "the broker that answers this"}]
     known = {each["name"] for each in document["tags"]}
     assert all(each["description"] for each in document["tags"])

@@ -1,4 +1,4 @@
-"""Each condition of being ready has a name, and a reason when it is not met."""
+"""Health: each condition of being ready has a name, and a reason when it is not met."""
 
 from __future__ import annotations
 

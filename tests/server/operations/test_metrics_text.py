@@ -1,4 +1,4 @@
-"""What is written is what Prometheus reads."""
+"""The text format of metrics is what Prometheus reads."""
 
 from __future__ import annotations
 

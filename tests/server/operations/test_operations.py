@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.cli.kit import child_environment
 
 import penstock
-from penstock.server.operations.metrics import ROWS
+from penstock.server.operations.metrics import FAMILIES
 from penstock.testing import RunningBroker
 
 Labels = tuple[tuple[str, str], ...]
@@ -37,7 +37,7 @@ def get(broker: RunningBroker, path: str) -> tuple[int, str, bytes]:
 
 
 def scraped(broker: RunningBroker) -> Samples:
-    """As of now: an answer may be a second old, and the next one is another, since time has passed."""
+    """Return metrics that are newer than the call: an answer may be a second old."""
     status, media, first = get(broker, "/metrics")
     assert (status, media.partition(";")[0]) == (200, "text/plain")
     until = time.monotonic() + 20
@@ -68,11 +68,11 @@ def test_alive_and_ready_are_said_with_every_condition(broker: RunningBroker) ->
 def test_every_family_is_there_under_a_name_of_the_right_form(broker: RunningBroker) -> None:
     body = get(broker, "/metrics")[2].decode()
     families = {family.name: family for family in text_string_to_metric_families(body)}
-    for family, _ in ROWS:
+    for family, _ in FAMILIES:
         found = families[family.name.removesuffix("_total")]
         assert (found.type, found.documentation) == (family.kind.value, family.about)
         assert family.name.endswith("_total") == (family.kind.value == "counter")
-    names = [family.name for family, _ in ROWS]
+    names = [family.name for family, _ in FAMILIES]
     assert len(names) == len(set(names))
 
 

@@ -1,4 +1,4 @@
-"""At most so many have lines of their own, and whoever has one keeps it."""
+"""Series of their own: at most so many topics have them, and keep them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_where_there_is_not_the_busiest_have() -> None:
     assert chosen(lines, {1, 2, 3, 4}) == {3, 4}
 
 
-def test_whoever_has_a_line_keeps_it_while_others_get_busier() -> None:
+def test_a_series_is_kept_while_others_get_busier() -> None:
     lines: ShownSeries[int] = ShownSeries(2)
     lines.choose({1, 2}, lambda _: 1)
     lines.choose({1, 2, 3}, lambda key: key * 100)
@@ -38,7 +38,7 @@ def test_a_line_is_free_again_when_its_topic_goes() -> None:
     assert chosen(lines, {1, 2, 3}) == {2, 3}
 
 
-def test_whoever_is_idle_waits_for_a_line_where_they_are_few() -> None:
+def test_an_idle_topic_waits_for_a_series_where_they_are_few() -> None:
     lines: ShownSeries[int] = ShownSeries(2)
     lines.choose({1, 2, 3}, lambda _: 0)
     assert chosen(lines, {1, 2, 3}) == set()

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.server.operations.metrics import ROWS, MetricKind
+from penstock.server.operations.metrics import FAMILIES, MetricKind
 from penstock.server.operations.snapshot import OTHER_SERIES, BrokerSnapshot, CumulativeCounters, SnapshotCollector
 from penstock.storage.base.metrics import Histogram
 
@@ -20,7 +20,7 @@ Counters = dict[tuple[str, tuple[str, ...]], float]
 
 
 class Name(str):
-    """Of a topic that holds messages, and no dead letters."""
+    """The name of a topic that holds messages, and no dead letters."""
 
     __slots__ = ()
     holds_dead_letters = False
@@ -70,16 +70,16 @@ class Few:
     def delete(self, name: str) -> None:
         self.topics.pop(name, None)
 
-    def choose(self) -> Counters:
+    def snapshot(self) -> Counters:
         return counters(asyncio.run(self._collector.collect()))
 
 
 def counters(facts: BrokerSnapshot) -> Counters:
-    """All that a broker of such things counts, by name and labels."""
+    """Return all counters of a broker with these topics, by name and labels."""
     counted = ("topic_published", "subscription_", "corruption_found")
     return {
         (family.name, labels): value
-        for family, read in ROWS
+        for family, read in FAMILIES
         if family.kind is MetricKind.COUNTER and family.name.removeprefix("penstock_").startswith(counted)
         for labels, value in read(facts)
         if isinstance(value, int | float)
@@ -95,39 +95,39 @@ def broker() -> Few:
     few = Few()
     for name in NAMES[:4]:
         few.publish(name, 10)
-    assert sum(published(few.choose()).values()) == 40
+    assert sum(published(few.snapshot()).values()) == 40
     return few
 
 
 def among_others(broker: Few) -> list[str]:
-    return [name for name in broker.topics if name not in published(broker.choose())]
+    return [name for name in broker.topics if name not in published(broker.snapshot())]
 
 
 def owner(broker: Few) -> str:
-    """One that has a line of its own."""
-    return next(name for name in published(broker.choose()) if name != OTHER_SERIES)
+    """Return a topic that has a series of its own."""
+    return next(name for name in published(broker.snapshot()) if name != OTHER_SERIES)
 
 
 def test_what_was_counted_of_a_topic_that_is_deleted_stays_counted(broker: Few) -> None:
     broker.delete(among_others(broker)[0])
-    assert published(broker.choose())[OTHER_SERIES] == 20
+    assert published(broker.snapshot())[OTHER_SERIES] == 20
 
 
 def test_a_topic_that_gets_a_line_of_its_own_begins_at_nothing_there(broker: Few) -> None:
     first, second = among_others(broker)
     broker.delete(owner(broker))
     broker.publish(first, 5)
-    found = published(broker.choose())
+    found = published(broker.snapshot())
     assert (found[first], found[OTHER_SERIES]) == (5, 20)
     broker.publish(second, 4)
-    found = published(broker.choose())
+    found = published(broker.snapshot())
     assert (found[first], found[OTHER_SERIES]) == (5, 24)
 
 
 def test_others_stay_in_sight_when_there_are_none_any_more(broker: Few) -> None:
     for name in among_others(broker):
         broker.delete(name)
-    assert published(broker.choose())[OTHER_SERIES] == 20
+    assert published(broker.snapshot())[OTHER_SERIES] == 20
 
 
 def test_a_topic_that_is_deleted_and_created_again_goes_on_counting(broker: Few) -> None:
@@ -135,17 +135,17 @@ def test_a_topic_that_is_deleted_and_created_again_goes_on_counting(broker: Few)
         broker.delete(name)
     name = owner(broker)
     broker.delete(name)
-    assert name not in published(broker.choose())
+    assert name not in published(broker.snapshot())
     broker.publish(name, 4)
-    assert published(broker.choose())[name] == 14
+    assert published(broker.snapshot())[name] == 14
 
 
 def test_damage_of_a_topic_that_is_deleted_stays_counted(broker: Few) -> None:
     broker.damage("a")
     name = ("penstock_corruption_found_total", ())
-    assert broker.choose()[name] == 3
+    assert broker.snapshot()[name] == 3
     broker.delete("a")
-    assert broker.choose()[name] == 3
+    assert broker.snapshot()[name] == 3
 
 
 def test_lines_are_bounded_and_those_that_are_asked_for_stay() -> None:
@@ -176,9 +176,9 @@ def test_whatever_happens_no_counter_falls_and_what_is_published_is_counted_once
     ever: dict[str, float] = {}
     for name, *given_ in steps:
         if name != "look":
-            broker.choose()  # what is deleted before anybody has looked is not counted
+            broker.snapshot()  # what is deleted before anybody has looked is not counted
         getattr(broker, name)(*given_)
-        found = broker.choose()
+        found = broker.snapshot()
         assert all(value >= before.get(line, 0) for line, value in found.items())
         before |= found
         ever |= published(found)

@@ -21,7 +21,7 @@ from penstock.schema.registry.registry import Registry
 from penstock.schema.steps import Procedure, run_procedure
 from penstock.server.api.app import Api
 from penstock.server.registry.cache import SchemaAnswerCache
-from penstock.server.routes import ROUTES
+from penstock.server.routes import ROUTE_TABLE
 from penstock.storage.catalog.catalog import Catalog
 from penstock.storage.catalog.topics import TopicSettings
 from penstock.testing import ManualClock
@@ -75,7 +75,7 @@ class RegistryServer:
         return self.client.ask(method, path, body, **headers)
 
     def get(self, path: str, **headers: str) -> Any:
-        """What is answered, if nothing is wrong."""
+        """Return the answer of a request that must succeed."""
         return self._right(self.ask("GET", path, **headers))
 
     def post(self, path: str, body: Any, **headers: str) -> Any:
@@ -97,7 +97,7 @@ def serve_registry(folder: Path) -> Iterator[RegistryServer]:
     folder.mkdir(parents=True, exist_ok=True)
     with Catalog.open(folder / "catalog.db", clock=ManualClock()) as catalog:
         backend = LocalBackend(Registry(catalog.schemas))
-        with Serving(Api(backend, ROUTES, SchemaAnswerCache())) as serving, Client(serving.port) as client:
+        with Serving(Api(backend, ROUTE_TABLE, SchemaAnswerCache())) as serving, Client(serving.port) as client:
             yield RegistryServer(backend, serving, client)
 
 

@@ -291,7 +291,7 @@ message Order { string id = 1; Money total = 2; repeated Line lines = 3; google.
 
 @pytest.fixture(scope="module")
 def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ModuleType]:
-    """What protoc makes of them, as a user has it."""
+    """Compile the messages with protoc, as a user does."""
     from grpc_tools import protoc
 
     folder = tmp_path_factory.mktemp("protobuf")

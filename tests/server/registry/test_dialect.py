@@ -1,4 +1,4 @@
-"""What the dialect lets one do: register, look up, check, delete, set; and what Penstock adds to it."""
+"""The registry's dialect: register, look up, check, delete and configure; and Penstock's extensions."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def server(tmp_path: Path) -> Iterator[RegistryServer]:
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RegistryServer]:
-    """For what is refused, and so changes nothing."""
+    """A server for requests that are refused, and so change nothing."""
     with serve_registry(tmp_path_factory.mktemp("registry")) as serving:
         yield serving
 

@@ -50,7 +50,7 @@ def test_protobuf_that_came_as_a_descriptor_is_told_as_text(server: RegistryServ
 
 
 @pytest.mark.parametrize("schema", [TEXT, serialised(money())], ids=["text", "descriptor"])
-def test_whoever_asks_for_descriptors_gets_them(server: RegistryServer, schema: str) -> None:
+def test_a_client_that_asks_for_descriptors_gets_them(server: RegistryServer, schema: str) -> None:
     register(server, "money", schema)
     for path in ("/schemas/ids/1", "/subjects/money/versions/1"):
         told = server.get(f"{path}?format=serialized")["schema"]

@@ -23,7 +23,7 @@ from penstock.server.api.errors import FLAT, STATUSES, HttpError
 from penstock.server.api.errors import REGISTRY_MEDIA as MEDIA
 from penstock.server.registry import cache as keeping
 from penstock.server.registry.cache import SchemaAnswerCache
-from penstock.server.routes import ROUTES
+from penstock.server.routes import ROUTE_TABLE
 
 JSON = "application/json"
 ONE, TWO = record("id:long"), record("id:long", 'note:string=""')
@@ -38,7 +38,8 @@ def server(tmp_path: Path) -> Iterator[RegistryServer]:
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RegistryServer]:
-    """For tests that change nothing: `orders` has two versions, ids 1 and 2, and `a/b c` has the first schema too."""
+    """A server for tests that change nothing: `orders` has two versions, ids 1 and 2, and `a/b c` has the first schema
+    too."""
     with serve_registry(tmp_path_factory.mktemp("registry")) as serving:
         for subject, schema in (("orders", ONE), ("orders", TWO), ("a%2Fb%20c", ONE)):
             serving.post(f"/subjects/{subject}/versions", {"schema": schema})
@@ -255,7 +256,7 @@ def test_a_body_that_says_nothing_of_itself_is_taken_for_json_and_a_packed_one_i
 
 
 def test_a_body_that_is_too_large_is_refused(shared: RegistryServer) -> None:
-    row, _ = ROUTES.find("POST", "/subjects/a/versions")
+    row, _ = ROUTE_TABLE.find("POST", "/subjects/a/versions")
     answer = shared.ask("POST", "/subjects/a/versions", b'{"schema": "' + b"x" * row.body_bytes_max, Content_Type=JSON)
     assert answer.error == 413
     assert shared.ask("PUT", "/config", b" " * 70_000 + b"{}", Content_Type=JSON).error == 413

@@ -1,4 +1,4 @@
-"""Holdings: one budget for what connections make the broker hold, and who goes when there is no room."""
+"""The buffer budget: one limit for what connections make the broker hold, and the connections that end for it."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_what_is_there_already_is_counted_room_or_no_room() -> None:
 
 
 class Connection:
-    """As much of a session as holdings look at."""
+    """The part of a session that the budget uses."""
 
     def __init__(self, name: str, share: BufferShare) -> None:
         self.name = name
@@ -70,8 +70,8 @@ class Connection:
         return self.sent, self.queued
 
 
-class Desk:
-    """Holdings with a clock and an event loop that stand still until they are told otherwise."""
+class BudgetOnManualLoop:
+    """A budget with an event loop that runs only when the test says so."""
 
     def __init__(self, bytes_max: int) -> None:
         self.connections: list[Connection] = []
@@ -133,30 +133,30 @@ def play(story: Callable[[], None]) -> None:
 
 def test_a_large_message_is_counted_whole_when_it_begins_and_the_next_waits_for_it_to_end() -> None:
     def story() -> None:
-        desk = Desk(16 * MIB)  # 8 of them for what comes in, one of these for small messages
-        one, two, three = (desk.open(name) for name in ("one", "two", "three"))
-        desk.partial_message(one, 4 * MIB, 100)
-        desk.partial_message(two, 4 * MIB, 100)
-        desk.partial_message(three, 2 * MIB, 100)
+        running = BudgetOnManualLoop(16 * MIB)  # 8 of them for what comes in, one of these for small messages
+        one, two, three = (running.open(name) for name in ("one", "two", "three"))
+        running.partial_message(one, 4 * MIB, 100)
+        running.partial_message(two, 4 * MIB, 100)
+        running.partial_message(three, 2 * MIB, 100)
         assert [each.share.waits_for_room for each in (one, two, three)] == [False, True, False]
-        assert desk.buffers.used_bytes == 6 * MIB + 100
-        desk.partial_message(one, 0)
+        assert running.buffers.used_bytes == 6 * MIB + 100
+        running.partial_message(one, 0)
         assert not two.share.waits_for_room
-        assert desk.buffers.used_bytes == 6 * MIB
-        assert desk.ended == []
+        assert running.buffers.used_bytes == 6 * MIB
+        assert running.ended == []
 
     play(story)
 
 
 def test_of_those_who_wait_the_smallest_go_on_first() -> None:
     def story() -> None:
-        desk = Desk(16 * MIB)
-        first, *waiting = [desk.open(str(number)) for number in range(4)]
-        desk.partial_message(first, 7 * MIB)
+        running = BudgetOnManualLoop(16 * MIB)
+        first, *waiting = [running.open(str(number)) for number in range(4)]
+        running.partial_message(first, 7 * MIB)
         for each, size in zip(waiting, (4, 2, 5), strict=True):
-            desk.partial_message(each, size * MIB)
+            running.partial_message(each, size * MIB)
         assert [each.share.waits_for_room for each in waiting] == [True] * 3
-        desk.partial_message(first, 0)
+        running.partial_message(first, 0)
         assert [each.share.waits_for_room for each in waiting] == [False, False, True]
 
     play(story)
@@ -164,24 +164,24 @@ def test_of_those_who_wait_the_smallest_go_on_first() -> None:
 
 def test_small_messages_go_on_where_there_is_no_room_for_large_ones() -> None:
     def story() -> None:
-        desk = Desk(16 * MIB)
-        desk.partial_message(desk.open("large"), 7 * MIB)
-        small = [desk.open(str(number)) for number in range(16)]
+        running = BudgetOnManualLoop(16 * MIB)
+        running.partial_message(running.open("large"), 7 * MIB)
+        small = [running.open(str(number)) for number in range(16)]
         for each in small:
-            desk.partial_message(each, SMALL_BYTES, 1000)
+            running.partial_message(each, SMALL_BYTES, 1000)
         assert not any(each.share.waits_for_room for each in small)
-        desk.partial_message(late := desk.open("late"), SMALL_BYTES, 1000)
+        running.partial_message(late := running.open("late"), SMALL_BYTES, 1000)
         assert late.share.waits_for_room
-        assert desk.ended == []
+        assert running.ended == []
 
     play(story)
 
 
 def test_a_message_larger_than_everything_is_taken_where_it_is_the_only_one() -> None:
     def story() -> None:
-        desk = Desk(2 * MIB)
-        only = desk.open("only")
-        desk.partial_message(only, 4 * MIB)
+        running = BudgetOnManualLoop(2 * MIB)
+        only = running.open("only")
+        running.partial_message(only, 4 * MIB)
         assert not only.share.waits_for_room
 
     play(story)
@@ -189,10 +189,10 @@ def test_a_message_larger_than_everything_is_taken_where_it_is_the_only_one() ->
 
 def test_what_does_not_even_fit_as_far_as_it_has_come_ends_its_connection() -> None:
     def story() -> None:
-        desk = Desk(2 * MIB)
-        desk.partial_message(desk.open("first"), 800 * KIB)
-        desk.partial_message(desk.open("second"), 900 * KIB, 250 * KIB)
-        ((name, error),) = desk.ended
+        running = BudgetOnManualLoop(2 * MIB)
+        running.partial_message(running.open("first"), 800 * KIB)
+        running.partial_message(running.open("second"), 900 * KIB, 250 * KIB)
+        ((name, error),) = running.ended
         assert name == "second"
         assert isinstance(error, QuotaExceeded)
         assert "No room for more of this message" in error.message
@@ -202,97 +202,97 @@ def test_what_does_not_even_fit_as_far_as_it_has_come_ends_its_connection() -> N
 
 def test_half_a_message_that_does_not_get_on_goes_when_others_wait() -> None:
     def story() -> None:
-        desk = Desk(16 * MIB)
-        still, slow, quick, busy, new = (desk.open(name) for name in ("still", "slow", "quick", "busy", "new"))
+        running = BudgetOnManualLoop(16 * MIB)
+        still, slow, quick, busy, new = (running.open(name) for name in ("still", "slow", "quick", "busy", "new"))
         for each in (still, slow, quick):
-            desk.partial_message(each, 2 * MIB, 10)
-        desk.partial_message(busy, MIB, 10)
-        desk.partial_message(new, 4 * MIB, 10)
+            running.partial_message(each, 2 * MIB, 10)
+        running.partial_message(busy, MIB, 10)
+        running.partial_message(new, 4 * MIB, 10)
         assert [each.share.waits_for_room for each in (busy, new)] == [False, True]
-        desk.look()
-        assert desk.names == [], "nobody has had the time to send"
+        running.look()
+        assert running.names == [], "nobody has had the time to send"
         slow.held += 2 * MIB // module._PROGRESS_SHARE - 1
         quick.held += 2 * MIB // module._PROGRESS_SHARE
         busy.share.progressed = True  # one message has come, the next has begun
-        desk.look()
-        assert sorted(desk.names) == ["slow", "still"]
-        assert "did not get on" in desk.ended[0][1].message
+        running.look()
+        assert sorted(running.names) == ["slow", "still"]
+        assert "did not get on" in running.ended[0][1].message
         assert not new.share.waits_for_room
-        assert desk.due == [], "nobody looks where nobody waits"
+        assert running.due == [], "nobody looks where nobody waits"
 
     play(story)
 
 
-def test_nobody_goes_for_being_slow_while_there_is_room() -> None:
+def test_no_connection_ends_for_being_slow_while_there_is_room() -> None:
     def story() -> None:
-        desk = Desk(16 * MIB)
-        desk.partial_message(desk.open("slow"), 4 * MIB, 10)
+        running = BudgetOnManualLoop(16 * MIB)
+        running.partial_message(running.open("slow"), 4 * MIB, 10)
         for _ in range(100):
-            desk.buffers.check_soon()
-            desk.look()
-        assert desk.names == []
+            running.buffers.check_soon()
+            running.look()
+        assert running.names == []
 
     play(story)
 
 
-def test_strangers_have_a_total_of_their_own() -> None:
+def test_unauthenticated_connections_have_a_budget_of_their_own() -> None:
     def story() -> None:
-        desk = Desk(256 * MIB)
+        running = BudgetOnManualLoop(256 * MIB)
         count = UNAUTHENTICATED_BYTES_MAX // SMALL_BYTES
-        strangers = [desk.open(str(number), unauthenticated=True) for number in range(count + 1)]
+        strangers = [running.open(str(number), unauthenticated=True) for number in range(count + 1)]
         for each in strangers:
-            desk.partial_message(each, SMALL_BYTES, 10)
-        assert desk.names == [str(count)]
-        assert desk.buffers.used_bytes == UNAUTHENTICATED_BYTES_MAX
-        desk.buffers.mark_authenticated(strangers[0].share)
-        assert desk.buffers.unauthenticated.used_bytes == UNAUTHENTICATED_BYTES_MAX - SMALL_BYTES
-        assert desk.buffers.used_bytes == UNAUTHENTICATED_BYTES_MAX
-        desk.partial_message(desk.open("friend"), 4 * MIB)
-        assert len(desk.ended) == 1
+            running.partial_message(each, SMALL_BYTES, 10)
+        assert running.names == [str(count)]
+        assert running.buffers.used_bytes == UNAUTHENTICATED_BYTES_MAX
+        running.buffers.mark_authenticated(strangers[0].share)
+        assert running.buffers.unauthenticated.used_bytes == UNAUTHENTICATED_BYTES_MAX - SMALL_BYTES
+        assert running.buffers.used_bytes == UNAUTHENTICATED_BYTES_MAX
+        running.partial_message(running.open("friend"), 4 * MIB)
+        assert len(running.ended) == 1
 
     play(story)
 
 
 def test_readers_that_do_not_read_go_the_largest_first_until_there_is_room_again() -> None:
     def story() -> None:
-        desk = Desk(16 * MIB)
-        reading, *stalled = [desk.open(name) for name in ("reading", "small", "large", "larger")]
+        running = BudgetOnManualLoop(16 * MIB)
+        reading, *stalled = [running.open(name) for name in ("reading", "small", "large", "larger")]
         for each, size in zip((reading, *stalled), (5, 1, 3, 4), strict=True):
-            desk.queue(each, size * MIB)
-        desk.look()
-        assert desk.names == [], "nobody has had the time to read"
+            running.queue(each, size * MIB)
+        running.look()
+        assert running.names == [], "nobody has had the time to read"
         reading.sent += 5 * MIB // module._PROGRESS_SHARE
-        desk.look()
-        assert desk.names == ["larger", "large"]
-        assert "Too slow" in desk.ended[0][1].message
-        desk.look()
-        assert desk.due == []
+        running.look()
+        assert running.names == ["larger", "large"]
+        assert "Too slow" in running.ended[0][1].message
+        running.look()
+        assert running.due == []
 
     play(story)
 
 
 def test_what_was_taken_since_is_seen_before_anybody_goes() -> None:
     def story() -> None:
-        desk = Desk(16 * MIB)
-        many = [desk.open(str(number)) for number in range(10)]
+        running = BudgetOnManualLoop(16 * MIB)
+        many = [running.open(str(number)) for number in range(10)]
         for each in many:
-            desk.queue(each, MIB)
-        assert desk.buffers.outgoing.is_short
+            running.queue(each, MIB)
+        assert running.buffers.outgoing.is_short
         for each in many:
             each.queued, each.sent = 0, MIB
-        desk.look()
-        assert desk.buffers.used_bytes == 0
-        assert (desk.due, desk.ended) == ([], [])
+        running.look()
+        assert running.buffers.used_bytes == 0
+        assert (running.due, running.ended) == ([], [])
 
     play(story)
 
 
 def test_readers_take_nothing_from_those_who_send() -> None:
     def story() -> None:
-        desk = Desk(16 * MIB)
-        desk.queue(desk.open("stalled"), 100 * MIB)
-        sending = desk.open("sending")
-        desk.partial_message(sending, 4 * MIB)
+        running = BudgetOnManualLoop(16 * MIB)
+        running.queue(running.open("stalled"), 100 * MIB)
+        sending = running.open("sending")
+        running.partial_message(sending, 4 * MIB)
         assert not sending.share.waits_for_room
 
     play(story)
@@ -301,11 +301,11 @@ def test_readers_take_nothing_from_those_who_send() -> None:
 @pytest.mark.parametrize("size", [1, SMALL_BYTES, 5 * MIB])
 def test_a_connection_that_is_gone_holds_nothing(size: int) -> None:
     def story() -> None:
-        desk = Desk(16 * MIB)
-        one = desk.open("one")
-        desk.partial_message(one, size, size // 2)
-        desk.queue(one, size)
-        desk.buffers.close(cast("Session", one))
-        assert desk.buffers.used_bytes == 0
+        running = BudgetOnManualLoop(16 * MIB)
+        one = running.open("one")
+        running.partial_message(one, size, size // 2)
+        running.queue(one, size)
+        running.buffers.close(cast("Session", one))
+        assert running.buffers.used_bytes == 0
 
     play(story)

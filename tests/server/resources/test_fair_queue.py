@@ -1,4 +1,4 @@
-"""A fair queue: who asks for much waits for it, and nobody else does."""
+"""A fair queue: a requester with many jobs waits for them, and others do not."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_what_changes_something_goes_before_what_only_asks_of_the_same_one() -> 
     play(story)
 
 
-def test_who_asks_for_too_much_is_refused_and_nobody_else_is() -> None:
+def test_a_requester_with_too_many_jobs_is_refused_and_no_other_is() -> None:
     async def story() -> None:
         told = Story(each_max=2)
         await told.begin()

@@ -43,7 +43,7 @@ def test_those_who_ask_whether_the_broker_is_well_have_a_part_of_the_reserve() -
 
 
 def greeted(link: Link) -> bool:
-    """Refused ones are told why, unless they had not heard it yet when they were cut off."""
+    """Return whether the connection was greeted. Refused ones get the reason, unless they were cut off before."""
     try:
         return link.receive().topic == "system.initialize"
     except Ended:
@@ -52,7 +52,7 @@ def greeted(link: Link) -> bool:
 
 @pytest.fixture
 def short(start: Start) -> BrokerProcess:
-    """Its segments are so small that every few messages need a new file."""
+    """A broker whose segments are so small that every few messages need a new file."""
     small = {"SEGMENT_BYTES_FIRST": "8KiB", "SEGMENT_BYTES_MAX": "8KiB", "BLOCK_BYTES_MAX": "8KiB"}
     small["PAYLOAD_BYTES_MAX"] = "4KiB"
     environment = {f"PENSTOCK_STORAGE_{name}": value for name, value in small.items()}

@@ -36,7 +36,7 @@ def test_a_read_takes_a_sixteenth_of_the_room_that_is_left_and_never_less_than_t
 
 
 def read(transport: TcpTransport, data: bytes) -> int:
-    """One read of a socket that has this much; the bytes that it took."""
+    """Read once from a socket that has `data`; return the number of bytes taken."""
     room = transport.get_buffer(-1)
     taken = min(len(room), len(data))
     room[:taken] = data[:taken]
@@ -88,7 +88,8 @@ def test_frames_of_a_websocket_that_wait_for_the_next_turn_are_counted() -> None
 
 
 def test_a_read_full_of_the_shortest_messages_takes_little_more_than_itself_while_it_waits() -> None:
-    """What is known of each message takes twenty times what an empty one does: it is found out for a few at a time."""
+    """Check the memory of a parsed read, of which each message takes twenty times an empty one: only a few are parsed
+    at a time."""
 
     async def story(hub: Hub) -> None:
         reader = BatchReader(hub.frame_limits, hub.scratch)
@@ -107,7 +108,7 @@ def test_a_read_full_of_the_shortest_messages_takes_little_more_than_itself_whil
 
 
 class Full(Wire):
-    """The other side takes nothing of what is sent to it until it is told to."""
+    """A connection whose other side takes nothing until the test says so."""
 
     takes = False
 
@@ -118,7 +119,8 @@ class Full(Wire):
 def test_who_does_not_read_its_answers_is_not_read_while_there_is_no_room_for_more(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Or else a flood of requests makes the broker hold as many answers as it can write between two looks."""
+    """Flood the broker with requests: without the limit it would hold as many answers as it can write between two
+    checks."""
     monkeypatch.setattr(buffer_budget, "CHECK_SECONDS", 0.02)
 
     async def story(hub: Hub) -> None:

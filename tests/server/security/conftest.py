@@ -1,4 +1,4 @@
-"""One broker that asks who is there, for all tests of this folder; its issuer's keys are ours."""
+"""Fixtures: a broker with authentication for all tests of this folder, which trusts the keys of these tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The audit log: what a line says, that it is bounded, and that nobody drowns it."""
+"""The audit log: the contents of its lines, its limits, and that no client can drown it."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_of_too_many_different_things_only_the_number_is_written(log: AuditLog, 
     assert log.take() == b""
 
 
-def test_nobody_is_one_line_however_many_connections_they_make(log: AuditLog, tmp_path: Path) -> None:
+def test_anonymous_refusals_are_one_line_however_many_connections_they_come_over(log: AuditLog, tmp_path: Path) -> None:
     for port in range(1000):
         for who, outcome in (("anonymous", "denied"), ("unknown", "refused")):
             log.note(Decision(who, "authenticate", "the server", outcome, Origin("tcp", f"10.0.0.1:{port}")))

@@ -37,7 +37,7 @@ def pair(user: str, password: str) -> str:
 
 @pytest.fixture(scope="module")
 def key(guarded: Guarded) -> Key:
-    """As `penstock key create` prints it."""
+    """Create a key, as `penstock key create` prints it."""
     command = [sys.executable, "-m", "penstock", "key", "create", "registry", "--role", "admin"]
     made = subprocess.run(
         [*command, "--data", str(guarded.running.data)], capture_output=True, text=True, check=True, timeout=60

@@ -1,4 +1,4 @@
-"""A client's certificate is somebody too: on every surface, with what its name was granted."""
+"""Client certificates: each is a principal, on every surface, with the permissions granted to its name."""
 
 from __future__ import annotations
 

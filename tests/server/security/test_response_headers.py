@@ -1,4 +1,4 @@
-"""What every answer over HTTP says to browsers, and which pages may ask."""
+"""Response headers: every answer restricts browsers, and only allowed pages may ask."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from tests.server.security.token_kit import claims, ec_key, forged, hs256, jwk, 
 
 from penstock.broker.access.policy import Operation
 from penstock.broker.access.roles import ROLES
-from penstock.server.routes import ROUTES
+from penstock.server.routes import ROUTE_TABLE
 from penstock.server.security.offline_keys import ask as ask_directory
 
 REFUSED = ("UNAUTHORIZED", "FORBIDDEN")
@@ -47,7 +47,7 @@ WIRE: dict[str, tuple[str, dict[str, Any]]] = {
     "server.connect": ("request:system.service.register", {"name": "n", "description": "d"}),
     "public": ("request:system.heartbeat", {}),
 }
-"""For each operation a message that needs it, about the topic and the subject `orders`, and changes nothing."""
+"""A message for each operation that needs it, on the topic and the subject `orders`, and changes nothing."""
 
 HTTP: dict[str, tuple[str, str, Any]] = {
     "topic.publish": ("POST", "/api/events?topic=orders&type=t", b"x"),
@@ -136,18 +136,18 @@ def test_a_schema_that_came_over_http_bears_the_name_of_the_credentials(guarded:
 
 
 def test_every_row_of_http_says_what_it_needs_and_little_is_public() -> None:
-    assert all(isinstance(row.permission.operation, Operation) for row in ROUTES.routes)
-    public = {row.path for row in ROUTES.routes if row.permission.operation is Operation.PUBLIC}
+    assert all(isinstance(row.permission.operation, Operation) for row in ROUTE_TABLE.routes)
+    public = {row.path for row in ROUTE_TABLE.routes if row.permission.operation is Operation.PUBLIC}
     static = {"/", "/docs", "/openapi.json", "/contexts", "/v1/metadata/id", "/v1/metadata/version"}
     static |= {"/schemas/types", "/v1/schemas/types"}
     assert public == static | {"/livez", "/readyz"}
-    unchecked = {(row.method.value, row.path) for row in ROUTES.routes if not row.permission.checked}
+    unchecked = {(row.method.value, row.path) for row in ROUTE_TABLE.routes if not row.permission.checked}
     assert not {path for method, path in unchecked if method != "GET"} - {"/v1/topics"}, "bodies are read for nobody"
 
 
-def test_over_http_nobody_is_told_anything_but_that_they_are_nobody(guarded: Guarded) -> None:
+def test_over_http_an_anonymous_client_learns_only_that_it_is_anonymous(guarded: Guarded) -> None:
     with guarded.http() as http:
-        for row in ROUTES.routes:
+        for row in ROUTE_TABLE.routes:
             if row.permission.operation is Operation.PUBLIC:
                 continue
             path = re.sub("{[a-z]*}", "1", row.path)
@@ -156,8 +156,8 @@ def test_over_http_nobody_is_told_anything_but_that_they_are_nobody(guarded: Gua
             assert answer.headers["www-authenticate"].startswith("Bearer")
 
 
-def test_over_http_no_body_is_read_of_whoever_may_not_send_it(guarded: Guarded) -> None:
-    """They would hold the room that there is for bodies."""
+def test_over_http_no_body_is_read_from_a_client_that_may_not_send_it(guarded: Guarded) -> None:
+    """Send a body without permission: it must not use up the budget of bodies."""
     port = guarded.running.ready["http_port"]
     for bindings, status in (([], 403), (["publisher@topic:other"], 403), (["consumer@topic:orders"], 403)):
         head = f"POST /api/events?topic=orders&type=t HTTP/1.1\r\nHost: localhost\r\nContent-Length: {16 << 20}\r\n"
@@ -385,7 +385,7 @@ def test_schemes_that_are_not_known_and_pages_of_other_sites_are_in_the_audit_lo
     }
 
     def found() -> set[tuple[str, ...]]:
-        """Who, and why."""
+        """Return the principal, operation, outcome and surface of each refusal; collect the reasons."""
         fields = ("principal", "operation", "outcome", "surface")
         lines = [each for each in audited(guarded) if each.get("reason", "").startswith(("the Authorization", "a "))]
         assert not any("evil" in json.dumps(each) for each in lines)
@@ -473,7 +473,7 @@ def test_who_refers_to_a_subject_must_be_allowed_to_read_it(guarded: Guarded) ->
 
 
 def contents_of(data: Path) -> Iterator[bytes]:
-    """Of every file; one that the broker has just replaced is there under its new name."""
+    """Return the contents of every file; one that the broker has just replaced is read under its new name."""
     for each in data.rglob("*"):
         with suppress(FileNotFoundError, IsADirectoryError):
             yield each.read_bytes()

@@ -1,4 +1,4 @@
-"""Tokens: the good ones, and every way in which somebody may try to be somebody else."""
+"""Tokens: valid ones, and every way to pretend to be another principal."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""The audit trail of a broker that asks nobody who they are: what was changed, by what is known of whom, and how it
-ended."""
+"""The audit trail of a broker without authentication: each change, what is known of its client, and how it ended."""
 
 from __future__ import annotations
 
@@ -52,14 +51,14 @@ def tcp(running: RunningBroker) -> Iterator[TcpClient]:
 
 
 def say(tcp: TcpClient, topic: str, fields: dict[str, Any] | list[Any]) -> Any:
-    """What a system topic answers."""
+    """Return the answer of a system topic."""
     return tcp.ask(f"request:{topic}:1.0.0:{uuid.uuid4()}", json.dumps(fields).encode()).json
 
 
 def lines(
     running: RunningBroker, about: str, count: int, meant: Callable[[dict[str, Any]], object] = bool
 ) -> list[dict[str, Any]]:
-    """Of one resource, and such as are meant, once there are so many: they are written once a second."""
+    """Wait for so many entries of a resource, and return them: they are written once a second."""
     file, deadline = running.data / "audit.jsonl", time.monotonic() + DEADLINE_SECONDS
     while True:
         every = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []

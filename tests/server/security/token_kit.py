@@ -1,4 +1,4 @@
-"""Tokens as an issuer makes them, and as somebody makes them who should not."""
+"""Tokens as an issuer makes them, and as an attacker does."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def signed(private: Any, kid: str | None = None, **more: Any) -> str:
 
 
 def raw(head: object, body: object, signature: bytes = b"") -> str:
-    """Any head and any body, signed by nobody."""
+    """Return a token of any head and body, without a signature."""
     return ".".join(
         _part(each if isinstance(each, bytes) else json.dumps(each).encode()) for each in (head, body, signature)
     )
@@ -70,7 +70,7 @@ def _part(data: bytes) -> str:
 
 @dataclass(frozen=True)
 class Files:
-    """What the settings point to."""
+    """The files that the settings name."""
 
     secret: Path
     jwks: Path

@@ -120,7 +120,7 @@ def test_so_is_one_that_never_finishes_its_second_request(monkeypatch: pytest.Mo
 
 
 def looks_only_after(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
-    """Nobody looks at a connection before this is set: we may be slower to speak than it is to be held."""
+    """Delay the check for silence until this event is set: the test may be slower than the limit."""
     spoken, look = threading.Event(), http._Connection._check_silence
 
     def patient(connection: http._Connection) -> None:
@@ -134,7 +134,7 @@ def looks_only_after(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
 
 
 def looks_only_at_those_who_ask(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody looks at a connection before its first request has come: that may take longer than it is to be held."""
+    """Delay the check for silence until the first request has come, which may take longer than the limit."""
     look = http._Connection._check_silence
 
     def patient(connection: http._Connection) -> None:
@@ -181,14 +181,14 @@ def test_who_reads_nothing_of_an_answer_is_cut_off(monkeypatch: pytest.MonkeyPat
 
 
 def test_who_reads_an_answer_that_goes_on_and_on_is_not_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However often somebody looks while there is something left to be read."""
+    """Check the connection as often as possible while there is something left to read."""
     monkeypatch.setattr(http, "SILENCE_SECONDS", 0.05)
     looks_only_at_those_who_ask(monkeypatch)
     looks = 0
     look = http._Connection._check_silence
 
     def counted(connection: http._Connection) -> None:
-        """Whoever is to read shares a machine with others: it is looked at when it has had its turn."""
+        """Check a connection only after its reader has had its turn: it shares the machine with others."""
         nonlocal looks
         if connection.flow.write_paused and not connection._output_progressed:
             connection._watch_later()

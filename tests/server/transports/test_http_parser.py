@@ -26,7 +26,7 @@ def parser() -> Parser:
 
 
 def turn(reader: Parser) -> list[Any]:
-    """What is read in one turn."""
+    """Return the events of one turn."""
     reader.begin_turn()
     events = []
     while (event := reader.next_event()) not in (h11.NEED_DATA, h11.PAUSED):
@@ -35,7 +35,7 @@ def turn(reader: Parser) -> list[Any]:
 
 
 def turns(reader: Parser) -> list[list[Any]]:
-    """All that can be read, in as many turns as that takes."""
+    """Return all events, in as many turns as they take."""
     found = [turn(reader)]
     while reader.cut_short:
         found.append(turn(reader))

@@ -75,7 +75,7 @@ def test_half_heads_do_not_keep_others_out(serving: Serving) -> None:
 
 
 def test_half_bodies_leave_room_for_questions_about_health(serving: Serving) -> None:
-    """They may well come: nobody is thrown out for them. What is not about health waits for another day."""
+    """Keep unfinished bodies open: their connections stay, and only health checks are answered beside them."""
     serving.http._server.slots = ConnectionSlots(address_max=10, size=12, spare=4)
     with held(serving.port, 10, HALF_BODY) as connections:
         wait_until_asked(serving, 10)
@@ -91,7 +91,7 @@ def test_half_bodies_leave_room_for_questions_about_health(serving: Serving) -> 
 
 
 def wait_until_asked(serving: Serving, count: int) -> None:
-    """Until so many have their whole head."""
+    """Wait until so many connections have sent their whole head."""
     slots = serving.http._server.slots
     deadline = time.monotonic() + DEADLINE_SECONDS
     while len(slots._ordinary.taken) < count or slots._ordinary.waiting:
@@ -223,7 +223,7 @@ def test_a_body_that_is_declared_too_large_is_refused_before_it_comes(
     assert b"connection: close" in found.lower()
 
 
-def test_whoever_sends_all_of_a_body_that_is_too_large_still_reads_the_answer(serving: Serving) -> None:
+def test_a_client_that_sends_all_of_a_too_large_body_still_reads_the_answer(serving: Serving) -> None:
     with Client(serving.port) as client:
         answer = client.ask("POST", "/", b"x" * (BODY_BYTES_MAX * 4))
         assert answer.status == 413

@@ -133,7 +133,7 @@ def test_the_request_id_of_a_frame_too_long_is_kept_if_it_came(tcp: Tcp) -> None
     assert (answer.request_id, answer.topic, answer.error) == (ID, "a.b", "PAYLOAD_TOO_LARGE")
 
 
-def test_whoever_goes_on_sending_a_frame_too_long_can_still_read_why(tcp: Tcp) -> None:
+def test_a_client_that_goes_on_sending_a_too_long_frame_can_still_read_why(tcp: Tcp) -> None:
     client = tcp()
     with suppress(ConnectionError):
         client.raw((2**31).to_bytes(4, "big") + message(f"publish:a.b:1.0.0:{ID}") + bytes(8 << 20))
@@ -164,7 +164,7 @@ def test_a_browser_that_speaks_http_to_it_is_told_and_closed(tcp: Tcp) -> None:
     assert [each.error for each in client.receive_until_end()] == ["PAYLOAD_TOO_LARGE"]
 
 
-def test_whoever_sends_no_more_is_still_answered(tcp: Tcp) -> None:
+def test_a_client_that_sends_no_more_is_still_answered(tcp: Tcp) -> None:
     client = tcp()
     client.raw(BEAT * 100)
     client.socket.shutdown(socket.SHUT_WR)

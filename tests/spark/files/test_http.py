@@ -22,7 +22,7 @@ from penstock.schema.registry.registry import Registry
 from penstock.server.api.app import Api
 from penstock.server.files.log_files import LogFiles
 from penstock.server.registry.cache import SchemaAnswerCache
-from penstock.server.routes import ROUTES
+from penstock.server.routes import ROUTE_TABLE
 from penstock.spark.files import web
 from penstock.spark.files.http import HttpDisk
 from penstock.spark.files.location import Location
@@ -83,7 +83,7 @@ def test_a_reader_follows_what_is_published(broker: RunningBroker) -> None:
 def test_what_retention_drops_meanwhile_is_out_of_range(tmp_path: Path) -> None:
     root = make_data(tmp_path / "data")
     with Catalog.open(tmp_path / "registry.db", clock=ManualClock()) as catalog:
-        app = Api(LocalBackend(Registry(catalog.schemas)), ROUTES, SchemaAnswerCache(), LogFiles(root))
+        app = Api(LocalBackend(Registry(catalog.schemas)), ROUTE_TABLE, SchemaAnswerCache(), LogFiles(root))
         with Serving(app) as serving:
             log = Location.parse(url=serving.url).open().topic(ORDERS).partition(0)
             with Store.open(root, limits=SMALL) as store:

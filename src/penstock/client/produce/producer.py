@@ -425,7 +425,7 @@ class Producer(Generic[V]):
             )
             for number, (payload, key, kind, attributes, schema) in enumerate(gathered, self._next_request)
         )
-        return Draft.of(messages).sealed()
+        return Draft.of(messages).with_checksums()
 
     def _queue_block(self, block: OutgoingBlock, draft: Draft, keys: Sequence[bytes | None] | None) -> None:
         block.block, block.count, block.first, block.keys = draft.data, draft.count, self._next_request, keys

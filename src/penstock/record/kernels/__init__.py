@@ -1,1 +1,1 @@
-"""Kernels: whole blocks in, columns out, compiled by numba. The only module that knows numba."""
+"""Kernels: whole blocks in, columns out, compiled by numba. No other module imports numba."""

@@ -1,6 +1,6 @@
-"""The kernels: whole blocks of records in, columns out, without a Python object a message.
+"""Kernels on whole blocks of records: bytes in, columns out, without a Python object for each message.
 
-With the other modules of kernels and `simd` the only numba code of the project. Every kernel releases the GIL, has one
+With the other modules of this room the only numba code of the project. Every kernel releases the GIL, has one
 signature, and is compiled once per machine (see `kernel_cache`). A kernel trusts its caller for array sizes and nothing
 else: lengths found in the data are checked against the range it was given before they are used.
 """
@@ -39,7 +39,7 @@ _INLINE_BYTES = 12  # an Arrow view of at most this many bytes holds them itself
 
 @inlined
 def _record_end(data: int, position: int, stop: int) -> int:
-    """Where the record at `position` ends, or -1 if it does not end by `stop`."""
+    """Return where the record at `position` ends; -1 if it does not end by `stop`."""
     if stop - position < at.RECORD_BYTES_MIN:
         return -1
     message = position + at.HEAD_BYTES + simd.load8(data, position + at.TYPE_LENGTH_AT)
@@ -51,7 +51,7 @@ def _record_end(data: int, position: int, stop: int) -> int:
 
 @inlined
 def _unused(data: int, position: int, stop: int) -> bool:
-    """Sixteen zero bytes, or as many zeros as are left."""
+    """Return True if sixteen zero bytes follow, or as many zeros as are left."""
     if stop - position >= at.ID_BYTES:
         return bool(simd.load64(data, position) | simd.load64(data, position + 8) == 0)
     for place in range(position, stop):  # noqa: SIM110 - numba compiles no generators
@@ -62,7 +62,7 @@ def _unused(data: int, position: int, stop: int) -> bool:
 
 @inlined
 def _after_attributes(data: int, position: int, stop: int) -> int:
-    """Where the payload begins, given where the attributes do; -1 if they do not fit before `stop`."""
+    """Return where the payload begins, from where the attributes begin; -1 if they do not fit before `stop`."""
     if position + 2 > stop:
         return -1
     count = simd.load16(data, position)
@@ -81,7 +81,7 @@ def _after_attributes(data: int, position: int, stop: int) -> int:
 
 @inlined
 def _read_envelope(data: int, message: int, stop: int, row: int) -> bool:
-    """Fill the envelope's columns of one record; False if any byte of it is not as the format has it."""
+    """Fill the envelope's columns of one record; return False if any byte violates the format."""
     if stop - message < at.ENVELOPE_BYTES_MIN or simd.load8(data, message) != at.VERSION:
         return False
     flags = simd.load8(data, message + at.FLAGS_AT)
@@ -112,7 +112,7 @@ def _read_envelope(data: int, message: int, stop: int, row: int) -> bool:
 
 @inlined
 def _flags_agree(flags: int, schema: int, key_bytes: int) -> bool:
-    """No unknown flag, and what a flag calls absent is zero."""
+    """Return True if no flag is unknown, and every field that a flag calls absent is zero."""
     if flags & ~at.FLAGS_KNOWN != 0:
         return False
     if flags & at.FLAG_SCHEMA == 0 and schema != 0:
@@ -147,7 +147,7 @@ def _checksum_holds(data: int, position: int, end: int) -> bool:
 
 @inlined
 def attributes_start(row: int) -> int:
-    """Where a record's attributes begin, past their count."""
+    """Return where a record's attributes begin, behind their count."""
     message: int = simd.get(row, at.START) + at.HEAD_BYTES + simd.get(row, at.TYPE_BYTES)
     variable: int = simd.get(row, at.NAME_BYTES) + simd.get(row, at.KEY_BYTES)
     return message + at.ENVELOPE_BYTES_MIN + variable
@@ -155,7 +155,7 @@ def attributes_start(row: int) -> int:
 
 @inlined
 def has_text(data: int, row: int) -> bool:
-    """Whether type, producer name and attributes of a record are UTF-8."""
+    """Return True if type, producer name and attributes of a record are UTF-8."""
     start = simd.get(row, at.START) + at.TYPE_AT
     type_bytes, name_bytes = simd.get(row, at.TYPE_BYTES), simd.get(row, at.NAME_BYTES)
     name = start + type_bytes + at.MESSAGE_LENGTH_BYTES + at.NAME_LENGTH_AT + 2
@@ -166,7 +166,7 @@ def has_text(data: int, row: int) -> bool:
 
 @inlined
 def _judge(data: int, position: int, end: int, mode: int, row: int) -> int:
-    """Checksum, envelope and id of one record by itself: AT_END when it is good."""
+    """Check checksum, envelope and id of one record by itself; return AT_END if it is good."""
     if mode & at.VERIFY and not _checksum_holds(data, position, end):
         return at.BAD_CHECKSUM
     message = position + at.HEAD_BYTES + simd.load8(data, position + at.TYPE_LENGTH_AT)
@@ -191,10 +191,10 @@ def _judge(data: int, position: int, end: int, mode: int, row: int) -> int:
 def scan(
     block: Any, start: int, stop: int, mode: int, after_high: int, after_low: int, next_offset: int, columns: Any
 ) -> tuple[int, int, int]:
-    """Read records from `start` on into `columns`: how many, where it stopped, and why.
+    """Read records from `start` on into `columns`; return how many, where the scan stopped, and why.
 
-    With STAMPED, ids must rise above `(after_high, after_low)`, and offsets must count up from `next_offset`
-    unless that is negative.
+    With STAMPED, ids must rise above `(after_high, after_low)`, and offsets must count up from `next_offset` unless
+    that is negative.
     """
     data, row = simd.address(block), simd.address(columns)
     count = 0
@@ -229,8 +229,7 @@ def _plausible(data: int, position: int, after_high: int, after_low: int) -> boo
 
 @inlined
 def _claims(data: int, position: int, end: int, offset_low: int, offset_high: int) -> bool:
-    """Whether the offset lies in a range, and name, key and number of attributes are as they may be: what costs next to
-    nothing, before anything that does."""
+    """Return True if offset, name, key and number of attributes are plausible: cheap checks, before anything costly."""
     message = position + at.HEAD_BYTES + simd.load8(data, position + at.TYPE_LENGTH_AT)
     stop = end - at.CHECKSUM_BYTES
     if stop - message < at.ENVELOPE_BYTES_MIN or simd.load8(data, message) != at.VERSION:
@@ -246,7 +245,7 @@ def _claims(data: int, position: int, end: int, offset_low: int, offset_high: in
 
 @inlined
 def _is_followed(data: int, end: int, stop: int, row: int) -> bool:
-    """Whether unused space begins where a record ends, or what looks like the one that comes next."""
+    """Return True if a record is followed by unused space, or by what looks like the next record."""
     if _unused(data, end, stop):
         return True
     if end + at.MESSAGE_RECORD_BYTES_MIN > stop or not _plausible(
@@ -271,13 +270,13 @@ def find(
     hashed_freely: int,
     hashed_max: int,
 ) -> tuple[int, int]:
-    """The first place from `start` on where a whole, verified record begins that could follow, -1 if none was found;
-    and how many bytes were hashed.
+    """Return the first place from `start` on where a whole, verified record begins that could follow, -1 if there is
+    none; and how many bytes were hashed.
 
-    Its id is above `(after_high, after_low)` and its offset in `[offset_low, offset_high)`. The checksum comes last:
-    a length found in chance bytes can be that of the whole block. Whoever writes a payload can have many such places in
-    it, so that past `hashed_freely` bytes only those are hashed that another record seems to follow, and the search
-    ends at `hashed_max`.
+    Its id is above `(after_high, after_low)` and its offset in `[offset_low, offset_high)`. The checksum comes last: a
+    length found in chance bytes can be that of the whole block. A forged payload can have many such places, so past
+    `hashed_freely` bytes only those are hashed that another record seems to follow, and the search ends at
+    `hashed_max`.
     """
     data = simd.address(block)
     scratch = np.empty(at.COLUMNS, dtype=np.int64)
@@ -303,16 +302,17 @@ def find(
 
 @inlined
 def id_high(ticks: int) -> int:
-    """The first eight bytes of an id: `core.ids.high_word`."""
+    """Return the first eight bytes of an id: `core.ids.high_word`."""
     return (ticks >> 12) << 16 | 0x6000 | ticks & 0xFFF
 
 
 @kernel(LONG(BUFFER, LONG, LONG, LONG, LONGS_OUT))
 def stamp(block: Any, first_ticks: int, id_low: int, first_offset: int, ends: Any) -> int:
-    """Give the records of a checked block their ids, offsets, times and checksums, in place; how many there were.
+    """Stamp the records of a checked block with ids, offsets, times and checksums, in place; return how many there
+    were.
 
-    `ends` receives where each record ends; -1 if the records do not fill the block exactly, are more than it holds, or
-    one has no room for an envelope.
+    `ends` receives where each record ends. Returns -1 if the records do not fill the block exactly, are more than
+    `ends` holds, or one has no room for an envelope.
     """
     data = simd.address(block)
     start, stop, count = 0, block.shape[0], 0
@@ -338,7 +338,8 @@ def stamp(block: Any, first_ticks: int, id_low: int, first_offset: int, ends: An
 
 @kernel(LONG(BUFFER))
 def write_checksums(block: Any) -> int:
-    """Give the records of a block their checksums, in place; how many there were, -1 if they do not fill it exactly."""
+    """Write the checksums of a block's records, in place; return how many there were, -1 if they do not fill it
+    exactly."""
     data = simd.address(block)
     start, stop, count = 0, block.shape[0], 0
     while start < stop:
@@ -354,7 +355,7 @@ def write_checksums(block: Any) -> int:
 
 @inlined
 def _put16(out: int, position: int, data: int, start: int, stop: int) -> int:
-    """A two-byte length and the bytes themselves; where the next field goes."""
+    """Write a two-byte length and the bytes; return where the next field begins."""
     simd.store16(out, position, stop - start)
     simd.copy(out, position + 2, data, start, stop - start)
     return position + 2 + stop - start
@@ -362,7 +363,7 @@ def _put16(out: int, position: int, data: int, start: int, stop: int) -> int:
 
 @inlined
 def _put_head(out: int, position: int, data: int, start: int, stop: int) -> int:
-    """No id yet, and the type; where the message goes."""
+    """Write an empty id and the type; return where the message begins."""
     simd.store64(out, position, 0)
     simd.store64(out, position + 8, 0)
     simd.store8(out, position + at.TYPE_LENGTH_AT, stop - start)
@@ -372,7 +373,7 @@ def _put_head(out: int, position: int, data: int, start: int, stop: int) -> int:
 
 @inlined
 def _put_fixed(out: int, message: int, producer_id: int, request_id: int, schema_id: int, version: int) -> None:
-    """The fixed part of the envelope; offset and time are the log's to give."""
+    """Write the fixed part of the envelope; the log sets offset and time later."""
     simd.store8(out, message, at.VERSION)
     simd.store64(out, message + at.OFFSET_AT, 0)
     simd.store64(out, message + at.PRODUCER_ID_AT, producer_id)
@@ -401,10 +402,10 @@ def encode(
     block: Any,
     checksums: bool,
 ) -> int:
-    """Write a block of unstamped records from columns; how many bytes it took.
+    """Write a block of unstamped records from columns; return how many bytes it took.
 
-    `numbers` has the rows producer id, request id, schema id, schema version, flags. Each variable column is its
-    bytes and its n + 1 boundaries. `block` is large enough: the caller has added up the lengths.
+    `numbers` has the rows producer id, request id, schema id, schema version, flags. Each variable column is its bytes
+    and its n + 1 boundaries. `block` is large enough: the caller has added up the lengths.
     """
     out, position = simd.address(block), 0
     type_data, name_data, key_data = simd.address(types_), simd.address(names), simd.address(keys)
@@ -438,7 +439,7 @@ def encode(
 
 @kernel(types.void(BYTES, LONGS, LONGS, BUFFER))
 def views(block: Any, starts: Any, sizes: Any, out: Any) -> None:
-    """Arrow's sixteen-byte views of ranges of a block, which stays where it is."""
+    """Write Arrow's sixteen-byte views of ranges of a block, which is not copied."""
     data, view = simd.address(block), simd.address(out)
     for row in range(starts.shape[0]):
         size = sizes[row]
@@ -466,7 +467,7 @@ def gather(block: Any, starts: Any, sizes: Any, ends: Any, out: Any) -> None:
 
 @kernel(types.void(BYTES, TABLE_IN, LONGS_OUT))
 def attribute_ranges(block: Any, columns: Any, ranges: Any) -> None:
-    """Name start, name size, value start, value size of every attribute, four numbers each, in order."""
+    """Write name start, name size, value start and value size of every attribute, four numbers each, in order."""
     data, row, entry = simd.address(block), simd.address(columns), 0
     for _ in range(columns.shape[0]):
         position = attributes_start(row)
@@ -485,27 +486,27 @@ def attribute_ranges(block: Any, columns: Any, ranges: Any) -> None:
 
 @kernel(types.uint64(BYTES))
 def hash_bytes(data: Any) -> int:
-    """HighwayHash-64 of a whole buffer."""
+    """Return the HighwayHash-64 of a whole buffer."""
     digest: int = simd.hash64(simd.address(data), 0, data.shape[0])
     return digest
 
 
 @kernel(types.void(WORDS, BYTES, LONG))
 def hash_absorb(state: Any, data: Any, packets: int) -> None:
-    """Take whole packets from the start of a buffer into a hash in progress."""
+    """Absorb whole packets from the start of a buffer into a hash in progress."""
     simd.absorb(simd.address(state), simd.address(data), 0, packets)
 
 
 @kernel(types.uint64(WORDS, BYTES))
 def hash_finish(state: Any, data: Any) -> int:
-    """The hash of all absorbed packets and of a last buffer of less than 32 bytes."""
+    """Return the hash of all absorbed packets and of a last buffer of less than 32 bytes."""
     digest: int = simd.finish(simd.address(state), simd.address(data), 0, data.shape[0])
     return digest
 
 
 @kernel(LONG(BYTES))
 def first_used(block: Any) -> int:
-    """The first byte that is not zero; -1 if all are."""
+    """Return the position of the first byte that is not zero; -1 if all are."""
     data, start, stop = simd.address(block), 0, block.shape[0]
     while stop - start >= 8 and simd.load64(data, start) == 0:
         start += 8

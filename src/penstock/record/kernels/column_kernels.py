@@ -1,6 +1,6 @@
-"""Blocks as columns, in one pass over their records: the numbers, and the texts behind each other as Arrow has them.
+"""Kernels that turn blocks into Arrow columns, in one pass over the records: numbers, and texts behind each other.
 
-Lengths are checked by the scan, before or within. See `kernels`.
+Lengths are checked by the scan, before or within. See `block_kernels`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from penstock.record.kernels import simd
 from penstock.record.kernels.kernel_cache import kernel
 from penstock.record.kernels.kernel_types import BUFFER, BYTES, INTS_OUT, LONG, TABLE, TABLE_IN, inlined, types
 
-# which columns are wanted, one bit each
+# the wanted columns, one bit each
 OFFSET = 1
 TIME = 2
 PRODUCER_ID = 4
@@ -40,7 +40,7 @@ BYTES_TABLE = types.Array(types.uint8, 2, "C")
 
 @kernel(types.UniTuple(LONG, 4)(TABLE_IN))
 def text_bytes(columns: Any) -> tuple[int, int, int, int]:
-    """How many bytes all types, producer names, keys and payloads take."""
+    """Return how many bytes all types, producer names, keys and payloads take."""
     row = simd.address(columns)
     type_bytes = name_bytes = key_bytes = value_bytes = 0
     for _ in range(columns.shape[0]):
@@ -52,12 +52,12 @@ def text_bytes(columns: Any) -> tuple[int, int, int, int]:
     return type_bytes, name_bytes, key_bytes, value_bytes - columns.shape[0] * at.CHECKSUM_BYTES
 
 
-# Parts of a kernel take addresses, not arrays: numba counts the references to an array at every call, inlined or not.
+# Inlined functions take addresses, not arrays: numba counts references to an array at every call, inlined or not.
 
 
 @inlined
 def _mark(present: int, place: int, here: bool) -> None:
-    """A bit of an Arrow bitmap, whose bytes are cleared as they are reached."""
+    """Set a bit of an Arrow bitmap, whose bytes are cleared as they are reached."""
     at_byte, bit = place >> 3, place & 7
     before = simd.load8(present, at_byte) if bit else 0
     simd.store8(present, at_byte, before | (1 << bit if here else 0))
@@ -65,7 +65,7 @@ def _mark(present: int, place: int, here: bool) -> None:
 
 @inlined
 def _append(target: int, position: int, ends: int, place: int, data: int, start: int, size: int) -> int:
-    """One more text behind those before it; where it ends."""
+    """Append a text behind the texts before it; return where it ends."""
     simd.copy(target, position, data, start, size)
     simd.native32(ends, 4 * (place + 1), position + size)
     return position + size
@@ -127,10 +127,10 @@ def fill(
     keys: Any,
     values: Any,
 ) -> tuple[int, int]:
-    """Write the columns that are wanted; how many records have a schema, and how many a key.
+    """Write the wanted columns; return how many records have a schema, and how many a key.
 
-    What is wanted has room for all records; what is not may be of any size. `present` are Arrow's bitmaps, `ends` its
-    n + 1 boundaries, times are in microseconds.
+    Wanted columns have room for all records; the others may be of any size. `present` are Arrow's bitmaps, `ends` its n
+    + 1 boundaries, times are in microseconds.
     """
     data, row, rows = simd.address(block), simd.address(columns), numbers.shape[1]
     number_out, version_out, id_out = simd.address(numbers), simd.address(versions), simd.address(ids)

@@ -1,7 +1,7 @@
-"""The kernels under the wire: many framed messages in one buffer, split, answered and passed on.
+"""Kernels of the wire: many framed messages in one buffer, split, answered and passed on.
 
-A frame is a 4-byte big-endian length and a message; a message is a header, one newline and a payload. What a header
-says is decided in `protocol`; here it is only seen which of them begin alike.
+A frame is a 4-byte big-endian length and a message; a message is a header, one newline and a payload. `protocol`
+decides what a header means; these kernels only group messages whose headers begin alike.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ ROW_BYTES: Final = 8 * COLUMNS
 
 PLAIN: Final = 0  # nothing after the version
 WITH_ID: Final = 1  # a request id after the version, and nothing else
-OTHER: Final = 2  # anything else: whoever reads it looks at the header itself
+OTHER: Final = 2  # anything else: the reader parses the header itself
 
 HEAD_COLUMNS: Final = 3
 STATE: Final = 7
-HEADS_MAX: Final = 256  # distinct heads in one split; what comes after the last is split next
+HEADS_MAX: Final = 256  # distinct heads in one split; messages behind the last are split next
 SLOTS: Final = 1024  # of the table that finds them: four times as many, so that a search is short
 
 # What ended a split.
@@ -89,7 +89,7 @@ def _head_end(data: int, start: int, newline: int) -> int:
 
 @inlined
 def _is_whole(data: int, start: int, head_end: int) -> bool:
-    """Three fields: one with fewer is the beginning of others, and must not be taken for them."""
+    """Return True if a head has three fields: a shorter one begins others, and must not be taken for them."""
     colons = 0
     for place in range(start, head_end):
         colons += simd.load8(data, place) == _COLON
@@ -121,7 +121,7 @@ def equal(data: int, one: int, other: int, size: int) -> bool:
 
 @inlined
 def _begins_with(data: int, start: int, end: int, head: int, head_bytes: int) -> bool:
-    """Does this message begin with that head, and does its own head end there too?"""
+    """Return True if the message begins with that head, and its own head ends there too."""
     if head_bytes == 0 or start + head_bytes >= end or not equal(data, start, head, head_bytes):
         return False
     after = simd.load8(data, start + head_bytes)
@@ -130,7 +130,7 @@ def _begins_with(data: int, start: int, end: int, head: int, head_bytes: int) ->
 
 @inlined
 def _slot_of(data: int, start: int, size: int) -> int:
-    """Where in the table a head is looked for first."""
+    """Return the table slot where the search for a head begins."""
     mixed = size
     while size >= 8:
         mixed = (mixed ^ simd.load64(data, start)) * _MIX
@@ -144,9 +144,9 @@ def _slot_of(data: int, start: int, size: int) -> int:
 
 @inlined
 def _number_of(data: int, start: int, size: int, heads: int, count: int, slots: int) -> int:
-    """Which of the heads seen so far this is; `count` if it is a new one, -1 if there is no room for it.
+    """Return the number of a head among those seen so far; `count` if it is new, -1 if there is no room for it.
 
-    A slot is the number of a head and one, or 0 where there is none.
+    A slot holds the number of a head plus one, or 0 if it is free.
     """
     slot = _slot_of(data, start, size)
     while True:
@@ -177,10 +177,11 @@ def split(
     slots: Any,
     state: Any,
 ) -> int:
-    """Fill `rows` with the whole frames from `begin` on, and `heads` with the distinct heads they have; how many rows.
+    """Fill `rows` with the whole frames from `begin` on, and `heads` with their distinct heads; return how many rows.
 
-    A row of `heads` is where one lies, how long it is, and how many have it. `state` says where it stopped, why, how
-    many heads there are, how many rows are of kind OTHER and WITH_ID, and the bytes of all payloads and of the largest.
+    A row of `heads` is where a head lies, how long it is, and how many messages have it. `state` receives where the
+    split stopped, why, how many heads there are, how many rows are of kind OTHER and WITH_ID, and the bytes of all
+    payloads and of the largest.
     """
     data, row, stop = simd.address(buffer), simd.address(rows), buffer.shape[0]
     known, table = simd.address(heads), simd.address(slots)
@@ -247,7 +248,7 @@ def split(
 
 @inlined
 def write_hex(out: int, place: int, number: int, digits: int) -> None:
-    """The last so many hexadecimal digits of a number."""
+    """Write the last digits of a number in hexadecimal."""
     for digit in range(digits):
         nibble = number >> 4 * (digits - 1 - digit) & 15
         simd.store8(out, place + digit, nibble + (48 if nibble < 10 else 87))
@@ -265,11 +266,12 @@ def compose(
     with_payload: int,
     target: Any,
 ) -> int:
-    """One frame for each row: its head, an id, a newline, `tail`, its payload if wanted; the bytes written.
+    """Write one frame for each row: its head, an id, a newline, `tail`, its payload if wanted; return the bytes
+    written.
 
-    A row of `places` says where in `heads` a head lies and how long it is. Each ends with a whole id, whose last group
-    is replaced by `first_id` and where in the buffer the message begins, so that it has the same id whoever it is
-    composed for; or, where `own_ids` is set and the row has one, by the row's own.
+    A row of `places` is where in `heads` a head lies and how long it is. Each head ends with a whole id, whose last
+    group is replaced by `first_id` plus the position of the message in the buffer, so that its id is the same for every
+    receiver; or, where `own_ids` is set and the row has one, by the row's own.
     """
     data, row, out = simd.address(buffer), simd.address(rows), simd.address(target)
     heading, place, ending = simd.address(heads), simd.address(places), simd.address(tail)
@@ -313,9 +315,9 @@ def _websocket_head(out: int, position: int, size: int) -> int:
 
 @kernel(LONG(BYTES, BUFFER))
 def to_websocket(frames: Any, target: Any) -> int:
-    """The same messages, each as an unmasked WebSocket frame, text where it is UTF-8; the bytes written.
+    """Write the messages as unmasked WebSocket frames, text where they are UTF-8; return the bytes written.
 
-    `frames` are our own: their lengths are right. `target` has room for six bytes more a frame than they have.
+    `frames` are the broker's own, so their lengths are right. `target` has room for six more bytes a frame.
     """
     data, out, stop = simd.address(frames), simd.address(target), frames.shape[0]
     position = place = 0
@@ -332,7 +334,7 @@ def to_websocket(frames: Any, target: Any) -> int:
 
 @inlined
 def _unmask(data: int, start: int, size: int, mask: int, out: int, place: int) -> None:
-    """`mask` as its four bytes stand on the wire; eight bytes at a time, as long as there are eight."""
+    """Unmask bytes, eight at a time while there are eight. `mask` is its four bytes as they stand on the wire."""
     wide = mask << 32 | mask
     whole = size - size % 8
     for step in range(0, whole, 8):
@@ -343,7 +345,7 @@ def _unmask(data: int, start: int, size: int, mask: int, out: int, place: int) -
 
 @kernel(LONG(BYTES, LONG, LONG, BUFFER))
 def unmask(frames: Any, start: int, size: int, target: Any) -> int:
-    """The payload whose mask stands before `start`, as it was meant; its size."""
+    """Write the unmasked payload whose mask stands before `start`; return its size."""
     data = simd.address(frames)
     _unmask(data, start, size, simd.load32(data, start - MASK_BYTES), simd.address(target), 0)
     return size
@@ -351,7 +353,7 @@ def unmask(frames: Any, start: int, size: int, target: Any) -> int:
 
 @inlined
 def _websocket_payload(data: int, position: int, stop: int) -> int:
-    """Where the payload of a frame with a mask begins; -1 where the head is not all there."""
+    """Return where the payload of a masked frame begins; -1 if the head is incomplete."""
     flag = simd.load8(data, position + 1) & 0x7F
     start = position + 2 + MASK_BYTES + (8 if flag == 127 else 2 if flag == 126 else 0)
     return start if start <= stop else -1
@@ -359,7 +361,7 @@ def _websocket_payload(data: int, position: int, stop: int) -> int:
 
 @inlined
 def _websocket_size(data: int, position: int) -> int:
-    """What a head says of the size of its payload; -1 where it says so in more bytes than it takes."""
+    """Return the payload size in a head; -1 if the size is encoded in more bytes than it takes."""
     size = simd.load8(data, position + 1) & 0x7F
     if size == 126:
         size = simd.load16(data, position + 2)
@@ -372,11 +374,11 @@ def _websocket_size(data: int, position: int) -> int:
 
 @kernel(LONG(BYTES, LONG, LONG, BUFFER, LONGS_OUT))
 def from_websocket(frames: Any, position: int, size_max: int, target: Any, state: Any) -> int:
-    """Messages of one masked frame each, from `position` on, as TCP carries them; the bytes written.
+    """Write messages of one masked frame each, from `position` on, framed as on TCP; return the bytes written.
 
-    Ends before the first frame that is not all there, or is anything else (a fragment, a control frame, too large, text
-    that is none, against the rules): that is for the caller to look at, and `state` is told where it is.
-    `target` has as much room as there are bytes from `position` on: a head has at least six, a length four.
+    Ends before the first frame that is incomplete or of another kind (a fragment, a control frame, too large, text that
+    is not UTF-8, a violation): the caller handles it, and finds its position in `state`. `target` has as much room as
+    there are bytes from `position` on: a head has at least six, a length four.
     """
     data, out, stop = simd.address(frames), simd.address(target), frames.shape[0]
     place = 0

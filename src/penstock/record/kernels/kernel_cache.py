@@ -1,9 +1,9 @@
-"""Where compiled kernels are kept, and when they are compiled.
+"""The kernel cache: where compiled kernels are stored, and when they are compiled.
 
-Kernels are compiled on first use and kept in a cache directory, so that only the first process on a machine waits.
+Kernels are compiled on first use and stored in a cache directory, so that only the first process on a machine waits.
 The directory is `PENSTOCK_KERNEL_CACHE` if set, else `penstock/kernels` in the user's cache directory. A read-only one
-(an image made with `penstock warm`) is used through a private copy; where there is none at all, or what is there
-cannot be used, every process compiles for itself what it calls, and says so.
+(an image made with `penstock warm`) is used through a private copy; without a usable cache, every process compiles the
+kernels it calls, and logs so.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Kernel:
 
 _KERNELS: list[Kernel] = []
 _SETTINGS = threading.RLock()
-"""Held while numba's own cache setting is ours: it belongs to the whole process."""
+"""Lock over numba's cache setting, which is global to the process."""
 
 
 def kernel(signature: Any) -> Callable[[Callable[..., Any]], Kernel]:
@@ -86,12 +86,12 @@ def kernel(signature: Any) -> Callable[[Callable[..., Any]], Kernel]:
 
 
 def prepare(*, say: Callable[[str], None] | None = None) -> float:
-    """See that every kernel is in the cache; the seconds spent compiling, 0.0 when there was nothing to do. Where there
-    is no cache, each is compiled when it is called.
+    """Compile every kernel that is not in the cache; return the seconds spent, 0.0 if there was nothing to do.
 
-    Two processes that do this at once do the work twice and agree on the result.
+    Without a cache, each kernel is compiled when it is called. Two processes that do this at once do the work twice and
+    agree on the result.
     """
-    # Importing them is what registers them.
+    # Importing the modules registers their kernels.
     from penstock.record.kernels import (  # noqa: F401
         block_kernels,
         column_kernels,
@@ -116,13 +116,13 @@ def prepare(*, say: Callable[[str], None] | None = None) -> float:
 
 
 def is_complete() -> bool:
-    """Whether every kernel is in the cache, compiled for this machine."""
+    """Return True if every kernel is in the cache, compiled for this machine."""
     place = directory()
     return place is not None and (place / _COMPLETE).exists()
 
 
 def load_all() -> None:
-    """Have every kernel ready, so that no later call pays for loading it."""
+    """Load every kernel, so that no later call pays for it."""
     prepare()
     for made in _KERNELS:
         made.load()
@@ -136,7 +136,7 @@ _chosen: list[Path | None] = []
 
 
 def directory() -> Path | None:
-    """Where compiled kernels are kept; None when they are kept nowhere."""
+    """Return the directory of compiled kernels; None if they are not stored."""
     with _SETTINGS:
         if not _chosen:
             _chosen.append(_choose())
@@ -173,9 +173,9 @@ def _wanted() -> Path:
 
 
 def _fingerprint() -> str:
-    """One directory per version and place of the sources, compiler, interpreter and kind of processor.
+    """Return the cache's directory name, from version and path of the sources, compiler, interpreter and processor.
 
-    Stale code is never loaded, and where the directory is complete nothing is compiled.
+    Stale code is never loaded, and nothing is compiled if the directory is complete.
     """
     import numba
     from numba.core.registry import cpu_target
@@ -189,7 +189,8 @@ def _fingerprint() -> str:
 
 
 def _private_copy(readonly: Path) -> Path:
-    """Numba reads no cache that it cannot write to. The modes of the original are not copied: they forbid just that."""
+    """Copy a read-only cache, because numba reads no cache that it cannot write to. The modes of the files are not
+    copied."""
     private = Path(tempfile.mkdtemp(prefix="penstock-kernels-"))
     atexit.register(shutil.rmtree, private, ignore_errors=True)
     for file in readonly.rglob("*"):

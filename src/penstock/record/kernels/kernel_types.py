@@ -1,4 +1,4 @@
-"""What kernels are declared with: the arrays they take, and the mark of a part that belongs to its caller."""
+"""Types of the kernels' arguments, and the decorator of functions that are inlined into kernels."""
 
 from __future__ import annotations
 
@@ -23,5 +23,5 @@ LONG = types.int64
 
 
 def inlined(function: _Function) -> _Function:
-    """Part of the kernel that calls it, not a call of its own."""
+    """Mark a function that is compiled into the kernel that calls it."""
     return njit(forceinline=True, boundscheck=False)(function)  # type: ignore[return-value]

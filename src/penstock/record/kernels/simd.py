@@ -26,12 +26,12 @@ _BYTES = ir.VectorType(_I8, 32)
 
 PACKET_BYTES = 32
 STATE_WORDS = 16
-"""A hash in progress is v0, v1, mul0, mul1, four words each."""
+"""Words of a hash in progress: v0, v1, mul0, mul1, four each."""
 
 _MUL0 = (0xDBE6D5D5FE4CCE2F, 0xA4093822299F31D0, 0x13198A2E03707344, 0x243F6A8885A308D3)
 _MUL1 = (0x3BD39E10CB0EF593, 0xC0ACF169B5F18A8C, 0xBE5466CF34E90C6C, 0x452821E638D01377)
 KEY = bytes(range(PACKET_BYTES))
-"""Penstock's own: that of the published test vectors."""
+"""Penstock's own hash key: that of the published test vectors."""
 _ZIPPER = (3, 12, 2, 5, 14, 1, 15, 0, 11, 4, 10, 13, 9, 6, 8, 7)
 _ZIPPER_BOTH_HALVES = _ZIPPER + tuple(16 + byte for byte in _ZIPPER)
 _HASH_ROUNDS = 4  # the 64-bit variant of the hash permutes four times at the end
@@ -42,7 +42,7 @@ def _swapped(word: int) -> int:
 
 
 def initial_state(key: bytes = KEY) -> tuple[int, ...]:
-    """The state before the first byte, under a key of 32 bytes."""
+    """Return the state before the first byte, under a key of 32 bytes."""
     words = [int.from_bytes(key[at : at + 8], "little") for at in (0, 8, 16, 24)]
     v0 = tuple(mul ^ word for mul, word in zip(_MUL0, words, strict=True))
     v1 = tuple(mul ^ _swapped(word) for mul, word in zip(_MUL1, words, strict=True))
@@ -50,7 +50,7 @@ def initial_state(key: bytes = KEY) -> tuple[int, ...]:
 
 
 class _Hash:
-    """Emits the rounds of the hash; the state lives in four stack slots that LLVM turns into registers."""
+    """An emitter of the rounds of the hash; the state lives in four stack slots that LLVM turns into registers."""
 
     def __init__(self, builder: Any, state: list[Any]) -> None:
         self.builder = builder
@@ -80,7 +80,7 @@ class _Hash:
             self.update(_load(b, at, _LANES))
 
     def absorb_rest(self, pointer: Any, size: Any) -> None:
-        """The last 1..31 bytes; nothing when `size` is 0."""
+        """Absorb the last 1..31 bytes; nothing if `size` is 0."""
         b = self.builder
         with b.if_then(b.icmp_unsigned("!=", size, ir.Constant(_I64, 0))):
             self._mix_size(b.trunc(size, _I32))
@@ -122,7 +122,7 @@ def _shuffle(b: Any, vector: Any, order: tuple[int, ...]) -> Any:
 
 
 def _low_times_high(b: Any, low: Any, high: Any) -> Any:
-    """The low 32 bits of one times the high 32 bits of the other: one `vpmuludq`."""
+    """Multiply the low 32 bits of one by the high 32 bits of the other: one `vpmuludq`."""
     return b.mul(b.and_(low, _constant(_LANES, 0xFFFFFFFF)), b.lshr(high, _constant(_LANES, 32)))
 
 
@@ -135,7 +135,7 @@ def _load(b: Any, pointer: Any, kind: Any) -> Any:
 
 
 def _last_packet(b: Any, pointer: Any, size: Any) -> Any:
-    """The packet of an input's last 1..31 bytes, padded as the hash defines it; reads nothing past them."""
+    """Build the packet of an input's last 1..31 bytes, padded as the hash defines it, without reading past them."""
     whole = b.and_(size, ir.Constant(_I64, ~3))
     words = _masked_words(b, pointer, b.trunc(b.lshr(size, ir.Constant(_I64, 2)), _I32))
     slot = cgutils.alloca_once(b, _WORDS)
@@ -154,7 +154,7 @@ def _last_packet(b: Any, pointer: Any, size: Any) -> Any:
 
 
 def _masked_words(b: Any, pointer: Any, count: Any) -> Any:
-    """The first `count` 32-bit words at `pointer`, the others zero and not read."""
+    """Load the first `count` 32-bit words at `pointer`; the others are zero and not read."""
     numbers = ir.Constant(_WORDS, list(range(8)))
     mask = b.icmp_unsigned("<", numbers, _splat(b, count, _WORDS))
     typed = b.bitcast(pointer, _WORDS.as_pointer())
@@ -164,7 +164,7 @@ def _masked_words(b: Any, pointer: Any, count: Any) -> Any:
 
 
 def _odd_bytes(b: Any, pointer: Any, odd: Any) -> Any:
-    """Three bytes that cover the last 1..3: the first, the middle, the last."""
+    """Load three bytes that cover the last 1..3: the first, the middle, the last."""
     middle = b.lshr(odd, ir.Constant(_I64, 1))
     last = b.sub(odd, ir.Constant(_I64, 1))
     word = b.zext(b.load(pointer, typ=_I8), _I32)
@@ -180,9 +180,9 @@ def _at(builder: Any, base: Any, position: Any) -> Any:
 
 @intrinsic
 def address(_context, array):  # type: ignore[no-untyped-def]
-    """Where an array's bytes lie. The caller keeps the array alive.
+    """Return the address of an array's bytes. The caller keeps the array alive.
 
-    Kernels hand addresses, not arrays, to their parts: numba counts references of every array it passes on, and
+    Kernels pass addresses, not arrays, to inlined functions: numba counts references of every array it passes on, and
     four atomic operations a record cost more than reading the record.
     """
 
@@ -194,7 +194,7 @@ def address(_context, array):  # type: ignore[no-untyped-def]
 
 @intrinsic
 def hash64(_context, _base, _start, _size):  # type: ignore[no-untyped-def]
-    """HighwayHash-64 of `size` bytes from `base + start` on, under Penstock's key."""
+    """Return the HighwayHash-64 of `size` bytes from `base + start` on, under Penstock's key."""
 
     def emit(_context, builder, _signature, args):  # type: ignore[no-untyped-def]
         words = initial_state()
@@ -215,7 +215,7 @@ def _state_places(builder: Any, state: Any) -> list[Any]:
 
 @intrinsic
 def absorb(_context, _state, _base, _start, _packets):  # type: ignore[no-untyped-def]
-    """Take whole packets from `base + start` on into a hash in progress, whose sixteen words lie at `state`."""
+    """Absorb whole packets from `base + start` on into a hash in progress, whose sixteen words lie at `state`."""
 
     def emit(context, builder, _signature, args):  # type: ignore[no-untyped-def]
         places = _state_places(builder, args[0])
@@ -230,7 +230,7 @@ def absorb(_context, _state, _base, _start, _packets):  # type: ignore[no-untype
 
 @intrinsic
 def finish(_context, _state, _base, _start, _size):  # type: ignore[no-untyped-def]
-    """The hash of everything absorbed so far and the last `size` < 32 bytes from `base + start` on."""
+    """Return the hash of everything absorbed so far and the last `size` < 32 bytes from `base + start` on."""
 
     def emit(_context, builder, _signature, args):  # type: ignore[no-untyped-def]
         hashing = _Hash(builder, [_load(builder, place, _LANES) for place in _state_places(builder, args[0])])
@@ -241,7 +241,7 @@ def finish(_context, _state, _base, _start, _size):  # type: ignore[no-untyped-d
 
 
 def _loader(kind: Any, *, swap: bool) -> Any:
-    """Reads an unsigned integer at `base + position`, as int64."""
+    """Return an intrinsic that reads an unsigned integer at `base + position`, as int64."""
 
     def typed(_context, _base, _position):  # type: ignore[no-untyped-def]
         def emit(_context, builder, _signature, args):  # type: ignore[no-untyped-def]
@@ -255,7 +255,7 @@ def _loader(kind: Any, *, swap: bool) -> Any:
 
 
 def _storer(kind: Any, *, swap: bool) -> Any:
-    """Writes the low bits of an int64 at `base + position`."""
+    """Return an intrinsic that writes the low bits of an int64 at `base + position`."""
 
     def typed(_context, _base, _position, _value):  # type: ignore[no-untyped-def]
         def emit(context, builder, _signature, args):  # type: ignore[no-untyped-def]
@@ -278,12 +278,12 @@ store16 = _storer(_I16, swap=True)
 store32 = _storer(_I32, swap=True)
 store64 = _storer(_I64, swap=True)
 native32 = _storer(_I32, swap=False)
-"""Arrow's own numbers are in the machine's order."""
+"""A 32-bit store in the machine's byte order, as Arrow has its numbers."""
 
 
 @intrinsic
 def get(_context, _row, _field):  # type: ignore[no-untyped-def]
-    """One field of a row of columns."""
+    """Read one field of a row of columns."""
 
     def emit(_context, builder, _signature, args):  # type: ignore[no-untyped-def]
         return _load(builder, _at(builder, args[0], builder.shl(args[1], ir.Constant(_I64, 3))), _I64)
@@ -305,7 +305,7 @@ def put(_context, _row, _field, _value):  # type: ignore[no-untyped-def]
 
 @intrinsic
 def copy(_context, _target, _target_start, _source, _source_start, _size):  # type: ignore[no-untyped-def]
-    """A real memcpy: numba's slice assignment costs three times as much for short ranges."""
+    """Copy bytes with memcpy: numba's slice assignment costs three times as much for short ranges."""
 
     def emit(context, builder, _signature, args):  # type: ignore[no-untyped-def]
         target, source = _at(builder, args[0], args[1]), _at(builder, args[2], args[3])

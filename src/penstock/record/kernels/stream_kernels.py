@@ -1,7 +1,6 @@
-"""The kernels between the wire and the log: published messages become records, and records frames.
+"""Kernels between the wire and the log: published messages become records, and records become frames.
 
-What they read of a message has been checked before: by `frame_kernels.split` what came over the wire, by `kernels.scan`
-what lies in a block.
+Their input has been checked before: messages by `frame_kernels.split`, blocks by `block_kernels.scan`.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _RECENT: Final = 32  # different texts remembered: the types of a topic, the key
 
 @kernel(types.void(BYTES, TABLE_IN, LONGS_OUT))
 def key_hashes(block: Any, columns: Any, hashes: Any) -> None:
-    """FNV-1a of every key; 0 where there is none."""
+    """Write FNV-1a of every key; 0 for a record without a key."""
     data, row = simd.address(block), simd.address(columns)
     for record in range(columns.shape[0]):
         mixed = 0
@@ -42,10 +41,10 @@ def key_hashes(block: Any, columns: Any, hashes: Any) -> None:
 
 @kernel(LONG(BYTES, LONGS, LONGS, LONGS_OUT, LONGS_OUT))
 def alike(block: Any, starts: Any, sizes: Any, numbers: Any, firsts: Any) -> int:
-    """Number ranges of a block, so that those with one number are equal; how many numbers there are.
+    """Number the ranges of a block, equal ranges alike; return how many numbers there are.
 
-    `firsts` receives the first range with each number. Each range is compared with the last few of those alone: where
-    many differ, equal ones may have different numbers, and it still takes no longer.
+    `firsts` receives the first range with each number. Each range is compared only with the last few distinct ones:
+    where many differ, equal ranges may get different numbers, and the time stays bounded.
     """
     data, count = simd.address(block), 0
     for row in range(starts.shape[0]):
@@ -66,7 +65,7 @@ def alike(block: Any, starts: Any, sizes: Any, numbers: Any, firsts: Any) -> int
 
 @kernel(types.void(BYTES, TABLE, BUFFER))
 def gather_records(block: Any, columns: Any, target: Any) -> None:
-    """Copy the records of these columns behind each other; the columns then say where they lie now."""
+    """Copy the records of these columns behind each other, and update the positions in the columns."""
     data, row, out = simd.address(block), simd.address(columns), simd.address(target)
     position = 0
     for _ in range(columns.shape[0]):
@@ -93,10 +92,10 @@ def encode_alike(
     checksums: bool,
     block: Any,
 ) -> int:
-    """Write records that differ in key, request id and payload only; how many bytes they took.
+    """Write records that differ only in key, request id and payload; return how many bytes they took.
 
     `head` is a record up to its producer name, `tail` its attributes. The keys lie behind each other; a size of -1 is
-    none. Request ids count up, unless the first is 0.
+    no key. Request ids count up, unless the first is 0.
     """
     out, position, key = simd.address(block), 0, 0
     heading, ending = simd.address(head), simd.address(tail)
@@ -130,7 +129,7 @@ def encode_alike(
 
 @inlined
 def _write_decimal(out: int, place: int, number: int) -> int:
-    """A number from 0 on; where it ends."""
+    """Write a number that is not negative; return where it ends."""
     end, rest = place + 1, number // 10
     while rest > 0:
         end += 1
@@ -174,10 +173,11 @@ def receipts(
     id_low: int,
     target: Any,
 ) -> int:
-    """One frame for each row that has a request id; the bytes written.
+    """Write one frame for each row that has a request id; return the bytes written.
 
-    Its head and its id, a newline, and the three texts with the message's offset and id between them. Rows without a
-    request id are counted and not answered. A row of `places` says where in `heads` a head lies and how long it is.
+    A frame is the head with the row's id, a newline, and the three texts with the message's offset and id between them.
+    Rows without a request id are counted and not answered. A row of `places` is where in `heads` a head lies and how
+    long it is.
     """
     data, row, out = simd.address(buffer), simd.address(rows), simd.address(target)
     heading, place = simd.address(heads), simd.address(places)
@@ -204,9 +204,9 @@ def receipts(
 
 @kernel(LONG(BYTES, TABLE_IN, BYTES, LONG, BUFFER))
 def publish(block: Any, columns: Any, head: Any, first_id: int, target: Any) -> int:
-    """A frame for each record: the head, a newline, its payload; the bytes written.
+    """Write a frame for each record: the head, a newline, its payload; return the bytes written.
 
-    The head ends with a whole id, whose last group is replaced by `first_id` and the number of the record.
+    The head ends with a whole id, whose last group is replaced by `first_id` plus the number of the record.
     """
     data, row, out = simd.address(block), simd.address(columns), simd.address(target)
     heading, head_bytes = simd.address(head), head.shape[0]
@@ -228,7 +228,8 @@ def publish(block: Any, columns: Any, head: Any, first_id: int, target: Any) -> 
 
 @kernel(types.boolean(BYTES, TABLE_IN, BUFFER, LONGS_OUT))
 def lines(block: Any, columns: Any, target: Any, ends: Any) -> bool:
-    """Copy every payload with a newline behind it; whether any of them has one within. `ends`: behind each newline."""
+    """Copy every payload with a newline behind it; return True if any payload contains one. `ends`: behind each
+    newline."""
     data, row, out = simd.address(block), simd.address(columns), simd.address(target)
     position, within = 0, False
     for number in range(columns.shape[0]):

@@ -1,6 +1,6 @@
-"""The kernels that count: what an audit wants to know of every record, in one pass over its columns; and many hashes.
+"""Kernels that count the records of an audit, in one pass over their columns; and hashes of many ranges.
 
-They read columns that `kernels.scan` has made, so nothing is checked here again.
+They read columns made by `block_kernels.scan`, so nothing is checked again.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from penstock.record.kernels.kernel_types import BYTES, LONG, LONGS, LONGS_OUT, 
 FINE: Final = 64
 _FINE_BITS: Final = 6
 VALUE_BITS: Final = 44
-"""Sizes and spans of time below 2**44; what is larger falls into the last bucket."""
+"""Bits of the values in histograms: larger sizes and durations fall into the last bucket."""
 BUCKETS: Final = FINE * (VALUE_BITS - _FINE_BITS + 1)
 
 # totals
@@ -43,10 +43,10 @@ ROW: Final = 6
 
 _SPREAD: Final = 0x9E3779B97F4A7C15 - 2**64
 FULL_AT: Final = 4
-"""A table takes new keys until only one row in so many is free, so that looking for one stays short."""
+"""The share of free rows at which a table takes no new keys, as a divisor, so that searches stay short."""
 
 
-# what an entry of an index is made with: `storage.index` has the same numbers
+# constants of index entries, the same as in `storage.log.index`
 _END_FACTOR: Final = np.uint64(0x9E3779B97F4A7C15)
 _OFFSET_FACTOR: Final = np.uint64(0xC2B2AE3D27D4EB4F)
 _TAG_SALT: Final = np.uint64(0x165667B19E3779F9)
@@ -54,7 +54,7 @@ _TAG_SALT: Final = np.uint64(0x165667B19E3779F9)
 
 @inlined
 def _bucket(value: int) -> int:
-    """The histogram's bucket of a value from 0 on."""
+    """Return the histogram bucket of a value that is not negative."""
     if value < FINE:
         return max(value, 0)
     shift = 0
@@ -65,7 +65,7 @@ def _bucket(value: int) -> int:
 
 @inlined
 def _place(table: Any, key: int, second: int) -> int:
-    """The row that has these keys, or the free one where they belong."""
+    """Return the row that has these keys, or the free row where they belong."""
     mask = table.shape[0] - 1
     place = (((key ^ (second << 1)) * _SPREAD) >> 32) & mask
     while table[place, COUNT] != 0 and (table[place, KEY] != key or table[place, SECOND] != second):
@@ -82,7 +82,7 @@ def _counted(table: Any, place: int, key: int, second: int) -> None:
 
 @inlined
 def _requested(table: Any, place: int, request: int) -> None:
-    """A request of the producer in this row, which `_counted` has just counted."""
+    """Record a request of the producer in this row, which `_counted` has just counted."""
     if table[place, COUNT] == 1:
         table[place, FIRST] = request
     elif request <= table[place, LAST]:
@@ -103,13 +103,13 @@ def tally(
     schemas: Any,
     used: Any,
 ) -> int:
-    """Count records from `row` on; the row it stopped at because a table is full, or how many there are.
+    """Count records from `row` on; return the row where a full table stopped it, or how many there are.
 
-    `volume` has a row for each `width_ms` from `since_ms` on; what lies outside counts with its first or last. A number
-    of rows that is a power of two have `producers` and `schemas`; `used` says how many of them are taken.
+    `volume` has a row for each `width_ms` from `since_ms` on; records outside count in its first or last row.
+    `producers` and `schemas` have a power of two of rows; `used` is how many of them are taken.
     """
     spans = volume.shape[0]
-    # Neighbours are mostly alike: what the last record had is tried first.
+    # Neighbours are mostly alike, so the row of the last record is tried first.
     span, span_start, span_stop = 0, 0, 0
     producer_place, schema_place = 0, 0
     while row < columns.shape[0]:
@@ -150,9 +150,9 @@ def tally(
 
 @kernel(LONG(BYTES, TABLE_IN, LONG, LONG))
 def entries_held(entries: Any, columns: Any, position: int, first_offset: int) -> int:
-    """How many of the first records end where the entries of an index say; `position` is where the block begins.
+    """Return how many of the first records end where the entries of an index say; `position` is where the block begins.
 
-    What an entry is, `storage.index.encode_entries` says; a test holds the two together.
+    `storage.log.index.encode_entries` defines the entries; a test holds the two together.
     """
     data = simd.address(entries)
     for row in range(columns.shape[0]):
@@ -166,14 +166,14 @@ def entries_held(entries: Any, columns: Any, position: int, first_offset: int) -
 
 @kernel(types.void(LONGS, LONGS_OUT))
 def count_values(values: Any, buckets: Any) -> None:
-    """Put each value into its bucket of a histogram."""
+    """Count each value in its bucket of a histogram."""
     for place in range(values.shape[0]):
         buckets[_bucket(values[place])] += 1
 
 
 @kernel(types.void(BYTES, LONGS, LONGS, WORDS))
 def hash_ranges(block: Any, starts: Any, sizes: Any, hashes: Any) -> None:
-    """HighwayHash-64 of each range of a block."""
+    """Write the HighwayHash-64 of each range of a block."""
     data = simd.address(block)
     for row in range(starts.shape[0]):
         hashes[row] = np.uint64(simd.hash64(data, starts[row], sizes[row]))

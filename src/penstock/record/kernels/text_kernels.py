@@ -1,4 +1,4 @@
-"""The kernels at the door: is what claims to be text UTF-8, and does a message name an attribute twice?"""
+"""Kernels that check text: is it UTF-8, and does a message name an attribute twice?"""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from penstock.record.kernels.kernel_types import BYTES, LONG, TABLE_IN, inlined
 
 @kernel(LONG(BYTES, TABLE_IN))
 def first_bad_text(block: Any, columns: Any) -> int:
-    """The first record whose type, producer name or an attribute is not UTF-8; -1 if all are."""
+    """Return the first record whose type, producer name or an attribute is not UTF-8; -1 if all are."""
     data, row = simd.address(block), simd.address(columns)
     for record in range(columns.shape[0]):
         if not has_text(data, row):
@@ -39,7 +39,7 @@ def _next_attribute(data: int, position: int) -> int:
 
 @inlined
 def _repeats(data: int, first: int, count: int) -> bool:
-    """Each name against all before it: attributes are few, and mostly differ in their length."""
+    """Compare each name with all before it: attributes are few, and mostly differ in length."""
     position = first
     for seen in range(count):
         size = simd.load16(data, position)
@@ -54,7 +54,7 @@ def _repeats(data: int, first: int, count: int) -> bool:
 
 @kernel(LONG(BYTES, TABLE_IN))
 def first_repeated_attribute(block: Any, columns: Any) -> int:
-    """The first record that names an attribute twice; -1 if none does."""
+    """Return the first record that names an attribute twice; -1 if none does."""
     data, row = simd.address(block), simd.address(columns)
     for record in range(columns.shape[0]):
         if _repeats(data, attributes_start(row), simd.get(row, at.ATTRIBUTES)):

@@ -1,4 +1,4 @@
-"""UTF-8, as kernels ask for it: is what claims to be text in a record text?"""
+"""The UTF-8 check of kernels: are the text fields of a record valid UTF-8?"""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _is_ascii(data: int, start: int, stop: int) -> bool:
 
 @inlined
 def _sequence_bytes(lead: int, second: int) -> int:
-    """How long the UTF-8 sequence is that begins with these two bytes; 0 if none does (Unicode, table 3-7)."""
+    """Return the length of the UTF-8 sequence that begins with these two bytes; 0 if none does (Unicode, table 3-7)."""
     if 0xC2 <= lead <= 0xDF:
         return 2 if 0x80 <= second <= 0xBF else 0
     if 0xE0 <= lead <= 0xEF:
@@ -59,8 +59,11 @@ def is_utf8(data: int, start: int, stop: int) -> bool:
 
 @inlined
 def is_text(data: int, start: int, size: int) -> bool:
-    """Whether a field of a record is UTF-8. At least eight bytes lie behind each, the checksum if nothing else: so the
-    last few of a piece, and most pieces have few, are looked at together with what follows."""
+    """Return True if a field of a record is UTF-8.
+
+    At least eight bytes lie behind each field, the checksum if nothing else, so its last few bytes are checked together
+    with what follows.
+    """
     place, left = start, size
     while left >= 8:
         if simd.load64(data, place) & _HIGH_BITS != 0:

@@ -36,18 +36,18 @@ async def browse(request: ApiRequest) -> object:
 
 def _attributes(one: str | None, several: str | None) -> dict[str, Any]:
     """Return the attributes of the filter: one as NAME:VALUE, several as a JSON object."""
-    found: dict[str, Any] = {}
+    attributes: dict[str, Any] = {}
     if several is not None:
         try:
-            found = msgspec.json.decode(several, type=dict[str, str])
+            attributes = msgspec.json.decode(several, type=dict[str, str])
         except (msgspec.DecodeError, UnicodeEncodeError):
             raise _wrong('attributes is a JSON object of texts: {"region": "eu"}', "attributes") from None
     if one is not None:
         name, colon, value = one.partition(":")
         if not colon or not name:
             raise _wrong("attribute is NAME:VALUE", "attribute")
-        found[name] = value
-    return found
+        attributes[name] = value
+    return attributes
 
 
 def _wrong(sentence: str, field: str) -> HttpError:
@@ -66,8 +66,8 @@ async def get_payload(request: ApiRequest) -> object:
 def _one(request: ApiRequest) -> dict[str, Any]:
     """Return the fields that select one message. Digits are an offset; anything else is an id."""
     written = request.path_params["message"]
-    place = {"offset": int(written)} if _OFFSET.fullmatch(written) else {"id": written}
-    return _topic(request) | place | sent_fields(request.query)
+    message = {"offset": int(written)} if _OFFSET.fullmatch(written) else {"id": written}
+    return _topic(request) | message | sent_fields(request.query)
 
 
 class Payload(Response):

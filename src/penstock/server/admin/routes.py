@@ -25,17 +25,17 @@ _GET, _POST, _PUT, _PATCH, _DELETE = Method.GET, Method.POST, Method.PUT, Method
 _NAME: Final[dict[str, Any]] = {"type": "string", "minLength": 1}
 
 
-def _variable(name: str, about: str) -> Parameter:
+def _path_parameter(name: str, about: str) -> Parameter:
     return Parameter(name=name, about=about, parse=str, schema=_NAME)
 
 
-VARIABLES: Final = {
-    "topic": _variable("topic", "a topic's name; that of another namespace with it, as %2Fnamespace%2Ftopic"),
-    "namespace": _variable("namespace", "of topics"),
-    "message": _variable("message", "an offset, or the id of a message"),
-    "subscription": _variable("subscription", "the name of a durable subscription"),
-    "connection": _variable("connection", "the id of a connection, which is its serviceId"),
-    "key": _variable("key", "the id of a key, as it is listed"),
+PATH_PARAMETERS: Final = {
+    "topic": _path_parameter("topic", "a topic's name; that of another namespace with it, as %2Fnamespace%2Ftopic"),
+    "namespace": _path_parameter("namespace", "of topics"),
+    "message": _path_parameter("message", "an offset, or the id of a message"),
+    "subscription": _path_parameter("subscription", "the name of a durable subscription"),
+    "connection": _path_parameter("connection", "the id of a connection, which is its serviceId"),
+    "key": _path_parameter("key", "the id of a key, as it is listed"),
 }
 
 # query parameters
@@ -110,8 +110,8 @@ _SERVER: Final = Permission(Operation.SERVER_MANAGE)
 
 
 def _route(method: Method, path: str, handler: Any, about: str, permission: Permission, **more: Any) -> Route:
-    given = {"body_bytes_max": _BODY_BYTES_MAX} | more
-    return Route(method=method, path=f"/v1{path}", handler=handler, about=about, permission=permission, **given)
+    options = {"body_bytes_max": _BODY_BYTES_MAX} | more
+    return Route(method=method, path=f"/v1{path}", handler=handler, about=about, permission=permission, **options)
 
 
 _NAMESPACES: Final = (
@@ -277,4 +277,4 @@ _ACCESS: Final = (
     ),
 )  # fmt: skip
 
-ROWS: Final = (*_NAMESPACES, *_TOPICS, *_MESSAGES, *_SUBSCRIPTIONS, *_DEAD_LETTERS, *_ACCESS)
+ROUTES: Final = (*_NAMESPACES, *_TOPICS, *_MESSAGES, *_SUBSCRIPTIONS, *_DEAD_LETTERS, *_ACCESS)

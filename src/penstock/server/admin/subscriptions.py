@@ -23,8 +23,8 @@ async def list_of_topic(request: ApiRequest) -> object:
 async def list_pipelines(request: ApiRequest) -> object:
     fields = {"reported": True} | sent_fields(request.query)
     answer = await ask_until_disconnect(request, "system.subscription.list", fields)
-    found = list_page(answer, "subscriptions", *_KEYS)
-    return {"pipelines": found.pop("subscriptions")} | found
+    subscriptions = list_page(answer, "subscriptions", *_KEYS)
+    return {"pipelines": subscriptions.pop("subscriptions")} | subscriptions
 
 
 async def create(request: ApiRequest) -> object:

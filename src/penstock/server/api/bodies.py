@@ -110,8 +110,8 @@ def decode_body(raw: bytes | bytearray, kind: Any) -> Any:
         return msgspec.json.decode(raw, type=kind)
     except msgspec.ValidationError as error:
         sentence, field = mismatch(error, kind)
-        said = f"the body is not what is wanted here: {sentence}"
-        raise HttpError(HTTPStatus.UNPROCESSABLE_ENTITY, said, field=field) from None
+        message = f"the body is not what is wanted here: {sentence}"
+        raise HttpError(HTTPStatus.UNPROCESSABLE_ENTITY, message, field=field) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise HttpError(HTTPStatus.BAD_REQUEST, f"the body is no JSON: {error}") from None
 

@@ -20,25 +20,25 @@ _WHOLE: Final = "body"
 def mismatch(error: msgspec.ValidationError, kind: Any) -> tuple[str, str]:
     """Return the sentence, with the allowed values of an enumeration, and the field, such as `retention.age_ms`."""
     sentence = str(error)
-    found = _PLACE.search(sentence)
-    place = found[1] if found else ""
-    words = _words(kind, [name or bracket for name, bracket in _STEP.findall(place)])
+    located = _PLACE.search(sentence)
+    path = located[1] if located else ""
+    words = _words(kind, [name or bracket for name, bracket in _STEP.findall(path)])
     named = _NAMED.search(sentence)
-    field = f"{place}.{named[1]}" if named else place
-    said = f"{sentence}; it is one of {', '.join(words)}" if words else sentence
-    return said, field.removeprefix(".")[:QUOTED_CHARS_MAX] or _WHOLE
+    field = f"{path}.{named[1]}" if named else path
+    full = f"{sentence}; it is one of {', '.join(words)}" if words else sentence
+    return full, field.removeprefix(".")[:QUOTED_CHARS_MAX] or _WHOLE
 
 
 def _words(kind: Any, steps: Sequence[str]) -> list[str]:
-    found = _reached(inspect.type_info(kind), steps)
-    return [str(word) for each in found if isinstance(each, inspect.LiteralType) for word in each.values]
+    types = _reached(inspect.type_info(kind), steps)
+    return [str(word) for member in types if isinstance(member, inspect.LiteralType) for word in member.values]
 
 
 def _reached(kind: inspect.Type, steps: Sequence[str]) -> Iterator[inspect.Type]:
     """Yield the types that a position in the body may have."""
     if isinstance(kind, inspect.UnionType):
-        for each in kind.types:
-            yield from _reached(each, steps)
+        for member in kind.types:
+            yield from _reached(member, steps)
     elif not steps:
         yield kind
     else:

@@ -48,8 +48,8 @@ def sent_fields(values: msgspec.Struct | dict[str, Any]) -> dict[str, Any]:
     """Return the fields that the client sent, in the form of the wire protocol."""
     if isinstance(values, dict):
         return {name: value for name, value in values.items() if value is not None}
-    found = {name: getattr(values, name) for name in values.__struct_fields__}
-    return {name: msgspec.to_builtins(value) for name, value in found.items() if value is not UNSET}
+    fields = {name: getattr(values, name) for name in values.__struct_fields__}
+    return {name: msgspec.to_builtins(value) for name, value in fields.items() if value is not UNSET}
 
 
 def list_page(answer: dict[str, Any], name: str, *keys: str) -> dict[str, Any]:

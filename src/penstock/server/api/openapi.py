@@ -62,7 +62,7 @@ class _Writer:
         self._schemas = dict(zip(map(str, kinds), schemas, strict=False))
 
     def operation(self, route: Route) -> dict[str, Any]:
-        made: dict[str, Any] = {
+        operation: dict[str, Any] = {
             "operationId": operation_id(route),
             "tags": [route.tag] if route.tag else [],
             "summary": route.about,
@@ -70,38 +70,38 @@ class _Writer:
             "responses": self._responses(route),
         }
         if route.permission.operation is not Operation.PUBLIC:
-            made["security"] = [
+            operation["security"] = [
                 {},
                 *({name: []} for name in _SECURITY),
             ]  # the empty one for a broker without authentication
         if route.body is RAW:
-            made["requestBody"] = {"required": True, "content": {"*/*": {"schema": {}}}}
+            operation["requestBody"] = {"required": True, "content": {"*/*": {"schema": {}}}}
         elif route.body is not None:
-            made["requestBody"] = {"required": True, "content": _content(route.dialect, self._schema(route.body))}
-        return made
+            operation["requestBody"] = {"required": True, "content": _content(route.dialect, self._schema(route.body))}
+        return operation
 
     def _schema(self, kind: Any) -> dict[str, Any]:
-        found = [self._schemas[str(each)] for each in _choices(kind)]
-        return found[0] if len(found) == 1 else {"anyOf": found}
+        schemas = [self._schemas[str(each)] for each in _choices(kind)]
+        return schemas[0] if len(schemas) == 1 else {"anyOf": schemas}
 
     def _in_path(self, route: Route) -> Iterable[dict[str, Any]]:
-        for name in variables_of(route):
-            yield {"in": "path", "required": True, **_parameter(self._table.variables[name])}
+        for name in parameter_names(route):
+            yield {"in": "path", "required": True, **_parameter(self._table.path_parameters[name])}
 
     def _in_query(self, route: Route) -> Iterable[dict[str, Any]]:
         for parameter in route.query:
             yield {"in": "query", "required": False, **_parameter(parameter)}
 
     def _responses(self, route: Route) -> dict[str, Any]:
-        made = self._good(route)
+        responses = self._good(route)
         numbers: dict[str, list[int]] = defaultdict(list)
         for number in route.errors:
             numbers[str(number)[:3]].append(number)
-        for status, found in sorted(numbers.items()):
-            said = f"{HTTPStatus(int(status)).phrase}: {', '.join(map(str, found))}"
-            made[status] = {"description": said, "content": _problem(route.dialect)}
-        made["default"] = {"description": "refused or failed", "content": _problem(route.dialect)}
-        return made
+        for status, errors in sorted(numbers.items()):
+            description = f"{HTTPStatus(int(status)).phrase}: {', '.join(map(str, errors))}"
+            responses[status] = {"description": description, "content": _problem(route.dialect)}
+        responses["default"] = {"description": "refused or failed", "content": _problem(route.dialect)}
+        return responses
 
     def _good(self, route: Route) -> dict[str, Any]:
         if route.media is not None:
@@ -120,7 +120,7 @@ def operation_id(route: Route) -> str:
     return re.sub(r"\W+", "_", f"{route.method.lower()}{route.path}").strip("_")
 
 
-def variables_of(route: Route) -> list[str]:
+def parameter_names(route: Route) -> list[str]:
     """Return the names of the path's parameters."""
     return _VARIABLE.findall(route.path)
 

@@ -66,12 +66,12 @@ class RequestServices:
     """Objects that handlers keep between requests, at most one of each class."""
 
     def __init__(self, *services: object) -> None:
-        self._services: dict[type[Any], Any] = {type(each): each for each in services}
+        self._services: dict[type[Any], Any] = {type(service): service for service in services}
 
     def get(self, kind: type[_Service]) -> _Service | None:
         """Return the service of this class; None if this server has none."""
-        found: _Service | None = self._services.get(kind)
-        return found
+        service: _Service | None = self._services.get(kind)
+        return service
 
 
 def action_of(scope: Scope) -> str:
@@ -134,10 +134,10 @@ class ApiRequest:
 
     def service(self, kind: type[_Service]) -> _Service:
         """Return the service of this class, which the application was created with."""
-        found = self.services.get(kind)
-        if found is None:
+        service = self.services.get(kind)
+        if service is None:
             raise LookupError(f"the application was made without {kind.__name__}")
-        return found
+        return service
 
     def check(self, operation: Operation, resource: Resource) -> None:
         """Require a permission. Raises `Unauthorized` or `Forbidden`."""

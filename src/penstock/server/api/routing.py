@@ -107,10 +107,10 @@ class Parameter:
         try:
             return self.parse(text)
         except ValueError:
-            wanted = _allowed_values(self.schema)
+            allowed = _allowed_values(self.schema)
             raise HttpError(
                 HTTPStatus.UNPROCESSABLE_ENTITY,
-                f"{self.name}={quoted(text)} is wrong: {wanted}{self.about}",
+                f"{self.name}={quoted(text)} is wrong: {allowed}{self.about}",
                 field=self.name,
             ) from None
 
@@ -203,10 +203,10 @@ def texts(name: str, about: str) -> Parameter:
 
 def _flag(text: str) -> bool:
     """Parse a flag. `True` as Python writes it is accepted too, since some clients send it."""
-    found = {"true": True, "false": False}.get(text.lower())
-    if found is None:
+    value = {"true": True, "false": False}.get(text.lower())
+    if value is None:
         raise ValueError
-    return found
+    return value
 
 
 def whole(text: str, at_least: int) -> int:
@@ -239,29 +239,29 @@ def read_query(raw: str, known: Iterable[Parameter], *, only: bool = False) -> d
 
     Unknown names are ignored, or with `only` refused: a misspelt filter would return everything.
     """
-    given = _given_often(raw) if len(raw) <= _OFTEN_CHARS_MAX else _given(raw)
+    values = _given_often(raw) if len(raw) <= _OFTEN_CHARS_MAX else _given(raw)
     if only:
-        _check_known(given, tuple(known))
-    return {each.name: _value(each, given) for each in known}
+        _check_known(values, tuple(known))
+    return {parameter.name: _value(parameter, values) for parameter in known}
 
 
 def _given(raw: str) -> Mapping[str | None, list[str]]:
     """Return the values by name. Cached: must not be changed."""
-    given: dict[str | None, list[str]] = {}
+    values: dict[str | None, list[str]] = {}
     for pair in raw.split("&") if raw else ():
         name, _, value = pair.replace("+", " ").partition("=")
-        given.setdefault(percent_decoded(name), []).append(percent_decoded(value))
-    return given
+        values.setdefault(percent_decoded(name), []).append(percent_decoded(value))
+    return values
 
 
 _given_often: Final = lru_cache(maxsize=256)(_given)
 """Short queries, cached: a client that posts one message after the other sends the same query each time."""
 
 
-def _check_known(given: Iterable[str | None], known: tuple[Parameter, ...]) -> None:
-    for name in given:
-        if name and all(name not in (each.name, each.alias) for each in known):
-            names = [each.name for each in known]
+def _check_known(sent: Iterable[str | None], known: tuple[Parameter, ...]) -> None:
+    for name in sent:
+        if name and all(name not in (parameter.name, parameter.alias) for parameter in known):
+            names = [parameter.name for parameter in known]
             there = f"there are {', '.join(names)}" if names else "there are none"
             raise HttpError(
                 HTTPStatus.UNPROCESSABLE_ENTITY,
@@ -271,11 +271,13 @@ def _check_known(given: Iterable[str | None], known: tuple[Parameter, ...]) -> N
             )
 
 
-def _value(parameter: Parameter, given: Mapping[str | None, list[str]]) -> Any:
+def _value(parameter: Parameter, values: Mapping[str | None, list[str]]) -> Any:
     for name in (parameter.name, parameter.alias):
-        if name in given:
-            found = given[name]
-            return [parameter.read(each) for each in found] if parameter.repeated else parameter.read(found[0])
+        if name in values:
+            texts_sent = values[name]
+            return (
+                [parameter.read(each) for each in texts_sent] if parameter.repeated else parameter.read(texts_sent[0])
+            )
     return [] if parameter.repeated else parameter.default
 
 
@@ -304,12 +306,12 @@ class RouteTable:
     def __init__(
         self,
         routes: Iterable[Route],
-        variables: Mapping[str, Parameter],
+        path_parameters: Mapping[str, Parameter],
         tags: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         """`tags` describes each group of operations."""
         self.routes = tuple(routes)
-        self.variables = variables
+        self.path_parameters = path_parameters
         self.tags = tags
         self._root = _Node()
         self._fixed: dict[tuple[str, str], Route] = {}
@@ -349,7 +351,7 @@ class RouteTable:
         route = node.routes.get(method)
         if route is None:
             raise _not_found(method, raw_path, node.routes)
-        return route, {name: self.variables[name].read(value) for name, value in path_params.items()}
+        return route, {name: self.path_parameters[name].read(value) for name, value in path_params.items()}
 
 
 def _segments(raw_path: str) -> list[str]:
@@ -359,8 +361,8 @@ def _segments(raw_path: str) -> list[str]:
 
 
 def _not_found(method: str, raw_path: str, others: Mapping[str, Route] | None = None) -> HttpError:
-    said = f"there is no {quoted(f'{method} {raw_path}')} here"
+    message = f"there is no {quoted(f'{method} {raw_path}')} here"
     if others and all(is_own(each.path) for each in others.values()):
         allowed = tuple(map(str, others))
-        return WrongMethod(f"{said}, only {', '.join(allowed)}", allowed)
-    return HttpError(HTTPStatus.NOT_FOUND, f"{said}: see /openapi.json")
+        return WrongMethod(f"{message}, only {', '.join(allowed)}", allowed)
+    return HttpError(HTTPStatus.NOT_FOUND, f"{message}: see /openapi.json")

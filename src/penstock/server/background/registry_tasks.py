@@ -94,10 +94,10 @@ class RegistryTasks:
     async def _run_step(self, step: ProcedureStep) -> Any:
         low_priority = isinstance(step, AtLowPriority)
         match step.step if isinstance(step, AtLowPriority) else step:
-            case ParseSchema() as examine:
-                return await self._schema_workers.examine(examine, low_priority=low_priority)
-            case CheckCompatibility() as compare:
-                return await self._schema_workers.compare(compare, low_priority=low_priority)
+            case ParseSchema() as job:
+                return await self._schema_workers.parse(job, low_priority=low_priority)
+            case CheckCompatibility() as job:
+                return await self._schema_workers.check_compatibility(job, low_priority=low_priority)
             case CommitToCatalog(call):
                 return await self._commit(call)
 

@@ -76,7 +76,9 @@ class SchemaWorker:
             try:
                 return await self._ask(job)
             except WorkerGone as error:
-                _LOG.warning("a worker that examines schemas is gone", extra={"reason": str(error), "attempt": attempt})
+                _LOG.warning(
+                    "a schema worker ended without an answer", extra={"reason": str(error), "attempt": attempt}
+                )
         raise ServiceUnavailable("the worker that examines schemas does not answer; try again")
 
     async def _ask(self, job: protocol.Job) -> protocol.Answer:
@@ -174,23 +176,27 @@ class SchemaWorkers:
         self._schemas = SchemaWorker(FairQueue(SCHEMAS_WAITING_MAX, SCHEMAS_WAITING_EACH_MAX), mmap.PAGESIZE)
         self._payloads = SchemaWorker(FairQueue(BLOCKS_WAITING_MAX), protocol.SHARED_BYTES)
 
-    async def examine(self, examine: ParseSchema, *, low_priority: bool = False) -> str:
+    async def parse(self, job: ParseSchema, *, low_priority: bool = False) -> str:
         """Return the canonical text. With `low_priority` it only answers a question, and changes go before it."""
-        answer = await self._ask(examine, low_priority=low_priority)
+        answer = await self._ask(job, low_priority=low_priority)
         assert isinstance(answer, protocol.SchemaParsed)  # noqa: S101 - that is how it answers
         return answer.canonical
 
-    async def compare(self, compare: CheckCompatibility, *, low_priority: bool = False) -> list[list[Problem]]:
+    async def check_compatibility(self, job: CheckCompatibility, *, low_priority: bool = False) -> list[list[Problem]]:
         """Compare schemas in pairs. A pair that cannot be compared within the limits has that as its problem."""
-        answer = await self._in_turn(compare, low_priority=low_priority)
+        answer = await self._in_turn(job, low_priority=low_priority)
         if not isinstance(answer, protocol.JobFailed):
             _raise_refusal(answer)
             assert isinstance(answer, protocol.CompatibilityChecked)  # noqa: S101 - that is how it answers
             return answer.problems
-        if len(compare.pairs) == 1:
+        if len(job.pairs) == 1:
             return [[_undecided(answer)]]
-        alone = [CheckCompatibility((pair,), compare.lenient) for pair in compare.pairs]
-        return [problems for each in alone for problems in await self.compare(each, low_priority=low_priority)]
+        alone = [CheckCompatibility((pair,), job.lenient) for pair in job.pairs]
+        return [
+            problems
+            for single in alone
+            for problems in await self.check_compatibility(single, low_priority=low_priority)
+        ]
 
     async def _in_turn(self, job: protocol.Job, *, low_priority: bool) -> protocol.Answer:
         async with self._schemas.queue.turn(REQUESTER.get(), low_priority=low_priority):

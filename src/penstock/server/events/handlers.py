@@ -136,7 +136,7 @@ async def get_events(request: ApiRequest) -> EventStream:
     events.check_room(client)
     events.feeds.select(wanted)  # raises for topics that cannot be read
     resume = request.headers["last-event-id"] or query["lastEventId"]
-    start = await events.start(wanted, _place(resume, query["from"]), resumed=bool(resume))
+    start = await events.start(wanted, _position(resume, query["from"]), resumed=bool(resume))
     stream_request = StreamRequest(
         wanted=wanted,
         form=form,
@@ -198,7 +198,7 @@ def _weight(parameter: str) -> float:
         return 1.0
 
 
-def _place(resume: str | None, start: str) -> Position:
+def _position(resume: str | None, start: str) -> Position:
     """Return where to start. An id from Last-Event-ID goes before `from`."""
     name = "Last-Event-ID" if resume else "from"
     text = resume or start

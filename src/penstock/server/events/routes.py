@@ -14,7 +14,7 @@ from penstock.server.events.stream_formats import NDJSON, SSE
 
 BODY_BYTES_MAX: Final = 16 * MIB
 """The largest body of a POST, whatever the broker's own limits allow: it is held in memory."""
-VARIABLES: Final[dict[str, Parameter]] = {}
+PATH_PARAMETERS: Final[dict[str, Parameter]] = {}
 
 _HEADER: Final[dict[str, Any]] = {"type": "string"}
 
@@ -23,7 +23,7 @@ def _header(name: str, about: str) -> Parameter:
     return Parameter(name=name, about=about, parse=str, schema=_HEADER)
 
 
-ROWS: Final[tuple[Route, ...]] = (
+ROUTES: Final[tuple[Route, ...]] = (
     Route(
         method=Method.POST,
         path="/api/events",

@@ -112,7 +112,7 @@ class EventStream(Response):
     def _abort_slow(self) -> None:
         """Cut the reader off, because others need the memory. It resumes from the last id that it has read."""
         _LOG.warning(
-            "a reader of events is cut off: of all that take nothing of what they are sent, it has not for longest",
+            "event stream cut off: memory is short, and its reader has taken nothing for longest",
             extra={"reader": self._request.client, "topics": str(self._request.wanted.topics)},
         )
         self._gone = True

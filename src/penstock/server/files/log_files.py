@@ -78,9 +78,9 @@ class LogFiles:
         self._topics = root / TOPICS
         self._turns = asyncio.Semaphore(_READS_MAX)
 
-    async def off_loop(self, work: Callable[..., _Result], *given: Any) -> _Result:
+    async def off_loop(self, work: Callable[..., _Result], *args: Any) -> _Result:
         async with self._turns:
-            return await asyncio.to_thread(work, *given)
+            return await asyncio.to_thread(work, *args)
 
     def namespaces(self) -> list[str]:
         return [name for name in _folders(self._topics) if parse_log(name, "any")[0] is not None]
@@ -92,8 +92,8 @@ class LogFiles:
 
     def files(self, namespace: str, log: str) -> list[FileAnswer]:
         with _existing(f"log {quoted(f'/{namespace}/{log}')}"), os.scandir(self._log(namespace, log)) as entries:
-            facts = {entry.name: _facts(entry) for entry in entries if is_log_file(entry.name)}
-        return [FileAnswer(name, each.st_size, _tag(each)) for name, each in sorted(facts.items()) if each is not None]
+            stats = {entry.name: _facts(entry) for entry in entries if is_log_file(entry.name)}
+        return [FileAnswer(name, stat.st_size, _tag(stat)) for name, stat in sorted(stats.items()) if stat is not None]
 
     def open(self, namespace: str, log: str, file: str) -> int:
         """Return a file descriptor. Raises `HttpError` 404 for a file that does not exist, or may not be read."""
@@ -134,8 +134,8 @@ def _facts(entry: os.DirEntry[str]) -> os.stat_result | None:
         return None  # retention was quicker
 
 
-def _tag(facts: os.stat_result) -> str:
-    return f"{facts.st_ino:x}-{facts.st_mtime_ns:x}-{facts.st_size:x}"
+def _tag(stat: os.stat_result) -> str:
+    return f"{stat.st_ino:x}-{stat.st_mtime_ns:x}-{stat.st_size:x}"
 
 
 class _existing:  # noqa: N801 - read as a word in a `with`
@@ -161,18 +161,25 @@ def _missing(what: str) -> HttpError:
 async def list_namespaces(request: ApiRequest) -> object:
     """List the namespaces in which the client may read a log."""
     logs = _logs(request)
-    found = await logs.off_loop(logs.namespaces)
+    namespaces = await logs.off_loop(logs.namespaces)
     if not request.backend.access.enabled:
-        return RootAnswer(FORMAT, found)
-    readable = {each: await logs.off_loop(logs.logs, each) for each in found}
-    return RootAnswer(FORMAT, [each for each in found if any(_may_read(request, each, log) for log in readable[each])])
+        return RootAnswer(FORMAT, namespaces)
+    readable = {namespace: await logs.off_loop(logs.logs, namespace) for namespace in namespaces}
+    return RootAnswer(
+        FORMAT,
+        [
+            namespace
+            for namespace in namespaces
+            if any(_may_read(request, namespace, log) for log in readable[namespace])
+        ],
+    )
 
 
 async def list_logs(request: ApiRequest) -> object:
     logs, namespace = _logs(request), request.path_params["namespace"]
-    found = await logs.off_loop(logs.logs, namespace)
-    readable = [each for each in found if _may_read(request, namespace, each)]
-    if found and not readable:
+    names = await logs.off_loop(logs.logs, namespace)
+    readable = [log for log in names if _may_read(request, namespace, log)]
+    if names and not readable:
         raise _missing(
             f"namespace {quoted(namespace)}"
         )  # as if it did not exist: a client without permission does not learn the names
@@ -191,10 +198,10 @@ async def list_files(request: ApiRequest) -> object:
 
 
 async def get_file(request: ApiRequest) -> object:
-    logs, named = _logs(request), request.path_params
-    descriptor = await logs.off_loop(logs.open, named["namespace"], named["log"], named["file"])
+    logs, params = _logs(request), request.path_params
+    descriptor = await logs.off_loop(logs.open, params["namespace"], params["log"], params["file"])
     try:
-        may = partial(_may_read, request, named["namespace"], named["log"])
+        may = partial(_may_read, request, params["namespace"], params["log"])
         return FilePart(logs, descriptor, request.headers["range"], may)
     except BaseException:
         os.close(descriptor)
@@ -217,10 +224,10 @@ def part_of(asked: str | None, size: int) -> tuple[int, int] | None:
     if suffix:
         start, stop = max(0, size - int(suffix[1])), size
     else:
-        found = _RANGE.fullmatch(asked or "")
-        if found is None or (found[2] and int(found[2]) < int(found[1])):
+        match = _RANGE.fullmatch(asked or "")
+        if match is None or (match[2] and int(match[2]) < int(match[1])):
             return None
-        start, stop = int(found[1]), min(size, int(found[2]) + 1 if found[2] else size)
+        start, stop = int(match[1]), min(size, int(match[2]) + 1 if match[2] else size)
     if start >= stop:
         raise HttpError(HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE, f"{asked} is not in a file of {size} bytes")
     return start, stop

@@ -9,7 +9,7 @@ from penstock.server.api.routing import Method, Parameter, Permission, Route
 from penstock.server.files import log_files
 
 _NAME: Final[dict[str, Any]] = {"type": "string", "minLength": 1}
-VARIABLES: Final = {
+PATH_PARAMETERS: Final = {
     "namespace": Parameter(name="namespace", about="of topics", parse=str, schema=_NAME),
     "log": Parameter(
         name="log", about="a topic, or topic-part-N for one of several partitions", parse=str, schema=_NAME
@@ -19,7 +19,7 @@ VARIABLES: Final = {
     ),
 }
 
-ROWS: Final = (
+ROUTES: Final = (
     Route(
         method=Method.GET,
         path="/v1/logs",

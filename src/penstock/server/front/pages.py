@@ -11,7 +11,7 @@ from html import escape
 from typing import Final
 
 from penstock import __version__
-from penstock.server.api.openapi import operation_id, variables_of
+from penstock.server.api.openapi import operation_id, parameter_names
 from penstock.server.api.routing import Parameter, Route, RouteTable
 
 _STYLE: Final = (
@@ -39,10 +39,10 @@ def welcome(links: Iterable[tuple[str, str]]) -> bytes:
 @lru_cache(maxsize=8)
 def operations(table: RouteTable) -> bytes:
     """Return the documentation of all operations, by group."""
-    rooms = dict.fromkeys(route.tag for route in table.routes)
-    listed = "".join(f'<li><a href="#{_anchor(room)}">{escape(room)}</a></li>' for room in rooms)
+    groups = dict.fromkeys(route.tag for route in table.routes)
+    listed = "".join(f'<li><a href="#{_anchor(group)}">{escape(group)}</a></li>' for group in groups)
     intro = '<p>The same for programs: <a href="/openapi.json">/openapi.json</a>.</p>'
-    parts = "".join(_room(room, [route for route in table.routes if route.tag == room], table) for room in rooms)
+    parts = "".join(_group(group, [route for route in table.routes if route.tag == group], table) for group in groups)
     return _page("What can be asked of Penstock over HTTP", f"{intro}<ul>{listed}</ul>{parts}")
 
 
@@ -53,7 +53,7 @@ def _page(title: str, body: str) -> bytes:
     )
 
 
-def _room(name: str, routes: Iterable[Route], table: RouteTable) -> str:
+def _group(name: str, routes: Iterable[Route], table: RouteTable) -> str:
     return f'<h2 id="{_anchor(name)}">{escape(name)}</h2>' + "".join(_section(route, table) for route in routes)
 
 
@@ -70,10 +70,10 @@ def _section(route: Route, table: RouteTable) -> str:
 
 def _parameters(route: Route, table: RouteTable) -> Iterator[str]:
     where: tuple[tuple[str, Iterable[Parameter]], ...] = (
-        ("in the path", (table.variables[name] for name in variables_of(route))),
+        ("in the path", (table.path_parameters[name] for name in parameter_names(route))),
         ("behind the question mark", route.query),
         ("in a header", route.headers),
     )
-    for place, parameters in where:
-        for each in parameters:
-            yield f"<dt><code>{escape(each.name)}</code> {place}</dt><dd>{escape(each.about)}</dd>"
+    for where_label, parameters in where:
+        for parameter in parameters:
+            yield f"<dt><code>{escape(parameter.name)}</code> {where_label}</dt><dd>{escape(parameter.about)}</dd>"

@@ -15,7 +15,7 @@ from penstock.server.api.routing import PUBLIC, Method, Parameter, Route, RouteT
 from penstock.server.front import pages
 from penstock.server.http_scope import header
 
-VARIABLES: Final[dict[str, Parameter]] = {}
+PATH_PARAMETERS: Final[dict[str, Parameter]] = {}
 
 LINKS: Final = (
     ("/docs", "what can be asked, for people"),
@@ -55,7 +55,7 @@ async def get_description(request: ApiRequest) -> object:
     return EncodedAnswer(openapi.encoded(request.service(RouteTable)), JSON)
 
 
-ROWS: Final = (
+ROUTES: Final = (
     Route(
         method=Method.GET,
         path="/",

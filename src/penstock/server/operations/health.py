@@ -81,7 +81,7 @@ class HealthConditions:
     def _listeners(self) -> Check:
         if self.is_stopping():
             return Check(name="listeners", ok=False, reason="the broker is stopping")
-        closed = sorted(name for name, each in self.listeners.items() if not each.is_serving())
+        closed = sorted(name for name, listener in self.listeners.items() if not listener.is_serving())
         reason = f"not listening: {', '.join(closed)}" if closed else None
         return Check(name="listeners", ok=not closed, reason=reason)
 
@@ -108,7 +108,7 @@ class HealthConditions:
         gaps = [gaps for log in self.store.logs if (gaps := log.missing)]
         if not gaps:
             return Check(name="data", ok=True)
-        messages = sum(len(gap) for each in gaps for gap in each)
+        messages = sum(len(gap) for gaps_of_log in gaps for gap in gaps_of_log)
         what = f"segment files are gone: {messages} messages of {len(gaps)} logs are missing"
         return Check(name="data", ok=True, reason=f"{what}; the log and `penstock topic describe` say which")
 
@@ -140,9 +140,9 @@ def _log(failed: Sequence[str]) -> Check:
     return Check(name="log", ok=False, reason=_named(failed, "; "))
 
 
-def _named(each: Sequence[str], between: str) -> str:
-    more = [f"and {len(each) - _NAMED_MAX} more"] if len(each) > _NAMED_MAX else []
-    return between.join([*each[:_NAMED_MAX], *more])
+def _named(names: Sequence[str], between: str) -> str:
+    more = [f"and {len(names) - _NAMED_MAX} more"] if len(names) > _NAMED_MAX else []
+    return between.join([*names[:_NAMED_MAX], *more])
 
 
 def _health(good: str, bad: str, *checks: Check) -> Health:

@@ -59,11 +59,12 @@ def _labels(names: tuple[str, ...], values: tuple[str, ...]) -> str:
     return ",".join(f'{name}="{text.translate(_ESCAPES)}"' for name, text in zip(names, values, strict=True))
 
 
-def _buckets(name: str, labels: str, found: Distribution) -> Iterator[str]:
+def _buckets(name: str, labels: str, distribution: Distribution) -> Iterator[str]:
     comma = "," if labels else ""
-    for bound, count in zip((*map(number, found.bounds), "+Inf"), found.counts, strict=True):
+    for bound, count in zip((*map(number, distribution.bounds), "+Inf"), distribution.counts, strict=True):
         yield f'{name}_bucket{{{labels}{comma}le="{bound}"}} {count}\n'
-    yield f"{name}_sum{_braced(labels)} {number(found.total)}\n{name}_count{_braced(labels)} {found.count}\n"
+    yield f"{name}_sum{_braced(labels)} {number(distribution.total)}\n"
+    yield f"{name}_count{_braced(labels)} {distribution.count}\n"
 
 
 def _braced(labels: str) -> str:
@@ -103,16 +104,18 @@ def _stored(read: Callable[[StorageSnapshot], Sample]) -> Read:
 
 
 def _topics(read: Callable[[TopicSnapshot], float]) -> Read:
-    return lambda snapshot: [((each.name,), read(each)) for each in snapshot.shown_topics]
+    return lambda snapshot: [((topic.name,), read(topic)) for topic in snapshot.shown_topics]
 
 
 def _subscriptions(read: Callable[[SubscriptionSnapshot], float]) -> Read:
-    return lambda snapshot: [((each.topic, each.name), read(each)) for each in snapshot.shown_subscriptions]
+    return lambda snapshot: [
+        ((subscription.topic, subscription.name), read(subscription)) for subscription in snapshot.shown_subscriptions
+    ]
 
 
 def _lags(snapshot: BrokerSnapshot) -> Iterator[Sample]:
-    for each in snapshot.shown_subscriptions:
-        yield (each.topic, each.name), snapshot.lags.get((each.topic, each.name), 0.0)
+    for subscription in snapshot.shown_subscriptions:
+        yield (subscription.topic, subscription.name), snapshot.lags.get((subscription.topic, subscription.name), 0.0)
 
 
 def _process(name: str) -> Read:
@@ -122,7 +125,7 @@ def _process(name: str) -> Read:
 _TOPIC: Final = ("topic",)
 _SUB: Final = ("topic", "subscription")
 
-ROWS: Final[tuple[tuple[MetricFamily, Read], ...]] = (
+FAMILIES: Final[tuple[tuple[MetricFamily, Read], ...]] = (
     (_family("build_info", "The release; always 1.", "version"), lambda _: [((__version__,), 1)]),
     (
         _family("check_ok", "Whether a condition of being ready is met: 1 or 0.", "check"),
@@ -296,5 +299,5 @@ ROWS: Final[tuple[tuple[MetricFamily, Read], ...]] = (
 
 def measured(snapshot: BrokerSnapshot) -> Iterator[tuple[MetricFamily, Iterable[Sample]]]:
     """Yield every family with its samples from the snapshot."""
-    for family, read in ROWS:
+    for family, read in FAMILIES:
         yield family, read(snapshot)

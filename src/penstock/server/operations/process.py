@@ -58,8 +58,8 @@ def resident_bytes() -> int:
 
 
 def _machine_bytes() -> tuple[int, int]:
-    facts = {line.split(":")[0]: line.split() for line in _read("/proc/meminfo").splitlines()}
-    total, free = facts.get("MemTotal"), facts.get("MemAvailable")
+    fields = {line.split(":")[0]: line.split() for line in _read("/proc/meminfo").splitlines()}
+    total, free = fields.get("MemTotal"), fields.get("MemAvailable")
     return (int(total[1]) * 1024, int(free[1]) * 1024) if total and free else (0, 0)
 
 
@@ -82,12 +82,12 @@ _FILES: Final = Path("/proc/self/fd")
 def process_figures() -> dict[str, float]:
     """Return the figures for Prometheus. Call it in a thread: with many connections there are many files to count."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
-    facts: dict[str, float] = {
+    figures: dict[str, float] = {
         "cpu_seconds": usage.ru_utime + usage.ru_stime,
         "resident_bytes": resident_bytes(),
         "start_seconds": _STARTED,
         "open_files_max": resource.getrlimit(resource.RLIMIT_NOFILE)[0],
     }
     if _FILES.is_dir():
-        facts["open_files"] = len(os.listdir(_FILES))  # noqa: PTH208 - names are counted, not used
-    return facts
+        figures["open_files"] = len(os.listdir(_FILES))  # noqa: PTH208 - names are counted, not used
+    return figures

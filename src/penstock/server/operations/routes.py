@@ -11,7 +11,7 @@ from penstock.server.operations.health import Health
 from penstock.server.operations.metrics import MEDIA
 from penstock.server.operations.state import OperationsState
 
-VARIABLES: Final[dict[str, Parameter]] = {}
+PATH_PARAMETERS: Final[dict[str, Parameter]] = {}
 
 
 async def livez(request: ApiRequest) -> object:
@@ -26,7 +26,7 @@ async def metrics(request: ApiRequest) -> object:
     return EncodedAnswer(await request.service(OperationsState).metrics(), MEDIA)
 
 
-ROWS: Final = (
+ROUTES: Final = (
     Route(
         method=Method.GET,
         path="/livez",

@@ -144,9 +144,9 @@ class ShownSeries(Generic[_Key]):
         free = self._most - len(self._kept)
         if free <= 0:
             return
-        waiting = [each for each in there if each not in self._kept]
+        waiting = [key for key in there if key not in self._kept]
         if len(waiting) > free:  # an idle one can wait for its series
-            waiting = heapq.nlargest(free, (each for each in waiting if busy(each) > 0), key=busy)
+            waiting = heapq.nlargest(free, (key for key in waiting if busy(key) > 0), key=busy)
         self._kept.update(waiting)
 
 
@@ -174,8 +174,8 @@ class CumulativeCounters(Generic[_CounterKey]):
 
     def of(self, series: Hashable) -> Mapping[str, int]:
         """Return the counters of a series, and keep them as recently read."""
-        found = self._series[series] = self._series.pop(series, Counter())
-        return found
+        counters = self._series[series] = self._series.pop(series, Counter())
+        return counters
 
     def end_collection(self) -> None:
         """Finish a collection: keys that were not added no longer exist."""
@@ -246,8 +246,8 @@ class SnapshotCollector:
         broker = self._sessions.broker
         topics = [] if broker.durable is None else list(broker.durable.topics)
         topic_snapshots = await self._topics_of(topics)
-        runners = [each for topic in topics for each in topic.subscriptions.values() if not each.is_reader]
-        subscriptions = [each for each in runners if not each.is_internal]
+        runners = [runner for topic in topics for runner in topic.subscriptions.values() if not runner.is_reader]
+        subscriptions = [runner for runner in runners if not runner.is_internal]
         shown = await self._subscriptions_of(subscriptions, self._sessions.now_ms())
         return BrokerSnapshot(
             unix_ms=broker.context.unix_ms(),
@@ -274,10 +274,14 @@ class SnapshotCollector:
             one, snapshot = uid in self._topics, _snapshot_of_topic(topic)
             self._published.add(uid, snapshot.name if one else OTHER_SERIES, _values(snapshot, _TOPIC_COUNTERS))
             (shown if one else others).append(snapshot)
-        found = [_counted(each, self._published.of(each.name)) for each in shown]
+        snapshots = [_counted(topic_snapshot, self._published.of(topic_snapshot.name)) for topic_snapshot in shown]
         rest = self._published.of(OTHER_SERIES)
         self._published.end_collection()
-        return (*found, _counted(_aggregate_topics(others), rest)) if others or any(rest.values()) else tuple(found)
+        return (
+            (*snapshots, _counted(_aggregate_topics(others), rest))
+            if others or any(rest.values())
+            else tuple(snapshots)
+        )
 
     async def _dead_letters(self, topics: list[TopicState]) -> Mapping[str, int]:
         """Count dead letters by topic, or under `_other` for topics without series of their own."""
@@ -302,12 +306,12 @@ class SnapshotCollector:
                 uid, _label(snapshot) if one else OTHER_SERIES, _values(snapshot, _SUBSCRIPTION_COUNTERS)
             )
             (shown if one else others).append(snapshot)
-        found = [_counted(each, self._delivered.of(_label(each))) for each in shown]
+        snapshots = [_counted(each, self._delivered.of(_label(each))) for each in shown]
         rest = self._delivered.of(OTHER_SERIES)
         self._delivered.end_collection()
         if others or any(rest.values()):
-            found.append(_counted(_aggregate_subscriptions(others), rest))
-        return tuple(found)
+            snapshots.append(_counted(_aggregate_subscriptions(others), rest))
+        return tuple(snapshots)
 
     async def _output_snapshot(self) -> OutputSnapshot:
         queued = largest = behind = 0
@@ -318,10 +322,10 @@ class SnapshotCollector:
 
     async def _storage_snapshot(self, store: Store, topics: list[TopicState]) -> StorageSnapshot:
         logs, full, failed = 0, 0, []
-        async for place, log in _yielding(_logs(topics)):
+        async for partition, log in _yielding(_logs(topics)):
             logs += 1
             full += log.refusal is not None
-            self._damages.add(place, _DAMAGED, {_DAMAGED: sum(len(damage.offsets) for damage in log.damages)})
+            self._damages.add(partition, _DAMAGED, {_DAMAGED: sum(len(damage.offsets) for damage in log.damages)})
             failed += [log.failure.message] if log.failure is not None else []
         self._damages.end_collection()
         return StorageSnapshot(
@@ -342,9 +346,9 @@ class SnapshotCollector:
 async def _yielding(items: Iterable[Any]) -> Any:
     """Iterate, yielding to the event loop every few milliseconds."""
     until = time.monotonic() + _SLICE_SECONDS
-    for place, item in enumerate(items):
+    for number, item in enumerate(items):
         yield item
-        if place % _ITEMS_PER_CLOCK_CHECK == _ITEMS_PER_CLOCK_CHECK - 1 and time.monotonic() > until:
+        if number % _ITEMS_PER_CLOCK_CHECK == _ITEMS_PER_CLOCK_CHECK - 1 and time.monotonic() > until:
             await asyncio.sleep(0)
             until = time.monotonic() + _SLICE_SECONDS
 
@@ -381,7 +385,7 @@ def _snapshot_of_topic(topic: TopicState) -> TopicSnapshot:
 def _aggregate_topics(topics: list[TopicSnapshot]) -> TopicSnapshot:
     """Sum up topics as they are now; their counters are kept by `CumulativeCounters`."""
     counted: dict[str, Any] = dict.fromkeys(_TOPIC_COUNTERS, 0)
-    return TopicSnapshot(name=OTHER_SERIES, views=tuple(view for each in topics for view in each.views), **counted)
+    return TopicSnapshot(name=OTHER_SERIES, views=tuple(view for topic in topics for view in topic.views), **counted)
 
 
 def _snapshot_of_subscription(runner: SubscriptionRunner, now_ms: int, *, floors: bool) -> SubscriptionSnapshot:
@@ -406,9 +410,11 @@ def _snapshot_of_subscription(runner: SubscriptionRunner, now_ms: int, *, floors
     )
 
 
-def _aggregate_subscriptions(found: list[SubscriptionSnapshot]) -> SubscriptionSnapshot:
+def _aggregate_subscriptions(subscriptions: list[SubscriptionSnapshot]) -> SubscriptionSnapshot:
     """Sum up subscriptions as they are now, likewise."""
     counted: dict[str, Any] = dict.fromkeys(_SUBSCRIPTION_COUNTERS, 0)
-    sums: dict[str, Any] = {name: sum(getattr(each, name) for each in found) for name in _SUBSCRIPTION_SUMS}
-    oldest_ms = max((each.unacked_ms for each in found), default=0)
+    sums: dict[str, Any] = {
+        name: sum(getattr(subscription, name) for subscription in subscriptions) for name in _SUBSCRIPTION_SUMS
+    }
+    oldest_ms = max((subscription.unacked_ms for subscription in subscriptions), default=0)
     return SubscriptionSnapshot(topic=OTHER_SERIES, name=OTHER_SERIES, unacked_ms=oldest_ms, **counted, **sums)

@@ -24,11 +24,11 @@ class SchemaAnswerCache:
 
     def get(self, schema_id: int, stored: StoredSchema) -> bytes | None:
         """Return the answer; None also if the id belongs to another schema meanwhile."""
-        found = self._answers.get(schema_id)
-        if found is None or found[0] is not stored:
+        cached = self._answers.get(schema_id)
+        if cached is None or cached[0] is not stored:
             return None
         self._answers.move_to_end(schema_id)
-        return found[1]
+        return cached[1]
 
     def put(self, schema_id: int, stored: StoredSchema, body: bytes) -> None:
         self._drop(schema_id)
@@ -44,6 +44,6 @@ class SchemaAnswerCache:
     def max_id(self, registry: Registry) -> int:
         """Return the highest schema id, cached for each revision of the registry."""
         if self._max_id[0] != registry.revision:
-            ids = (each.schema_id for each in registry.schemas(lookup=LookupFilter.INCLUDE_DELETED))
+            ids = (version.schema_id for version in registry.schemas(lookup=LookupFilter.INCLUDE_DELETED))
             self._max_id = registry.revision, max(ids, default=0)
         return self._max_id[1]

@@ -28,14 +28,14 @@ from penstock.server.resources.fair_queue import REQUESTER
 
 
 async def check(request: ApiRequest) -> object:
-    return _checked(request, await _asked(request, None))
+    return _checked(request, await _checked_problems(request, None))
 
 
 async def check_version(request: ApiRequest) -> object:
-    return _checked(request, await _asked(request, request.path_params["version"]))
+    return _checked(request, await _checked_problems(request, request.path_params["version"]))
 
 
-async def _asked(request: ApiRequest, version: int | str | None) -> list[Problem]:
+async def _checked_problems(request: ApiRequest, version: int | str | None) -> list[Problem]:
     """Check the schema; a check that has not begun when the client disconnects is dropped."""
     leaving = asyncio.ensure_future(disconnected(request.receive))
     REQUESTER.set(REQUESTER.get()._replace(is_waiting=lambda: not leaving.done()))
@@ -75,8 +75,8 @@ async def put_config(request: ApiRequest) -> object:
     level = None if body.compatibility is UNSET else body.compatibility
     lenient = None if body.lenient is UNSET else body.lenient
     rules = await request.run(request.registry.set_compatibility(_scope(request), level, lenient=lenient))
-    lenient_told = (request.accepts_extensions and rules.lenient) or None
-    return ConfigSetAnswer(compatibility=rules.compatibility, lenient=lenient_told, normalize=body.normalize)
+    lenient_shown = (request.accepts_extensions and rules.lenient) or None
+    return ConfigSetAnswer(compatibility=rules.compatibility, lenient=lenient_shown, normalize=body.normalize)
 
 
 async def delete_config(request: ApiRequest) -> object:

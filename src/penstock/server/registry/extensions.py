@@ -70,8 +70,8 @@ async def delete_deprecation(request: ApiRequest) -> object:
 
 async def _deprecate(request: ApiRequest, message: str | None) -> object:
     subject, version = request.path_params["subject"], request.path_params["version"]
-    found = await request.run(request.registry.deprecate(subject, version, message))
-    return version_answer(found, more=True)
+    registered = await request.run(request.registry.deprecate(subject, version, message))
+    return version_answer(registered, more=True)
 
 
 async def export_schemas(request: ApiRequest) -> object:
@@ -81,9 +81,12 @@ async def export_schemas(request: ApiRequest) -> object:
 
 async def import_schemas(request: ApiRequest) -> object:
     body: ImportBody = request.body
-    found = await request.run(request.registry.import_(body.records))
-    refused = [RefusedRecord(each.index, each.subject, _number(each.version), each.message) for each in found.refused]
-    return ImportedAnswer(found.imported, found.known, refused)
+    result = await request.run(request.registry.import_(body.records))
+    refused = [
+        RefusedRecord(record.index, record.subject, _number(record.version), record.message)
+        for record in result.refused
+    ]
+    return ImportedAnswer(result.imported, result.known, refused)
 
 
 def _number(version: int | None) -> int | None:

@@ -47,16 +47,16 @@ _SERVER: Final = "penstock"
 _Item = TypeVar("_Item")
 
 
-def which(request: ApiRequest) -> LookupFilter:
+def lookup_filter(request: ApiRequest) -> LookupFilter:
     if request.query.get("deletedOnly"):
         return LookupFilter.DELETED_ONLY
     return LookupFilter.INCLUDE_DELETED if request.query.get("deleted") else LookupFilter.ACTIVE
 
 
-def page(request: ApiRequest, found: Sequence[_Item], most: int = NAMES_MAX) -> Sequence[_Item]:
+def page(request: ApiRequest, entries: Sequence[_Item], most: int = NAMES_MAX) -> Sequence[_Item]:
     """Return the requested part of a list, at most `most` entries; a negative limit asks for all."""
     offset, limit = request.query["offset"], request.query["limit"]
-    return found[offset : offset + (most if limit < 0 else min(limit, most))]
+    return entries[offset : offset + (most if limit < 0 else min(limit, most))]
 
 
 # the server
@@ -99,12 +99,12 @@ def sent_schema(request: ApiRequest) -> Schema:
 
 
 async def list_subjects(request: ApiRequest) -> object:
-    found = request.registry.subjects(request.query["subjectPrefix"], which(request))
-    return page(request, [each for each in found if may_read(request, each)])
+    subjects = request.registry.subjects(request.query["subjectPrefix"], lookup_filter(request))
+    return page(request, [subject for subject in subjects if may_read(request, subject)])
 
 
 async def list_versions(request: ApiRequest) -> object:
-    return page(request, request.registry.versions(request.path_params["subject"], which(request)))
+    return page(request, request.registry.versions(request.path_params["subject"], lookup_filter(request)))
 
 
 async def get_version(request: ApiRequest) -> object:
@@ -112,12 +112,14 @@ async def get_version(request: ApiRequest) -> object:
 
 
 async def get_version_text(request: ApiRequest) -> object:
-    found = _version(request)
-    return EncodedAnswer((await in_format(request, found.schema_id, found.schema)).text.encode())
+    version = _version(request)
+    return EncodedAnswer((await in_format(request, version.schema_id, version.schema)).text.encode())
 
 
 def _version(request: ApiRequest) -> RegisteredVersion:
-    return request.registry.version(request.path_params["subject"], request.path_params["version"], which(request))
+    return request.registry.version(
+        request.path_params["subject"], request.path_params["version"], lookup_filter(request)
+    )
 
 
 async def get_with_metadata(request: ApiRequest) -> object:
@@ -125,24 +127,24 @@ async def get_with_metadata(request: ApiRequest) -> object:
     keys, values = request.query["key"], request.query["value"]
     if len(keys) != len(values):
         raise RegistryError(f"there are {len(keys)} keys and {len(values)} values: each key has one", field="key")
-    wanted = set(zip(keys, values, strict=True))
+    required = set(zip(keys, values, strict=True))
     subject, registry = request.path_params["subject"], request.registry
-    for version in reversed(registry.versions(subject, which(request))):
-        found = registry.version(subject, version, which(request))
-        if wanted <= properties(found.metadata).items():
-            return await _in_dialect(request, found)
+    for version in reversed(registry.versions(subject, lookup_filter(request))):
+        registered = registry.version(subject, version, lookup_filter(request))
+        if required <= properties(registered.metadata).items():
+            return await _in_dialect(request, registered)
     raise SchemaNotFound("Schema not found", subject=subject)
 
 
 async def list_referrers(request: ApiRequest) -> object:
     subject, version = request.path_params["subject"], request.path_params["version"]
-    return page(request, request.registry.referenced_by(subject, version, which(request)))
+    return page(request, request.registry.referenced_by(subject, version, lookup_filter(request)))
 
 
 async def register(request: ApiRequest) -> object:
     body: SchemaBody = request.body
     schema = sent_schema(request)
-    found = await request.run(
+    registered = await request.run(
         request.registry.register(
             request.path_params["subject"],
             schema,
@@ -151,18 +153,18 @@ async def register(request: ApiRequest) -> object:
             metadata=replace(body.as_metadata(), created_by=request.principal.signature),
         )
     )
-    request.trail.found(id=found.schema_id, version=found.version)
+    request.trail.found(id=registered.schema_id, version=registered.version)
     if not request.accepts_extensions:
-        return RegisteredAnswer(id=found.schema_id)
+        return RegisteredAnswer(id=registered.schema_id)
     # With the schema that was sent: clients cache it as the registered one.
-    written = _written(schema)
-    return RegisteredAnswer(id=found.schema_id, version=found.version, subject=found.subject, **written)
+    written = _schema_fields(schema)
+    return RegisteredAnswer(id=registered.schema_id, version=registered.version, subject=registered.subject, **written)
 
 
 async def look_up(request: ApiRequest) -> object:
     schema, deleted = sent_schema(request), request.query["deleted"]
-    found = await request.run(request.registry.look_up(request.path_params["subject"], schema, deleted=deleted))
-    return await _in_dialect(request, found)
+    registered = await request.run(request.registry.look_up(request.path_params["subject"], schema, deleted=deleted))
+    return await _in_dialect(request, registered)
 
 
 async def delete_subject(request: ApiRequest) -> object:
@@ -181,35 +183,35 @@ async def _delete(request: ApiRequest, **what: Any) -> list[int]:
     return versions
 
 
-async def _in_dialect(request: ApiRequest, found: RegisteredVersion) -> VersionAnswer:
-    schema = await in_format(request, found.schema_id, found.schema)
-    return version_answer(replace(found, schema=schema), more=request.accepts_extensions)
+async def _in_dialect(request: ApiRequest, registered: RegisteredVersion) -> VersionAnswer:
+    schema = await in_format(request, registered.schema_id, registered.schema)
+    return version_answer(replace(registered, schema=schema), more=request.accepts_extensions)
 
 
-def version_answer(found: RegisteredVersion, *, more: bool) -> VersionAnswer:
+def version_answer(registered: RegisteredVersion, *, more: bool) -> VersionAnswer:
     """Return the version as an answer. `more` adds fields that the dialect lacks."""
-    facts: dict[str, Any] = {}
+    extensions: dict[str, Any] = {}
     if more:
-        facts = {
-            "deleted": found.deleted or None,
-            "deprecated": found.deprecated,
-            "description": found.metadata.description or None,
-            "tags": list(found.metadata.tags),
-            "created_by": found.metadata.created_by or None,
-            "created_ms": found.created_ms,
-            "fingerprint": found.fingerprint,
+        extensions = {
+            "deleted": registered.deleted or None,
+            "deprecated": registered.deprecated,
+            "description": registered.metadata.description or None,
+            "tags": list(registered.metadata.tags),
+            "created_by": registered.metadata.created_by or None,
+            "created_ms": registered.created_ms,
+            "fingerprint": registered.fingerprint,
         }
     return VersionAnswer(
-        subject=found.subject,
-        version=found.version,
-        id=found.schema_id,
-        metadata=properties_of(found.metadata),
-        **_written(found.schema),
-        **facts,
+        subject=registered.subject,
+        version=registered.version,
+        id=registered.schema_id,
+        metadata=properties_of(registered.metadata),
+        **_schema_fields(registered.schema),
+        **extensions,
     )
 
 
-def _written(schema: Schema) -> dict[str, Any]:
+def _schema_fields(schema: Schema) -> dict[str, Any]:
     return {
         "schema": schema.text,
         "schema_type": None if schema.kind is SchemaKind.AVRO else schema.kind.value,
@@ -221,23 +223,23 @@ def _written(schema: Schema) -> dict[str, Any]:
 
 
 async def list_schemas(request: ApiRequest) -> object:
-    return await _listed(request, [each for each in _readable(request) if each.schema.kind in KINDS])
+    return await _listed(request, [each for each in _readable_versions(request) if each.schema.kind in KINDS])
 
 
 async def list_all_schemas(request: ApiRequest) -> object:
     """List the versions of all types, including the broker's own."""
-    return await _listed(request, _readable(request))
+    return await _listed(request, _readable_versions(request))
 
 
-def _readable(request: ApiRequest) -> list[RegisteredVersion]:
+def _readable_versions(request: ApiRequest) -> list[RegisteredVersion]:
     prefix, latest_only = request.query["subjectPrefix"], request.query["latestOnly"]
-    found = request.registry.schemas(prefix, which(request), latest_only=latest_only)
-    return [each for each in found if may_read(request, each.subject)]
+    versions = request.registry.schemas(prefix, lookup_filter(request), latest_only=latest_only)
+    return [version for version in versions if may_read(request, version.subject)]
 
 
-async def _listed(request: ApiRequest, found: Sequence[RegisteredVersion]) -> StreamedList:
+async def _listed(request: ApiRequest, versions: Sequence[RegisteredVersion]) -> StreamedList:
     """Return a page of versions, each in the requested format."""
-    chosen = [await _in_dialect(request, each) for each in page(request, found, SCHEMAS_MAX)]
+    chosen = [await _in_dialect(request, version) for version in page(request, versions, SCHEMAS_MAX)]
     return StreamedList(b"[", map(msgspec.json.encode, chosen), b"]")
 
 
@@ -248,7 +250,9 @@ async def get_schema(request: ApiRequest) -> object:
         return await _schema_with(request, stored, hint)
     body = request.service(SchemaAnswerCache).get(stored.schema_id, stored)
     if body is None:
-        body = msgspec.json.encode(SchemaAnswer(**_written(await in_format(request, stored.schema_id, stored.schema))))
+        body = msgspec.json.encode(
+            SchemaAnswer(**_schema_fields(await in_format(request, stored.schema_id, stored.schema)))
+        )
         request.service(SchemaAnswerCache).put(stored.schema_id, stored, body)
     return EncodedAnswer(body)
 
@@ -267,14 +271,14 @@ def _stored(request: ApiRequest) -> StoredSchema:
 async def _schema_with(request: ApiRequest, stored: StoredSchema, hint: str | None) -> SchemaAnswer:
     more: dict[str, Any] = {}
     if hint and request.accepts_extensions:
-        subject, version = _place(request, stored.schema_id, hint)
+        subject, version = _hinted_version(request, stored.schema_id, hint)
         more = {"subject": subject, "version": version, "id": stored.schema_id}
     if request.query["fetchMaxId"]:
         more["max_id"] = request.service(SchemaAnswerCache).max_id(request.registry)
-    return SchemaAnswer(**_written(await in_format(request, stored.schema_id, stored.schema)), **more)
+    return SchemaAnswer(**_schema_fields(await in_format(request, stored.schema_id, stored.schema)), **more)
 
 
-def _place(request: ApiRequest, schema_id: int, hint: str) -> VersionKey:
+def _hinted_version(request: ApiRequest, schema_id: int, hint: str) -> VersionKey:
     """A version that has this schema, deleted or not: the newest of the subject hinted at, else of the first one.
 
     Clients hint at the subject under which they would have registered it, which other clients may name otherwise.
@@ -295,17 +299,17 @@ async def get_schema_text(request: ApiRequest) -> object:
 
 
 async def list_schema_subjects(request: ApiRequest) -> object:
-    return page(request, list(dict.fromkeys(subject for subject, _ in _places(request))))
+    return page(request, list(dict.fromkeys(subject for subject, _ in _versions_of_schema(request))))
 
 
 async def list_schema_versions(request: ApiRequest) -> object:
-    return page(request, [SubjectVersion(subject, version) for subject, version in _places(request)])
+    return page(request, [SubjectVersion(subject, version) for subject, version in _versions_of_schema(request)])
 
 
-def _places(request: ApiRequest) -> list[tuple[str, int]]:
-    wanted = hinted_subject(request.query["subject"])
-    found = request.registry.versions_of_schema(request.path_params["id"], which(request))
-    return [place for place in found if may_read(request, place[0]) and (not wanted or place[0] == wanted)]
+def _versions_of_schema(request: ApiRequest) -> list[tuple[str, int]]:
+    subject = hinted_subject(request.query["subject"])
+    versions = request.registry.versions_of_schema(request.path_params["id"], lookup_filter(request))
+    return [place for place in versions if may_read(request, place[0]) and (not subject or place[0] == subject)]
 
 
 async def in_format(request: ApiRequest, schema_id: int, schema: Schema) -> Schema:
@@ -314,8 +318,8 @@ async def in_format(request: ApiRequest, schema_id: int, schema: Schema) -> Sche
     if schema.kind is not SchemaKind.PROTOBUF:
         return schema
     wanted = SchemaForm.SERIALIZED if request.query.get("format") == SchemaForm.SERIALIZED else SchemaForm.TEXT
-    given = SchemaForm.SERIALIZED if DESCRIPTOR.fullmatch(schema.text.strip()) else SchemaForm.TEXT
-    if wanted is given:
+    current = SchemaForm.SERIALIZED if DESCRIPTOR.fullmatch(schema.text.strip()) else SchemaForm.TEXT
+    if wanted is current:
         return schema
     return replace(schema, text=await request.run(_rewritten(request.registry.definition(schema_id), wanted)))
 

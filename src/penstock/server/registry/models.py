@@ -72,10 +72,10 @@ class SchemaBody(Struct, frozen=True, rename="camel"):
     def as_metadata(self) -> VersionMetadata:
         """Return the metadata. Properties are stored as tags. Rules are refused, since a client that sends them relies
         on them."""
-        told = self.metadata or MetadataBody()
-        if self.rule_set or told.tags or told.sensitive:
+        sent = self.metadata or MetadataBody()
+        if self.rule_set or sent.tags or sent.sensitive:
             raise OperationNotPermitted("rules and tags of fields are not kept here: leave them out")
-        properties = (f"{name}={value}" for name, value in (told.properties or {}).items())
+        properties = (f"{name}={value}" for name, value in (sent.properties or {}).items())
         return VersionMetadata(description=self.description, tags=(*self.tags, *properties))
 
     def wanted_id(self) -> int | None:
@@ -96,8 +96,8 @@ def properties(metadata: VersionMetadata) -> dict[str, str]:
 
 
 def properties_of(metadata: VersionMetadata) -> MetadataBody | None:
-    found = properties(metadata)
-    return MetadataBody(properties=found) if found else None
+    known = properties(metadata)
+    return MetadataBody(properties=known) if known else None
 
 
 class CompatibilityBody(Struct, frozen=True, rename="camel"):
@@ -122,9 +122,9 @@ class CompatibilityBody(Struct, frozen=True, rename="camel"):
                 " written. Leave it out, or say true",
                 field="normalize",
             )
-        for name, told in _NOT_KEPT.items():
+        for name, reason in _NOT_KEPT.items():
             if getattr(self, name):
-                raise OperationNotPermitted(f"{told} Leave it out", field=told.split()[0])
+                raise OperationNotPermitted(f"{reason} Leave it out", field=reason.split()[0])
 
 
 _NOT_KEPT: Final = {

@@ -53,7 +53,7 @@ def _schema_id(text: str) -> int:
         raise SchemaNotFound(f"Schema {quoted(text)} not found") from None
 
 
-VARIABLES: Final = {
+PATH_PARAMETERS: Final = {
     "subject": Parameter(
         name="subject",
         about=f"a name of 1 to {SUBJECT_CHARS_MAX} characters; slashes are written %2F",
@@ -304,4 +304,4 @@ _OWN: Final = (
 
 _ALL: Final = _settings("", "of all subjects that have nothing of their own")
 _EACH: Final = _settings("/{subject}", "of a subject")
-ROWS: Final = (*_SERVER, *_SUBJECTS, *_SCHEMAS, *_COMPATIBILITY, *_ALL, *_EACH, *_OWN)
+ROUTES: Final = (*_SERVER, *_SUBJECTS, *_SCHEMAS, *_COMPATIBILITY, *_ALL, *_EACH, *_OWN)

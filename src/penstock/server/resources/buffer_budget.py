@@ -153,11 +153,11 @@ class BufferBudget:
 
     # incomplete messages
 
-    def measure(self, session: Session, wanted: int, held: int) -> None:
-        """Charge a message of `wanted` bytes, of which `held` are there; without room the connection waits, or ends."""
+    def measure(self, session: Session, size: int, held: int) -> None:
+        """Charge a message of `size` bytes, of which `held` are there; without room the connection waits, or ends."""
         share = session.share
-        freed = wanted < share.partial_bytes
-        if self._charge(share, wanted):
+        freed = size < share.partial_bytes
+        if self._charge(share, size):
             self._waiting.pop(session, None)
             share.waits_for_room = False
             if freed:
@@ -165,7 +165,7 @@ class BufferBudget:
         elif share.budget is self.incoming and (held <= SMALL_BYTES or self._charge(share, held)):
             share.budget.add(held - share.partial_bytes)
             share.partial_bytes, share.waits_for_room = held, True
-            self._waiting[session] = wanted
+            self._waiting[session] = size
             self.check_soon()
         else:
             self._end(session, _no_room(share.budget))
@@ -231,13 +231,13 @@ class BufferBudget:
 
     def _stalls_sending(self, session: Session) -> bool:
         """Return whether its message has room and hardly any of it comes. Never true at the first check."""
-        share, (wanted, held) = session.share, session.partial_message()
+        share, (size, held) = session.share, session.partial_message()
         progressed, share.progressed = share.progressed, False
         before, share.received_bytes = share.received_bytes, held
         if not share.partial_bytes or share.waits_for_room:
             share.received_bytes = _UNKNOWN
             return False
-        return before != _UNKNOWN and not progressed and (held - before) * _PROGRESS_SHARE < wanted
+        return before != _UNKNOWN and not progressed and (held - before) * _PROGRESS_SHARE < size
 
     def _stalls_reading(self, session: Session) -> bool:
         """Return whether it has much to read and hardly takes any of it."""
@@ -247,14 +247,14 @@ class BufferBudget:
         return before != _UNKNOWN and queued > SMALL_BYTES and (sent_bytes - before) * _PROGRESS_SHARE < queued
 
     def _end_stalled_senders(self, unsent: list[Session]) -> None:
-        for session in sorted(unsent, key=lambda each: each.share.partial_bytes, reverse=True):
+        for session in sorted(unsent, key=lambda candidate: candidate.share.partial_bytes, reverse=True):
             self._end(session, _stalled_sender(session.share))
             if not self._waiting:
                 return
 
     def _end_stalled_readers(self, unread: list[Session]) -> None:
         enough = self.outgoing.bytes_max - self.outgoing.bytes_max // _RESERVED_SHARE
-        for session in sorted(unread, key=lambda each: each.share.queued_bytes, reverse=True):
+        for session in sorted(unread, key=lambda candidate: candidate.share.queued_bytes, reverse=True):
             if self.outgoing.used_bytes <= enough:
                 return
             self._end(session, _stalled_reader(session.share, self.outgoing))

@@ -50,14 +50,14 @@ class DescriptorLimits:
 def raise_descriptor_limit(connections_max: int, limits: Limits) -> Limits:
     """Raise the process's limit as far as the machine allows, and return the log's limits that fit it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = connections_max + NON_LOG_DESCRIPTORS + _DESCRIPTORS_PER_LOG * limits.open_logs_max
-    most = max(wanted, soft) if hard == resource.RLIM_INFINITY else hard
+    needed = connections_max + NON_LOG_DESCRIPTORS + _DESCRIPTORS_PER_LOG * limits.open_logs_max
+    most = max(needed, soft) if hard == resource.RLIM_INFINITY else hard
     if soft < most:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
-    if most < wanted:
-        _LOG.warning("fewer files than connections", extra={"open_files_max": most, "wanted": wanted})
-    found = DescriptorLimits.split(most, limits.open_logs_max)
-    return replace(limits, open_logs_max=min(limits.open_logs_max, found.open_logs_max))
+    if most < needed:
+        _LOG.warning("fewer files than connections", extra={"open_files_max": most, "wanted": needed})
+    descriptors = DescriptorLimits.split(most, limits.open_logs_max)
+    return replace(limits, open_logs_max=min(limits.open_logs_max, descriptors.open_logs_max))
 
 
 def process_descriptors(open_logs_max: int | None = None) -> DescriptorLimits:

@@ -127,7 +127,7 @@ def _size(path: Path) -> int:
 
 
 def _line(decision: Decision, unix_ms: int, count: int) -> bytes:
-    facts: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "time": iso_time(unix_ms),
         "principal": decision.principal[:_TEXT_CHARS_MAX],
         "operation": decision.operation,
@@ -137,13 +137,13 @@ def _line(decision: Decision, unix_ms: int, count: int) -> bytes:
         "address": decision.origin.address,
     }
     if decision.origin.service:
-        facts["service"] = decision.origin.service
+        fields["service"] = decision.origin.service
     if decision.deed.action:
-        facts["action"] = decision.deed.action
+        fields["action"] = decision.deed.action
     if decision.deed.target:
-        facts["target"] = dict(decision.deed.target)
+        fields["target"] = dict(decision.deed.target)
     if decision.reason:
-        facts["reason"] = decision.reason[:_TEXT_CHARS_MAX]
+        fields["reason"] = decision.reason[:_TEXT_CHARS_MAX]
     if count > 1:
-        facts["count"] = count
-    return msgspec.json.encode(facts) + b"\n"
+        fields["count"] = count
+    return msgspec.json.encode(fields) + b"\n"

@@ -47,9 +47,9 @@ async def identify(backend: HasAccess, scope: Scope) -> Principal:
     access = backend.access
     if not access.enabled:
         return ANONYMOUS
-    found = shown_token(access, header(scope, b"authorization"), header(scope, b"x-api-key"), origin(scope))
-    if found is not None:
-        return access.authenticate(found, origin(scope))
+    token = shown_token(access, header(scope, b"authorization"), header(scope, b"x-api-key"), origin(scope))
+    if token is not None:
+        return access.authenticate(token, origin(scope))
     return certified((scope.get("state") or {}).get(CERTIFICATE))
 
 

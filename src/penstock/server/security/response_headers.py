@@ -48,9 +48,9 @@ def with_missing_headers(
     headers: Iterable[tuple[bytes, bytes]], more: tuple[tuple[bytes, bytes], ...]
 ) -> list[tuple[bytes, bytes]]:
     """Return the headers, and those of `more` whose names are missing."""
-    found = list(headers)
-    names = {name.lower() for name, _ in found}
-    return [*found, *(each for each in more if each[0] not in names)]
+    present = list(headers)
+    names = {name.lower() for name, _ in present}
+    return [*present, *(header for header in more if header[0] not in names)]
 
 
 def allow_reading(origin: str, send: Send) -> Send:

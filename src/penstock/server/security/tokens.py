@@ -75,7 +75,7 @@ class TokenVerifier:
     @property
     def marks(self) -> frozenset[str]:
         """The marks of all keys that are trusted now."""
-        return frozenset(each.mark for each in self._keys)
+        return frozenset(key.mark for key in self._keys)
 
     def reload_if_changed(self) -> bool:
         """Return whether new keys were loaded. If they cannot be used, log that and keep the old ones."""
@@ -127,8 +127,8 @@ class TokenVerifier:
 
     def _key_for(self, head: Mapping[str, Any]) -> TrustedKey:
         """Return the key that the token's head names; without a name, the only one with its algorithm."""
-        named, algorithm = head.get("kid"), head.get("alg")
-        fitting = [each for each in self._keys if named in (None, each.key_id) and each.algorithm == algorithm]
+        key_id, algorithm = head.get("kid"), head.get("alg")
+        fitting = [key for key in self._keys if key_id in (None, key.key_id) and key.algorithm == algorithm]
         if len(fitting) == 1 and "crit" not in head:
             return fitting[0]
         if not fitting:
@@ -153,17 +153,17 @@ def _parts_of(token: str) -> tuple[dict[str, Any], dict[str, Any]]:
 
 def _members(written: bytes) -> dict[str, Any]:
     """Return the members of an object. Raises `ValueError` for anything else, and for a name that occurs twice."""
-    found = json.loads(written.decode(), object_pairs_hook=_without_duplicates, parse_constant=_no_number)
-    if not isinstance(found, dict):
+    members = json.loads(written.decode(), object_pairs_hook=_without_duplicates, parse_constant=_no_number)
+    if not isinstance(members, dict):
         raise ValueError("no object")
-    return found
+    return members
 
 
 def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    members = dict(pairs)
+    if len(members) < len(pairs):
         raise _DuplicateMember
-    return found
+    return members
 
 
 def _no_number(written: str) -> float:
@@ -194,12 +194,16 @@ def _said(error: jwt.InvalidTokenError) -> str:
 
 
 def _principal_in(claims: Mapping[str, Any], mark: str) -> Principal:
-    given = claims.get(CLAIM, [])
-    if not isinstance(given, list) or len(given) > BINDINGS_MAX or not all(isinstance(each, str) for each in given):
+    claimed = claims.get(CLAIM, [])
+    if (
+        not isinstance(claimed, list)
+        or len(claimed) > BINDINGS_MAX
+        or not all(isinstance(binding, str) for binding in claimed)
+    ):
         raise Unauthorized(f"the claim '{CLAIM}' of this token must be a list of at most {BINDINGS_MAX} bindings")
     try:
         name = check_principal(f"jwt:{claims['sub']}")
-        bindings = tuple(Binding.parse(each) for each in given)
+        bindings = tuple(Binding.parse(binding) for binding in claimed)
     except InvalidRequest as error:
         raise Unauthorized(f"this token is not good here: {error.message}") from None
     expires_ms = (int(claims["exp"]) + LEEWAY_SECONDS) * 1000
@@ -210,11 +214,11 @@ def _principal_in(claims: Mapping[str, Any], mark: str) -> Principal:
 
 
 def _keys_in(files: TokenFiles) -> tuple[TrustedKey, ...]:
-    found = [*_secret_in(files.secret), *_public_in(files.jwks)]
-    names = [each.key_id for each in found if each.key_id is not None]
+    keys = [*_secret_in(files.secret), *_public_in(files.jwks)]
+    names = [key.key_id for key in keys if key.key_id is not None]
     if len(set(names)) < len(names):
         raise InvalidRequest(f"{files.jwks}: two keys have the same kid")
-    return tuple(found)
+    return tuple(keys)
 
 
 def _secret_in(path: Path | None) -> Iterator[TrustedKey]:
@@ -239,9 +243,9 @@ def _public_in(path: Path | None) -> Iterator[TrustedKey]:
     keys = listed.get("keys") if isinstance(listed, dict) else None
     if not isinstance(keys, list) or not 0 < len(keys) <= KEYS_MAX:
         raise InvalidRequest(f"{path}: a JWKS has a list of 1 to {KEYS_MAX} keys")
-    for place, each in enumerate(keys):
-        if isinstance(each, dict) and each.get("use", "sig") == "sig":
-            yield _public(each, f"{path}: key {place}")
+    for number, key in enumerate(keys):
+        if isinstance(key, dict) and key.get("use", "sig") == "sig":
+            yield _public(key, f"{path}: key {number}")
 
 
 def _public(described: dict[str, Any], where: str) -> TrustedKey:
@@ -279,17 +283,17 @@ def _mark(material: bytes) -> str:
 def _read(path: Path) -> bytes:
     try:
         with path.open("rb") as file:
-            found = file.read(FILE_BYTES_MAX + 1)
+            content = file.read(FILE_BYTES_MAX + 1)
     except OSError as error:
         raise InvalidRequest(f"{path} cannot be read: {error.strerror or error}") from None
-    if len(found) > FILE_BYTES_MAX:
+    if len(content) > FILE_BYTES_MAX:
         raise InvalidRequest(f"{path} has more than {FILE_BYTES_MAX} bytes: that is no file of keys")
-    return found
+    return content
 
 
 def _stamp(path: Path | None) -> tuple[int, int, int] | None:
     try:
-        found = path.stat() if path is not None else None
+        stat = path.stat() if path is not None else None
     except OSError:
         return None
-    return (found.st_mtime_ns, found.st_ino, found.st_size) if found is not None else None
+    return (stat.st_mtime_ns, stat.st_ino, stat.st_size) if stat is not None else None

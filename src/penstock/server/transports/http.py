@@ -265,8 +265,8 @@ class _Connection(H11Protocol):
         """Take a slot. Connections that lose theirs are aborted: they only waited for a request."""
         address = address_group(self.client[0]) if self.client else ""
         self._slot, gone = self._slots.acquire(self, address, self.loop.time())
-        for each in gone:
-            each.transport.abort()
+        for connection in gone:
+            connection.transport.abort()
         if self._slot is SlotKind.SPARE:
             self._parser.head_bytes_max = SPARE_HEAD_BYTES_MAX
         return self._slot
@@ -278,9 +278,9 @@ class _Connection(H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._slots.release(self)
-        for each in (self._watch, self._turn):
-            if each is not None:
-                each.cancel()
+        for handle in (self._watch, self._turn):
+            if handle is not None:
+                handle.cancel()
         super().connection_lost(exc)
 
     # input

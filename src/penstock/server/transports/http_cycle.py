@@ -52,10 +52,10 @@ class RequestCycle(RequestResponseCycle):
     def _start(self, status: int, headers: Any) -> None:
         self.response_started = True
         self.waiting_for_100_continue = False
-        said = (*self.default_headers, *headers)
-        if CLOSE_HEADER in self.scope["headers"] and CLOSE_HEADER not in said:
-            said = (*said, CLOSE_HEADER)
-        self.transport.write(self.conn.send(_head(status, said)))
+        sent = (*self.default_headers, *headers)
+        if CLOSE_HEADER in self.scope["headers"] and CLOSE_HEADER not in sent:
+            sent = (*sent, CLOSE_HEADER)
+        self.transport.write(self.conn.send(_head(status, sent)))
 
     def _end(self, body: bytes) -> None:
         data = self.conn.send(h11.Data(data=b"" if self.scope["method"] == "HEAD" else body))

@@ -113,11 +113,11 @@ class ConnectionSlots(Generic[Connection]):
 
     def _longest(self, pool: _SlotPool[Connection], address: str | None = None) -> list[Connection]:
         """Release the connection that has waited longest, of all or of one address. Returns it, if there is one."""
-        found = next((connection for connection in pool.waiting if address in (None, pool.taken[connection])), None)
-        if found is None:
+        longest = next((connection for connection in pool.waiting if address in (None, pool.taken[connection])), None)
+        if longest is None:
             return []
-        self.release(found)
-        return [found]
+        self.release(longest)
+        return [longest]
 
 
 def address_group(host: str) -> str:

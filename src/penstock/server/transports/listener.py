@@ -48,8 +48,8 @@ class Listener:
         self._loop = asyncio.get_running_loop()
         self._opening: set[asyncio.Task[object]] = set()
         self._next_warning = 0.0
-        for each in sockets:
-            self._loop.add_reader(each, self._accept, each)
+        for listening in sockets:
+            self._loop.add_reader(listening, self._accept, listening)
 
     def is_serving(self) -> bool:
         return bool(self.sockets)
@@ -57,9 +57,9 @@ class Listener:
     def close(self) -> None:
         """Accept no more connections; open ones stay."""
         sockets, self.sockets = self.sockets, []
-        for each in sockets:
-            self._loop.remove_reader(each)
-            each.close()
+        for listening in sockets:
+            self._loop.remove_reader(listening)
+            listening.close()
 
     def _accept(self, listening: socket.socket) -> None:
         for _ in range(_ACCEPTS_PER_TURN):
@@ -87,18 +87,18 @@ class Listener:
             await self._loop.connect_accepted_socket(self._factory, connection, **self._tls, **shutdown)  # type: ignore[arg-type]
         except Exception as error:  # the exception handler logs it
             connection.close()
-            self._loop.call_exception_handler({"message": "a connection did not come about", "exception": error})
+            self._loop.call_exception_handler({"message": "a connection could not be set up", "exception": error})
 
     def _refuse(self, connection: socket.socket) -> None:
-        said = b"" if self._tls else self._refusal()
+        answer = b"" if self._tls else self._refusal()
         with connection, suppress(OSError):  # it is refused all the same
-            connection.send(said)
+            connection.send(answer)
         self._warn_refused()
 
     def _pause(self, listening: socket.socket, error: OSError) -> None:
         """Pause accepting if the system has no resources: trying again at once would only burn CPU time."""
         if error.errno not in _SHORT or not self.sockets:
-            _LOG.error("a port cannot be listened on", extra={"error": str(error)})
+            _LOG.error("connections of a port cannot be accepted", extra={"error": str(error)})
             return
         self._warn_refused()
         self._loop.remove_reader(listening)
@@ -113,8 +113,8 @@ class Listener:
         now = self._loop.time()
         if now >= self._next_warning:
             self._next_warning = now + _WARNING_SECONDS
-            facts = {"open_files_max": self._descriptors.limit, "reserve": self._descriptors.reserve}
-            _LOG.warning("connections are refused: the files that are left are for the log", extra=facts)
+            fields = {"open_files_max": self._descriptors.limit, "reserve": self._descriptors.reserve}
+            _LOG.warning("connections are refused: the files that are left are for the log", extra=fields)
 
 
 async def listen(
@@ -131,29 +131,31 @@ async def listen(
 
     Raises `OSError` if that fails.
     """
-    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    addresses = await asyncio.get_running_loop().getaddrinfo(
+        host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )
     sockets: list[socket.socket] = []
     try:
-        for family, _kind, _protocol, _name, address in dict.fromkeys(found):
+        for family, _kind, _protocol, _name, address in dict.fromkeys(addresses):
             sockets.append(_bind(family, (address[0], port, *address[2:])))
             port = int(sockets[0].getsockname()[1])
     except OSError:
-        for each in sockets:
-            each.close()
+        for bound in sockets:
+            bound.close()
         raise
     return Listener(sockets, factory, tls, handshake_seconds, refusal, descriptors or process_descriptors())
 
 
 def _bind(family: int, address: tuple[object, ...]) -> socket.socket:
-    made = socket.socket(family, socket.SOCK_STREAM)
+    bound = socket.socket(family, socket.SOCK_STREAM)
     try:
-        made.setblocking(False)  # noqa: FBT003 - the name says what it means
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.setblocking(False)  # noqa: FBT003 - the name says what it means
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:
-            made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        made.bind(address)
-        made.listen(_BACKLOG)
+            bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        bound.bind(address)
+        bound.listen(_BACKLOG)
     except OSError:
-        made.close()
+        bound.close()
         raise
-    return made
+    return bound

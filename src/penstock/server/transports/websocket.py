@@ -305,8 +305,8 @@ class WebSocketTransport(BudgetedProtocol):
             return
         self._closing = True
         whole = why.encode()[:_REASON_BYTES_MAX].decode(errors="ignore")  # without half a character
-        said = code.to_bytes(2, "big") + whole.encode()
-        self._transport.write(bytes((0x80 | wire.CLOSE, len(said))) + said)
+        payload = code.to_bytes(2, "big") + whole.encode()
+        self._transport.write(bytes((0x80 | wire.CLOSE, len(payload))) + payload)
         self._transport.close()
 
     # what the hub calls

@@ -23,8 +23,8 @@ _KEY_BYTES: Final = 16
 class NotUpgraded(Exception):
     """An upgrade that is refused, with the status and the sentence of the answer."""
 
-    def __init__(self, status: HTTPStatus, said: str) -> None:
-        super().__init__(said)
+    def __init__(self, status: HTTPStatus, message: str) -> None:
+        super().__init__(message)
         self.status = status
 
     def answer(self) -> bytes:
@@ -58,22 +58,22 @@ class Upgrade:
         """Return the answer that opens the WebSocket. Raises `NotUpgraded` if the request is not a valid upgrade."""
         if self.header("Sec-WebSocket-Version") != _VERSION:
             raise NotUpgraded(HTTPStatus.UPGRADE_REQUIRED, f"This port speaks WebSocket, version {_VERSION}")
-        wanted = (self.header("Upgrade") or "").lower(), _words(self.header("Connection"))
-        if wanted[0] != "websocket" or "upgrade" not in wanted[1]:
+        requested = (self.header("Upgrade") or "").lower(), _words(self.header("Connection"))
+        if requested[0] != "websocket" or "upgrade" not in requested[1]:
             raise NotUpgraded(HTTPStatus.BAD_REQUEST, "This port speaks WebSocket: send Upgrade and Connection headers")
         proof = base64.b64encode(hashlib.sha1(self._key() + _MAGIC, usedforsecurity=False).digest())
         head = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
         return head + b"Sec-WebSocket-Accept: " + proof + b"\r\n\r\n"
 
     def _key(self) -> bytes:
-        given = self.header("Sec-WebSocket-Key") or ""
+        sent = self.header("Sec-WebSocket-Key") or ""
         try:
-            found = given.encode("ascii")
-            if len(base64.b64decode(found, validate=True)) == _KEY_BYTES:
-                return found
+            key = sent.encode("ascii")
+            if len(base64.b64decode(key, validate=True)) == _KEY_BYTES:
+                return key
         except (UnicodeEncodeError, binascii.Error):
             pass
-        shown = ascii(given[:QUOTED_CHARS_MAX])
+        shown = ascii(sent[:QUOTED_CHARS_MAX])
         raise NotUpgraded(HTTPStatus.BAD_REQUEST, f"Sec-WebSocket-Key is 16 bytes in base64, not {shown}")
 
 
@@ -92,10 +92,10 @@ class UpgradeReader:
         valid."""
         try:
             self._reader.receive_data(data)
-            found = self._reader.next_event()
+            event = self._reader.next_event()
         except h11.RemoteProtocolError as error:
             raise NotUpgraded(HTTPStatus(error.error_status_hint), str(error)) from None
-        return Upgrade(found) if isinstance(found, h11.Request) else None
+        return Upgrade(event) if isinstance(event, h11.Request) else None
 
     @property
     def behind(self) -> bytes:

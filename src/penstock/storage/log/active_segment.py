@@ -135,12 +135,12 @@ class ActiveSegment:
 
     @property
     def _open_file(self) -> File:
-        assert self._file is not None, "open_files() comes first"  # noqa: S101 - a defect here, not bad input
+        assert self._file is not None, "open_files() comes first"  # noqa: S101 - a bug here, not bad input
         return self._file
 
     @property
     def _open_index(self) -> IndexWriter:
-        assert self._index is not None, "open_files() comes first"  # noqa: S101 - a defect here, not bad input
+        assert self._index is not None, "open_files() comes first"  # noqa: S101 - a bug here, not bad input
         return self._index
 
     def enlarge(self, size: int) -> None:

@@ -64,7 +64,7 @@ class PendingAppend:
             raise Timeout(f"the append was not confirmed within {timeout} s; it may still be")
         if isinstance(self.outcome, PenstockError):
             raise self.outcome
-        assert self.outcome is not None, "released without an outcome"  # noqa: S101 - a defect here, not bad input
+        assert self.outcome is not None, "released without an outcome"  # noqa: S101 - a bug here, not bad input
         return self.outcome
 
     def release(self) -> None:
@@ -254,7 +254,7 @@ class GroupCommit:
     def _write(self, group: list[PendingAppend]) -> None:
         by_log: dict[Log, list[PendingAppend]] = {}
         for append in group:
-            assert append.log is not None, "writer tasks are not written"  # noqa: S101 - a defect here, not bad input
+            assert append.log is not None, "writer tasks are not written"  # noqa: S101 - a bug here, not bad input
             by_log.setdefault(append.log, []).append(append)
         run = map if self._helpers is None or len(by_log) == 1 else self._helpers.map
         # Write every log before the files of any may be closed.

@@ -7,11 +7,10 @@ base classes for both classes here; importing it takes longer than all of `penst
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from importlib import import_module
 from importlib.machinery import ModuleSpec
 from types import ModuleType
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 
 class Home(NamedTuple):
@@ -52,10 +51,9 @@ class _FormerLoader:
 class _FormerFinder:
     """Find former modules, after every other finder has failed."""
 
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        return ModuleSpec(fullname, _FormerLoader()) if fullname in FORMER else None
+    def find_spec(self, fullname: str, *_: object) -> ModuleSpec | None:
+        loader = cast("Any", _FormerLoader())
+        return ModuleSpec(fullname, loader) if fullname in FORMER else None
 
 
 def install() -> None:

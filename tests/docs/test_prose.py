@@ -48,7 +48,7 @@ def written(folder: Path, name: str, text: str) -> Path:
 
 def test_every_docstring_that_begins_with_a_pronoun_is_found(tmp_path: Path) -> None:
     problems = list(problems_of(written(tmp_path, "room/desk.py", RIDDLES), tmp_path))
-    assert [int(problem.split(":")[1]) for problem in problems] == [1, 4, 17, 8, 11, 14]
+    assert sorted(int(problem.split(":")[1]) for problem in problems) == [1, 4, 8, 11, 14, 18]
 
 
 def test_plain_sentences_pass(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ def there(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
 
 def rest_of_billing(client: Any, count: int) -> set[int]:
     """The numbers of the orders that the subscription still has, each acknowledged."""
-    numbers = set()
+    numbers: set[int] = set()
     with client.consumer(ORDERS, "billing", type="shared") as consumer:
         while len(numbers) < count:
             message = consumer.receive(timeout=30)
@@ -57,7 +57,8 @@ def test_two_releases_are_kept() -> None:
 
 
 def test_a_broker_goes_on_with_cursors_producers_schemas_and_dead_letters(there: Path) -> None:
-    with RunningBroker(data=there / "data") as broker, penstock.connect(broker.url) as client:
+    with RunningBroker(data=there / "data") as broker, penstock.connect(broker.url) as connected:
+        client: Any = connected
         with client.producer(ORDERS, name="till") as producer:
             producer.send(json.dumps({"order": MESSAGES}))
         with pytest.raises(errors.SchemaRejected):
@@ -66,7 +67,7 @@ def test_a_broker_goes_on_with_cursors_producers_schemas_and_dead_letters(there:
         odd = {number for number in range(MESSAGES) if number % 2 and number != POISON}
         assert rest_of_billing(client, len(odd) + 1) == {*odd, MESSAGES}
         with client.consumer(f"/default-dlq/{ORDERS}", start="earliest") as letters:
-            letter = letters.receive(timeout=30)
+            letter: Any = letters.receive(timeout=30)
         assert letter.json() == {"order": POISON}
         assert letter.attributes["x-failure-reason"] == "no price"
 

@@ -1,6 +1,6 @@
-"""The driver of `test_standalone.py`: a process that has of the cluster its address, and of all else options.
+"""The driver of `test_standalone.py`: a process that knows the cluster's address, and everything else from options.
 
-Run as `python -m tests.spark.cluster_driver PLAN`, a file of JSON; says what it found as JSON, one object a line.
+Run as `python -m tests.spark.cluster_driver PLAN`, a file of JSON; prints its results as JSON, one object a line.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def say(**found: Any) -> None:
 
 
 def summary(frame: Any) -> list[list[Any]]:
-    """What every row contributes to, through a shuffle."""
+    """Return an aggregate that every row contributes to, through a shuffle."""
     query = "select type, count(*), sum(length(value)), sum(offset) from {frame} group by type order by type"
     return [list(row) for row in frame.sparkSession.sql(query, frame=frame).collect()]
 

@@ -1,5 +1,7 @@
-"""A standalone cluster of Spark, out of PySpark's own package: a master and two workers, each a machine of its own as
-far as the network goes. They are in network namespaces with a bridge between them, and share nothing of loopback."""
+"""A standalone Spark cluster out of PySpark's own package: a master and two workers, each with its own network.
+
+They run in network namespaces with a bridge between them, and share nothing of loopback.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,8 @@ def _ip(*words: str) -> None:
 
 @dataclass(frozen=True)
 class Network:
-    """Machine 0 is this one; others are namespaces. Where those cannot be made, all are this one, on loopback."""
+    """The cluster's network. Machine 0 is this one; others are namespaces. Where those cannot be made, all are this
+    machine, on loopback."""
 
     number: int
     apart: bool
@@ -43,7 +46,7 @@ class Network:
         return f"198.18.{self.number % 256}.{machine + 1}" if self.apart else _LOOPBACK
 
     def on(self, machine: int) -> list[str]:
-        """What a command is preceded by, to run there."""
+        """Return the command prefix that runs a command on a machine."""
         return ["ip", "netns", "exec", self.name(machine)] if self.apart and machine else []
 
     def name(self, machine: int) -> str:
@@ -56,7 +59,7 @@ class Network:
 
 @contextlib.contextmanager
 def network(machines: int) -> Iterator[Network]:
-    """A network of this process: it is gone afterwards, whatever happens, and so are those of processes that died."""
+    """Yield a network of this process: removed afterwards in any case, like those of processes that died."""
     made = Network(os.getpid(), apart=True)
     _sweep()
     try:
@@ -107,14 +110,15 @@ def _sweep() -> None:
 
 
 def _documented() -> tuple[list[str], list[str]]:
-    """Two scripts of docs/spark.md: the start of a cluster (exports, master, worker), and the driver's command."""
+    """Return two scripts of docs/spark.md: the start of a cluster (exports, master, worker), and the driver's
+    command."""
     page = (Path(__file__).parents[2] / "docs" / "spark.md").read_text()
     cluster, driver, *_ = re.findall(r"```sh\n(.*?)```", page.partition("## Clusters\n")[2], re.DOTALL)
     return cluster.splitlines(), driver.splitlines()
 
 
 def _typed(script: str, names: dict[str, str]) -> str:
-    """The script with the names that it has on this machine."""
+    """Return the script with the names that it has on this machine."""
     return re.sub("|".join(map(re.escape, names)), lambda found: names[found[0]], script)
 
 
@@ -126,7 +130,7 @@ class Daemon:
     log: Path
 
     def kill(self) -> None:
-        """At once, as a power cut would."""
+        """Kill it at once, as a power cut would."""
         while left := [pid for pid, _ in session(self.process.pid)]:
             for pid in left:
                 with contextlib.suppress(ProcessLookupError):
@@ -140,10 +144,10 @@ class Daemon:
 class Cluster:
     network: Network
     folder: Path
-    """Every log of it is below."""
+    """Folder of all logs."""
     daemons: list[Daemon] = field(default_factory=list)
     ports: list[int] = field(default_factory=lambda: free_ports(4))
-    """Of the master, and of the pages of all three: on loopback they are not alone."""
+    """Ports of the master, and of the web pages of all three: on loopback other processes use ports, too."""
 
     @property
     def url(self) -> str:
@@ -154,7 +158,7 @@ class Cluster:
         return self.daemons[1:]
 
     def start(self) -> None:
-        """Returns when both workers are known to the master."""
+        """Start the cluster and return when the master knows both workers."""
         *exports, master, worker = _documented()[0]
         self._run(1, [*exports, master])
         for machine in (2, 3):
@@ -162,7 +166,7 @@ class Cluster:
         self._wait(f"http://{self.network.address(1)}:{self.ports[1]}/json/")
 
     def documented_archive(self, names: dict[str, str]) -> list[str]:
-        """Arguments of `penstock archive` as docs/spark.md has them, with addresses of this network and `names`."""
+        """Return the arguments of `penstock archive` in docs/spark.md, with addresses of this network and `names`."""
         at = self.network.address
         addresses = {_DRIVER: at(0), f"{_MASTER}:{_PORT}": f"{at(1)}:{self.ports[0]}"}
         program, *arguments = shlex.split(_typed(_documented()[1][-1], addresses | names))
@@ -170,7 +174,7 @@ class Cluster:
         return arguments
 
     def _run(self, machine: int, script: list[str]) -> None:
-        """What docs/spark.md says, with addresses of this network, and nothing else of this process's environment."""
+        """Run a documented command, with addresses of this network, and nothing else of this process's environment."""
         work = self.folder / f"machine-{machine}"
         work.mkdir()
         at = self.network.address

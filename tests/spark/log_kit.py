@@ -1,4 +1,4 @@
-"""Data directories to read, and the same read plainly: what every way to the files is held against."""
+"""Data directories to read, and a plain reader of them: the standard for every other way to the files."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def append(store: Store, topic: TopicName, numbers: range, partition: int = 0) -
 
 
 def records(reader: LogReader) -> list[Record]:
-    """All of a log, which has no damage."""
+    """Return all records of a log without damage."""
     found = []
     for record, damages in reader.follow(Earliest()):
         assert not damages, damages

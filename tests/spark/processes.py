@@ -1,4 +1,4 @@
-"""Processes that a test has started in a session of their own: a driver, its JVM, and what that has started."""
+"""Processes that a test has started in a session of their own: a driver, its JVM, and their children."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def session(leader: int) -> Iterator[tuple[int, str]]:
-    """Every process of a session that has not ended, and its command line."""
+    """Return every running process of a session, and its command line."""
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             with contextlib.suppress(OSError):
@@ -19,7 +19,7 @@ def session(leader: int) -> Iterator[tuple[int, str]]:
 
 
 def gone(leader: int) -> None:
-    """Wait until nothing of a session is left. Who has killed a driver has not ended its JVM and its workers: they see
-    to that by themselves, and until then go on with what they were told to do."""
+    """Wait until no process of a session is left. Killing a driver does not end its JVM and its workers: they end by
+    themselves, and work on until then."""
     while any(session(leader)):
         time.sleep(0.02)

@@ -1,4 +1,4 @@
-"""Logs of all kinds, and their rows as a plain Python reader gives them: what the source is held against."""
+"""Logs of all kinds, and their rows by a plain Python reader: the standard for the source."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def some_message(chance: random.Random, number: int) -> Message:
 
 
 def make_logs(root: Path, *, seed: int = 0, messages: int = 300) -> Path:
-    """Three topics: one of one partition, one of three, and one in which nothing was ever published."""
+    """Make three topics: one of one partition, one of three, and an empty one."""
     chance = random.Random(seed)
     clock = ManualClock()
     with Store.open(root, create=True, limits=LIMITS, clock=clock) as store:
@@ -59,7 +59,7 @@ def make_logs(root: Path, *, seed: int = 0, messages: int = 300) -> Path:
 
 
 def append(store: Store, name: str, messages: list[Message], *, partition: int = 0, chance: Any = None) -> None:
-    """A message at a time if they are large: a block of them has to fit into a segment."""
+    """Append one message at a time if they are large: a block of them has to fit into a segment."""
     topic = TopicName.parse(name)
     if chance is not None:
         partition = chance.randrange(PARTITIONS[NAMES.index(name)])
@@ -92,7 +92,7 @@ def row_of(record: Record, topic: str, partition: int) -> Row:
 
 
 def plain(root: Path) -> dict[tuple[str, int], list[Row]]:
-    """Every readable row of every partition, one record at a time."""
+    """Return every readable row of every partition, one record at a time."""
     return {
         (str(topic.name), number): list(_rows(topic.partition(number), str(topic.name), number))
         for topic in DataReader(root).topics()
@@ -102,7 +102,7 @@ def plain(root: Path) -> dict[tuple[str, int], list[Row]]:
 
 @lru_cache
 def unchanged(root: Path) -> dict[tuple[str, int], list[Row]]:
-    """The same of logs that nobody changes, read once."""
+    """Return the same for logs that do not change, read once."""
     return plain(root)
 
 
@@ -113,13 +113,13 @@ def _rows(reader: Any, topic: str, partition: int) -> Iterator[Row]:
 
 
 def segments(root: Path, topic: str) -> list[Path]:
-    """The segment files of a topic of one partition, oldest first."""
+    """Return the segment files of a topic of one partition, oldest first."""
     name = TopicName.parse(topic)
     return sorted((root / "topics" / name.namespace / name.topic).glob("0*.seg"))
 
 
 def flip(path: Path, position: int) -> None:
-    """One bit of one byte."""
+    """Flip one bit of one byte."""
     data = bytearray(path.read_bytes())
     data[position] ^= 1
     path.write_bytes(data)

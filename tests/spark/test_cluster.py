@@ -1,4 +1,4 @@
-"""A cluster of several processes on this machine gives what one process gives."""
+"""A cluster of several processes on this machine gives the results of one process."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ spark.stop()
 
 
 def summary(frame: DataFrame) -> list[list[object]]:
-    """What every row contributes to, through a shuffle."""
+    """Return an aggregate that every row contributes to, through a shuffle."""
     query = """
         select partition, type, count(*), sum(length(value)), min(offset), max(offset),
             sum(cast(xxhash64(id) as decimal(38, 0)))

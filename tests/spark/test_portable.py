@@ -1,6 +1,6 @@
-"""The same of every PySpark that there is an adapter for: reading, following, writing, archiving, auditing.
+"""The same tests for every supported PySpark: reading, following, writing, archiving, auditing.
 
-`./dev sparks` runs this file with each of them; the suite runs it with the one that it has.
+`./dev sparks` runs this file with each of them; the suite runs it with the installed one.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def rows_of(frame: Any) -> list[dict[str, Any]]:
 
 
 def copied(spark: SparkSession, data: Path, checkpoint: Path, **target: str) -> None:
-    """A stream of one topic into another, until there is no more."""
+    """Copy one topic into another with a stream, until there is no more."""
     source = spark.readStream.format("penstock").options(path=str(data), subscribe="orders", includeAttributes="true")
     rows = source.option("startingOffsets", "earliest").load().select("key", "value", "type", "attributes", "schema_id")
     writer = rows.writeStream.format("penstock").options(**target).option("checkpointLocation", str(checkpoint))

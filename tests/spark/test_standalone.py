@@ -1,5 +1,5 @@
 """A cluster whose machines share nothing of loopback: batch, stream, sink, archive, audit and pipeline over its master,
-a worker that is killed on the way, and the lake is the log. What the executors need is in options alone."""
+with a worker that is killed on the way; the lake equals the log. Executors need nothing but options."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def fill(root: Path) -> Path:
 
 
 def plain(root: Path) -> list[list[Any]]:
-    """What the driver's summary is of a log that one process reads, record by record."""
+    """Return what the driver's summary should be, computed by one process, record by record."""
     count: Counter[str] = Counter()
     size: Counter[str] = Counter()
     offsets: Counter[str] = Counter()
@@ -72,13 +72,13 @@ def plain(root: Path) -> list[list[Any]]:
 
 
 def in_log(root: Path) -> list[bytes]:
-    """The ids of all messages, read by one process."""
+    """Return the ids of all messages, read by one process."""
     logs = map(DataReader(root).topic(ORDERS).partition, range(PARTITIONS))
     return [record.id for log in logs for record, _ in log.follow(Earliest()) if record is not None]
 
 
 def in_lake(options: dict[str, str]) -> list[bytes]:
-    """The ids of all rows, read by Delta's own library."""
+    """Return the ids of all rows, read by Delta's own library."""
     table = DeltaTable(f"{LAKE}/default/shop_orders", storage_options=options)
     found: list[bytes] = table.to_pyarrow_dataset().to_table(columns=["_id"]).column(0).to_pylist()
     return found
@@ -94,7 +94,7 @@ def machines(tmp_path: Path) -> Iterator[Cluster]:
 
 @pytest.fixture
 def s3(machines: Cluster) -> Iterator[dict[str, str]]:
-    """An S3 server that the machines reach over plain HTTP: options to reach it with. The bucket is `log`."""
+    """Yield the options of an S3 server that the machines reach over plain HTTP. The bucket is `log`."""
     server = ThreadedMotoServer(ip_address=machines.network.address(0), port=0, verbose=False)
     logging.getLogger("werkzeug").setLevel(logging.WARNING)  # it tells of every request
     server.start()
@@ -276,6 +276,6 @@ def drive(plan: dict[str, Any], machines: Cluster, folder: Path, here: str) -> t
 
 
 def leaked(folder: Path, err: str, secret: str) -> list[str]:
-    """Files in which a secret stands: of checkpoints, event logs, logs of the workers and their executors."""
+    """Return files that contain a secret: checkpoints, event logs, logs of the workers and their executors."""
     told = [str(file) for file in folder.rglob("*") if file.is_file() and secret.encode() in file.read_bytes()]
     return told + (["the driver"] if secret in err else [])

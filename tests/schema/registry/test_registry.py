@@ -1,4 +1,4 @@
-"""The registry's decisions, one by one, in a language of schemas that is simple enough to see through."""
+"""The registry's decisions, one by one, in a schema language that is simple enough to see through."""
 
 from __future__ import annotations
 
@@ -55,11 +55,11 @@ def t(tmp_path: Path) -> Iterator[Trial]:
 
 
 def free(t: Trial, subject: str | None = None) -> None:
-    """Anything goes with anything."""
+    """Switch off compatibility checks."""
     t.run(t.registry.set_compatibility(subject, "NONE"))
 
 
-# Registering
+# Registration
 
 
 def test_a_schema_that_was_registered_is_found_by_its_id_and_by_its_version(t: Trial) -> None:
@@ -262,7 +262,7 @@ def test_references_are_limited_with_all_that_they_bring(t: Trial, monkeypatch: 
 def test_the_same_text_referring_to_itself_again_and_again_is_limited_too(
     t: Trial, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Under one name and with one text, but each time another version."""
+    """Every level has the same name and text, but another version."""
     monkeypatch.setattr(references, "SCHEMA_REFERENCES_MAX", 4)
     t.register("chain", "c")
     for number in range(1, 5):
@@ -401,7 +401,7 @@ def test_a_schema_that_is_several_versions_is_compared_once(t: Trial) -> None:
     assert t.engine.compared == [("a?", "a")]
 
 
-# Asking beforehand
+# Compatibility checks before registration
 
 
 def test_what_would_keep_a_schema_from_being_registered_is_told(t: Trial) -> None:
@@ -448,7 +448,7 @@ def test_two_schemas_may_be_compared_without_a_subject(t: Trial) -> None:
     assert t.run(t.registry.check_pair(words("a b~"), words("a"), lenient=True)) == []
 
 
-# Looking for a schema
+# Lookup
 
 
 def test_a_schema_is_found_however_it_is_written(t: Trial) -> None:
@@ -483,7 +483,7 @@ def test_what_was_deleted_is_found_if_that_is_wanted_and_what_was_not_rather(t: 
     assert t.run(t.registry.look_up("orders", schema, deleted=True)).version == 1
 
 
-# Deleting
+# Deletion
 
 
 def test_what_was_deleted_and_is_registered_again_is_a_new_version_with_the_old_id(t: Trial) -> None:
@@ -693,7 +693,7 @@ def test_words_that_are_no_setting_are_refused(t: Trial) -> None:
         t.registry.set_mode(None, "WRITEONLY")
 
 
-# What a mode forbids
+# Modes
 
 
 @pytest.mark.parametrize(
@@ -795,7 +795,7 @@ def test_numbers_that_are_another_s_are_refused_with_the_reason(
         )
 
 
-# Words about a version
+# Metadata of a version
 
 
 def test_a_version_is_deprecated_with_a_message_and_no_longer_so(t: Trial) -> None:
@@ -823,7 +823,7 @@ def test_a_description_changes_and_what_is_not_given_stays(t: Trial) -> None:
         t.run(t.registry.describe("orders", 1, tags=["x"] * 99))
 
 
-# What topics ask
+# Queries of topics
 
 
 def test_what_messages_may_name_is_told_with_how_it_stands(t: Trial) -> None:
@@ -930,7 +930,7 @@ def test_whoever_is_always_too_late_is_told_to_try_again(t: Trial, monkeypatch: 
     turns: list[RegisteredVersion] = []
 
     class Interrupted(Words):
-        """While it compares, another registers something else."""
+        """A schema engine: while it compares, another process registers something else."""
 
         def check_compatibility(self, pairs: tuple[SchemaPair, ...], *, lenient: bool) -> list[list[Problem]]:
             turns.append(rival.register("orders", f"a b{len(turns)}?"))

@@ -1,4 +1,4 @@
-"""A broker's files over HTTP: a real broker read while it writes, and what is said where none answers."""
+"""A broker's files over HTTP: a real broker read while it writes, and the errors of servers that do not answer well."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_a_broker_with_tls_is_read_with_certificates(tmp_path: Path, environment
             Location.parse(url=url, storage_options={"tls_ca": "nowhere"}).open()
 
 
-# nobody, or somebody else
+# servers that do not answer, or are no broker
 
 
 @pytest.fixture
@@ -143,8 +143,8 @@ Answering = Callable[[BaseHTTPRequestHandler], None]
 
 
 @contextmanager
-def somebody(*answers: Answering) -> Iterator[tuple[str, list[str]]]:
-    """A server that answers so, the last way for ever; and what it was asked."""
+def fake_server(*answers: Answering) -> Iterator[tuple[str, list[str]]]:
+    """Yield a server that gives these answers, the last one for ever; and the requests that it got."""
     asked: list[str] = []
 
     class Handler(BaseHTTPRequestHandler):
@@ -168,7 +168,7 @@ def somebody(*answers: Answering) -> Iterator[tuple[str, list[str]]]:
         server.server_close()
 
 
-def says(status: int, body: bytes, **headers: str) -> Answering:
+def answering(status: int, body: bytes, **headers: str) -> Answering:
     def answer(handler: BaseHTTPRequestHandler) -> None:
         handler.send_response(status)
         for name, value in {"content-length": str(len(body)), **headers}.items():
@@ -179,52 +179,64 @@ def says(status: int, body: bytes, **headers: str) -> Answering:
     return answer
 
 
-def hangs_up(handler: BaseHTTPRequestHandler) -> None:
+def hanging_up(handler: BaseHTTPRequestHandler) -> None:
     handler.close_connection = True
 
 
 def test_somebody_else_is_recognised_by_what_he_says(hasty: None) -> None:
     for body in (b"<html>hello</html>", b'{"something": "else"}', b"[]"):
-        with somebody(says(200, body)) as (url, _), pytest.raises(InvalidRequest, match="something else than a Penst"):
+        with (
+            fake_server(answering(200, body)) as (url, _),
+            pytest.raises(InvalidRequest, match="something else than a Penst"),
+        ):
             Location.parse(url=url).open()
-    with somebody(says(404, b"")) as (url, _), pytest.raises(InvalidRequest, match="no Penstock broker, one of an old"):
+    with (
+        fake_server(answering(404, b"")) as (url, _),
+        pytest.raises(InvalidRequest, match="no Penstock broker, one of an old"),
+    ):
         Location.parse(url=url).open()
 
 
 def test_a_refusal_is_told(hasty: None) -> None:
     body = b'{"error_code": 403, "message": "pages may not ask"}'
-    with somebody(says(403, body)) as (url, _), pytest.raises(InvalidRequest, match="answers 403: pages may not ask"):
+    with (
+        fake_server(answering(403, body)) as (url, _),
+        pytest.raises(InvalidRequest, match="answers 403: pages may not ask"),
+    ):
         Location.parse(url=url).open()
 
 
 def test_a_newer_format_is_refused(hasty: None) -> None:
-    with somebody(says(200, b'{"format": 2, "namespaces": []}')) as (url, _), pytest.raises(VersionNotSupported):
+    with (
+        fake_server(answering(200, b'{"format": 2, "namespaces": []}')) as (url, _),
+        pytest.raises(VersionNotSupported),
+    ):
         Location.parse(url=url).open()
 
 
 def test_who_is_busy_is_asked_again_and_not_for_ever(hasty: None) -> None:
-    good = says(200, b'{"format": 1, "namespaces": []}')
-    with somebody(says(503, b"{}"), hangs_up, good) as (url, asked):
+    good = answering(200, b'{"format": 1, "namespaces": []}')
+    with fake_server(answering(503, b"{}"), hanging_up, good) as (url, asked):
         assert Location.parse(url=url).open().topics() == []
         assert len(asked) >= 3
-    with somebody(says(503, b'{"message": "too much"}')) as (url, asked):
+    with fake_server(answering(503, b'{"message": "too much"}')) as (url, asked):
         with pytest.raises(ServiceUnavailable, match="it answers 503: too much"):
             HttpClient(url).get("/")
         assert len(asked) == 5
 
 
 def test_a_range_that_is_not_the_one_asked_for_is_not_believed(hasty: None) -> None:
-    listing = says(200, b'{"files": [{"name": "start", "bytes": 90, "tag": "t"}]}')
+    listing = answering(200, b'{"files": [{"name": "start", "bytes": 90, "tag": "t"}]}')
     path = Path("topics/default/orders/start")
-    wrong = says(206, bytes(10), content_range="bytes 50-59/90")
-    for answer, error in ((wrong, ServiceUnavailable), (says(200, bytes(90)), InvalidRequest)):
-        with somebody(listing, answer) as (url, _):
+    wrong = answering(206, bytes(10), content_range="bytes 50-59/90")
+    for answer, error in ((wrong, ServiceUnavailable), (answering(200, bytes(90)), InvalidRequest)):
+        with fake_server(listing, answer) as (url, _):
             file = HttpDisk(url).open(path)
             with pytest.raises(error):
                 file.read_into(bytearray(10), 0)
-    with somebody(listing, says(416, b"{}")) as (url, _):
+    with fake_server(listing, answering(416, b"{}")) as (url, _):
         assert HttpDisk(url).open(path).read_into(bytearray(10), 0) == 0
-    with somebody(listing, says(404, b"{}")) as (url, _), pytest.raises(FileNotFoundError):
+    with fake_server(listing, answering(404, b"{}")) as (url, _), pytest.raises(FileNotFoundError):
         HttpDisk(url).open(path).read_into(bytearray(10), 0)
 
 
@@ -233,9 +245,9 @@ def test_one_connection_serves_many_questions_and_a_closed_one_is_made_again() -
 
     def noted(handler: BaseHTTPRequestHandler) -> None:
         ports.append(handler.client_address[1])
-        says(200, b"{}")(handler)
+        answering(200, b"{}")(handler)
 
-    with somebody(noted) as (url, _):
+    with fake_server(noted) as (url, _):
         far = HttpClient(url)
         for _ in range(5):
             assert far.get_json("/") == {}
@@ -251,9 +263,9 @@ def test_who_is_asked_with_a_password_is_told_it_and_nobody_else_is() -> None:
 
     def noted(handler: BaseHTTPRequestHandler) -> None:
         heard.append(handler.headers["authorization"])
-        says(500, b"{}")(handler)
+        answering(500, b"{}")(handler)
 
-    with somebody(noted) as (url, _):
+    with fake_server(noted) as (url, _):
         far = HttpClient(url.replace("http://", "http://me:se%2Fcret@"), what="the registry")
         with pytest.raises(InvalidRequest) as caught:
             far.get_json("/")

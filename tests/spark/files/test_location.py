@@ -1,4 +1,4 @@
-"""Where files are: what the options say, what is refused and in which words, and that it travels."""
+"""Locations of files: options, refusals and their words, and pickling."""
 
 from __future__ import annotations
 

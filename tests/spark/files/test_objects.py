@@ -1,4 +1,4 @@
-"""Object stores: a real one in a local directory, options of others, and what is said where nobody answers."""
+"""Object stores: a real one in a local directory, options of others, and errors of stores that do not answer."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_an_option_that_the_store_does_not_have_is_named() -> None:
 
 
 def test_a_store_that_does_not_answer_is_named() -> None:
-    """Port 9 is where nobody listens; few retries make it quick."""
+    """No process listens on port 9; few retries make the test quick."""
     options = {"endpoint": "http://127.0.0.1:9", "allow_http": "true", "skip_signature": "true", "region": "x"}
     with pytest.raises(ServiceUnavailable, match="s3://bucket/logs cannot be read"):
         Location.parse(path="s3://bucket/logs", storage_options=options).open()

@@ -1,5 +1,5 @@
-"""One plan for every place: Spark reads the same rows from a directory, an object store and a broker's HTTP; and a
-stream's place is seen at the broker."""
+"""The same plan for every location: Spark reads the same rows from a directory, an object store and a broker's HTTP;
+and the broker shows a stream's position."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Schemas from wherever they are: the same answers from a catalog, a broker, another registry and an export."""
+"""Schemas from every source: the same answers from a catalog, a broker, another registry and an export."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from tests.cli.kit import child_environment
-from tests.spark.files.test_http import says, somebody
+from tests.spark.files.test_http import answering, fake_server
 from tests.spark.log_kit import make_data
 
 import penstock
@@ -52,7 +52,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
 
 @pytest.fixture(scope="module")
 def ids(broker: RunningBroker) -> dict[str, int]:
-    """What is registered, by what it is; one version is deleted, and still means what it meant."""
+    """Return the ids of registered schemas by name; one version is deleted, and keeps its meaning."""
     with penstock.connect(broker.url) as client:
 
         def register(subject: str, text: str, kind: str = "AVRO", *references: dict[str, Any]) -> int:
@@ -147,7 +147,7 @@ def test_an_id_that_comes_later_is_known_then(broker: RunningBroker, ids: dict[s
 def test_a_process_goes_on_with_the_source_it_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     at = RegistryLocation(Location.parse(path=str(make_data(tmp_path / "data"))))
     assert at.open() is at.open()
-    monkeypatch.setattr(registries, "_KEPT_SECONDS", -1.0)
+    monkeypatch.setattr(registries, "_REUSED_SECONDS", -1.0)
     assert at.open() is not at.open()
 
 
@@ -281,7 +281,7 @@ def test_references_in_a_circle_come_to_an_end(tmp_path: Path) -> None:
 
 
 def test_another_registry_that_knows_no_topics_is_asked_for_schemas_alone() -> None:
-    with somebody(says(404, b'{"error_code": 404, "message": "HTTP 404 Not Found"}')) as (url, _):
+    with fake_server(answering(404, b'{"error_code": 404, "message": "HTTP 404 Not Found"}')) as (url, _):
         source = RegistryLocation(Location.parse(path="s3://bucket/data"), url).open()
         assert source.subjects_of(ORDERS) == ["orders-value"]
         assert source.versions("x") == []
@@ -290,17 +290,20 @@ def test_another_registry_that_knows_no_topics_is_asked_for_schemas_alone() -> N
 
 
 def test_no_type_means_avro_and_fields_that_nobody_knows_are_passed_over() -> None:
-    with somebody(says(200, b'{"schema": "\\"long\\"", "guid": "x", "ruleSet": null}')) as (url, asked):
+    with fake_server(answering(200, b'{"schema": "\\"long\\"", "guid": "x", "ruleSet": null}')) as (url, asked):
         assert HttpRegistry(HttpClient(url)).schema(7) is not None
         assert SchemaSource(HttpRegistry(HttpClient(url))).schema(7) == Definition(SchemaKind.AVRO, '"long"')
         assert asked == ["/schemas/ids/7"] * 2
 
 
 def test_one_that_answers_otherwise_is_told() -> None:
-    with somebody(says(200, b'{"schema": 5}')) as (url, _), pytest.raises(InvalidRequest, match="something else than"):
+    with (
+        fake_server(answering(200, b'{"schema": 5}')) as (url, _),
+        pytest.raises(InvalidRequest, match="something else than"),
+    ):
         HttpRegistry(HttpClient(url)).schema(7)
     with (
-        somebody(says(401, b'{"message": "who are you"}')) as (url, _),
+        fake_server(answering(401, b'{"message": "who are you"}')) as (url, _),
         pytest.raises(InvalidRequest, match="answers 401: who are you"),
     ):
         HttpRegistry(HttpClient(url)).schema(7)

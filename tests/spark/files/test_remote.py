@@ -1,4 +1,5 @@
-"""The disk over files that are elsewhere: what is fetched, how often, what is kept; and nothing old is ever seen."""
+"""The disk over remote files: ranges that are fetched, how often, ranges that are cached; and old bytes are never
+seen."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ HERE = Path()
 
 @dataclass
 class LocalPlace:
-    """A directory, asked as one that is far away; it counts what it is asked."""
+    """A directory that acts as a remote place and counts its requests."""
 
     root: Path
     name: str = "far away"

@@ -1,4 +1,4 @@
-"""Options of object stores: told apart, refused before anything begins, and named as they are meant."""
+"""Options of object stores: separated, refused before any work, and wrong names corrected."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from penstock.core.errors import InvalidRequest
 from penstock.spark.files import objects
 from penstock.spark.files.location import Location
 from penstock.spark.files.objects import check_options
-from penstock.spark.files.store_options import CONNECTION, names, split_options
+from penstock.spark.files.store_options import CONNECTION, option_names, split_options
 from penstock.spark.lake.tables.folder import Folder
 from penstock.spark.source.options import ReadOptions
 
@@ -34,9 +34,9 @@ def test_options_of_the_connection_are_told_from_those_of_the_store() -> None:
 
 @pytest.mark.parametrize("url", STORES)
 def test_every_name_that_may_be_suggested_is_one_that_the_store_takes(url: str) -> None:
-    """It may well refuse the value."""
+    """The store may well refuse the value."""
     refusals = []
-    for name in names(url):
+    for name in option_names(url):
         try:
             check_options(url, {name: "true"})
         except InvalidRequest as error:
@@ -45,7 +45,7 @@ def test_every_name_that_may_be_suggested_is_one_that_the_store_takes(url: str) 
 
 
 def test_the_connection_has_all_options_that_the_client_has() -> None:
-    """One that is missing is given to the store, whose client gives up over it. Headers are no text."""
+    """A missing option would be passed to the store, whose client panics over it. Headers are no text."""
     stub = Path(obstore.__file__).with_name("_store") / "_client.pyi"
     (config,) = [each for each in ast.parse(stub.read_text()).body if isinstance(each, ast.ClassDef)]
     there = {
@@ -79,13 +79,13 @@ def test_an_option_with_a_wrong_name_is_refused_with_the_right_one(url: str, giv
 
 @pytest.mark.parametrize("name", ["allow_http", "aws_allow_http", "randomize_addresses"])
 def test_options_of_the_connection_open_a_warehouse_as_they_open_a_log(name: str) -> None:
-    """Given to the store as its own, they would end the process with a panic."""
+    """Passed to the store as its own, they would end the process with a panic."""
     Location.parse(path="s3://bucket/x", storage_options={name: "true"})
     Folder.parse("s3://bucket/x", {name: "true"})
 
 
 def test_a_client_that_gives_up_is_an_error_like_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the table it is asked to take an option of the connection for one of the store's: a real panic."""
+    """Without the table the client gets an option of the connection as one of the store's: a real panic."""
     monkeypatch.setattr(objects, "split_options", lambda options: (dict(options), {}))
     with pytest.raises(InvalidRequest, match="s3://bucket/x cannot be opened: Expected config prefix"):
         check_options("s3://bucket/x", {"allow_http": "true"})

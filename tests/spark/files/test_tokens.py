@@ -1,4 +1,4 @@
-"""A broker that asks who is there, read by Spark: with a token that is in no option, no plan and no other's hands."""
+"""A broker with access control, read by Spark: the token is in no option and no plan, and no other server gets it."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_anothers_registry_is_not_shown_the_brokers_token(monkeypatch: pytest.Mo
             self.wfile.write(b"[]")
 
         def log_message(self, *_: object) -> None:
-            """Nothing."""
+            """Print nothing."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         Thread(target=server.serve_forever, daemon=True).start()

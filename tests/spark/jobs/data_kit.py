@@ -1,4 +1,4 @@
-"""Data directories with damage done to them, and archives of them written by hand, so that they can be wrong."""
+"""Data directories with damage, and archives of them written by hand, so that they can be wrong."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def numbered(number: int, **more: Any) -> Message:
 
 
 def make_data(root: Path, *, messages: int = 200, step_ms: int = DAY_MS // 50) -> Path:
-    """Orders over four days in many segments, and a topic of two partitions."""
+    """Write orders over four days in many segments, and a topic of two partitions."""
     clock = ManualClock()
     with Store.open(root, create=True, limits=SMALL, clock=clock) as store:
         store.create_topic(ORDERS)
@@ -94,7 +94,8 @@ def archived(
     tamper: Tamper = list,
     bad: Callable[[dict[str, Any]], bool] = lambda _row: False,
 ) -> Warehouse:
-    """All topics, or their first offsets, in tables beside the data; what is `bad` goes to the companions."""
+    """Write all topics, or their first offsets, into tables beside the data; `bad` messages go to the bad-rows
+    tables."""
     warehouse = Warehouse(str(root.parent / f"lake-{table_format}"), table_format)
     for topic in DataReader(root).topics():
         name = table_of(topic.name)

@@ -1,4 +1,4 @@
-"""Logs on a disk in memory, with damage done to them, for the tests of jobs."""
+"""Logs on a disk in memory, with damage, for the tests of jobs."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ messages = st.builds(
 
 @dataclass(frozen=True)
 class Sample:
-    """A log of several segments, and what it looks like to another process."""
+    """A log of several segments, and its view by another process."""
 
     disk: FaultDisk
     count: int
@@ -68,7 +68,7 @@ class Sample:
 
 
 def write(blocks: Iterable[Sequence[Message]], *, step_ms: int = 1000) -> Sample:
-    """A log with these blocks, each so much later than the one before."""
+    """Write a log with these blocks, each so much later than the one before."""
     disk, clock = FaultDisk(), ManualClock()
     log = Log.open(disk, FOLDER, ids=IdGenerator(clock, node=1), clock=clock, limits=SMALL)
     count = 0
@@ -80,13 +80,13 @@ def write(blocks: Iterable[Sequence[Message]], *, step_ms: int = 1000) -> Sample
 
 
 def orders(count: int, *, size: int = 500) -> Sample:
-    """Messages of one producer, one a block, in several segments."""
+    """Return messages of one producer, one a block, in several segments."""
     numbered = (Message(payload=bytes(size), type="t", producer_id=5, request_id=n + 1) for n in range(count))
     return write([each] for each in numbered)
 
 
 def out_of_order(ticks: Sequence[int], *, per_segment: int = 7) -> Sample:
-    """A log whose records have the ids of these ticks, in whatever order: closed segments and their indexes."""
+    """Write a log whose records have the ids of these ticks, in any order: closed segments and their indexes."""
     disk = FaultDisk()
     disk.make_directory(FOLDER)
     for base in range(0, len(ticks), per_segment):
@@ -121,6 +121,6 @@ def partial_of(
 
 
 def pieces_of(sample: Sample, cuts: Sequence[int], **given: object) -> list[PartitionSummary]:
-    """The whole log, walked in pieces that end at the cuts."""
+    """Scan the whole log in pieces that end at the cuts."""
     edges = sorted({0, sample.count, *(cut for cut in cuts if 0 < cut < sample.count)})
     return [partial_of(sample, *edge, **given) for edge in itertools.pairwise(edges)]  # type: ignore[arg-type]

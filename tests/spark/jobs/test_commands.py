@@ -1,4 +1,4 @@
-"""`penstock audit` and `penstock stats`: what they print, and how they end; once as a user runs them."""
+"""`penstock audit` and `penstock stats`: output and exit codes; once as a user runs them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Histograms: the kernel's buckets are the plain ones, and a quantile is where it belongs."""
+"""Histograms: the kernel's buckets equal the plain ones, and quantiles are right."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.record.kernels.tally_kernels import BUCKETS, FINE, VALUE_BITS
-from penstock.spark.jobs.histogram import NO_VALUES, Histogram, bucket_range, total
+from penstock.spark.jobs.histogram import NO_VALUES, Histogram, add_histograms, bucket_range
 
 values = st.lists(st.integers(0, 2**VALUE_BITS - 1) | st.integers(0, 300), max_size=50)
 
@@ -57,7 +57,7 @@ def test_the_kernel_counts_in_the_plain_buckets(given_: list[int]) -> None:
 @given(values, values)
 def test_a_sum_is_the_histogram_of_both(one: list[int], other: list[int]) -> None:
     assert of(one) + of(other) == of(one + other)
-    assert total([of(one), NO_VALUES, of(other)]) == of(one + other)
+    assert add_histograms([of(one), NO_VALUES, of(other)]) == of(one + other)
 
 
 def test_a_quantile_is_within_one_part_in_a_hundred() -> None:

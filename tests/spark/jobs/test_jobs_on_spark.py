@@ -1,4 +1,4 @@
-"""Audit and stats on a real Spark: the same results as in one process, and what only Spark's workers do."""
+"""Audit and stats on a real Spark: the same results as in one process, and effects of Spark's workers alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The order of a replay at a pace, on a log whose clock was set back. No Spark: what counts is by what it sorts."""
+"""The order of a replay at a pace, on a log whose clock was set back. Without Spark: only the sort columns matter."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_messages_come_in_the_order_they_were_published_in_although_the_clock_wa
 
 
 def ordered(root: Path) -> pa.Table:
-    """What a replay would publish, sorted as it sorts."""
+    """Return the messages that a replay would publish, sorted as it sorts."""
     found, seen = [], dict.fromkeys(("0", "1"), -1)
     for record in stored(root, "orders"):
         partition = str(int(record.message.payload) % 2)

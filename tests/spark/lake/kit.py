@@ -35,7 +35,7 @@ def made(tmp_path: Path, table_format: str, name: str = "orders", *, owner: str 
 
 
 def rows(start: int, stop: int, *, partition: int = 0, days: int = 1) -> pa.RecordBatch:
-    """Messages with these offsets, spread over so many days."""
+    """Return messages with these offsets, spread over so many days."""
     offsets = range(start, stop)
     times = [FIRST_DAY + dt.timedelta(days=offset % days, seconds=offset) for offset in offsets]
     return pa.RecordBatch.from_pydict(
@@ -63,7 +63,7 @@ def marker(batch: int, start: int, stop: int, *, query: str = "q1", partition: i
 
 
 def offsets(table: LakeTable) -> list[int]:
-    """As the table's reader has them."""
+    """Return the offsets that the table's own reader finds."""
     found: list[int] = []
     for batch in table.read(["_offset"]):
         found += batch.column(0).to_pylist()
@@ -71,7 +71,7 @@ def offsets(table: LakeTable) -> list[int]:
 
 
 def independent(table: LakeTable, columns: Sequence[str]) -> pa.Table:
-    """The rows as somebody reads them who has never heard of Penstock."""
+    """Return the rows as a program reads them that does not know Penstock."""
     if table.table_format == "delta":
         from deltalake import DeltaTable
 

@@ -1,4 +1,4 @@
-"""`penstock lake`: what it says of tables, and what it does to them. No Spark is started."""
+"""`penstock lake`: its reports on tables, and its changes to them. No Spark is started."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Topics with schemas: typed columns that grow, poison apart, nothing left out."""
+"""Topics with schemas: typed columns that grow, undecodable payloads apart, nothing left out."""
 
 from __future__ import annotations
 

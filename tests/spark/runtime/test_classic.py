@@ -1,4 +1,4 @@
-"""Spark Connect: topics are read and written there; what needs a classic session says so at once."""
+"""Spark Connect: topics can be read and written; jobs, which need a classic session, say so at once."""
 
 from __future__ import annotations
 

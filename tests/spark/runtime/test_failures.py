@@ -1,4 +1,4 @@
-"""What is told of a failure in Spark."""
+"""The message of a failure in Spark."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from penstock.spark.runtime.failures import Failure, failure_of, reason
 
 
 class Captured(Exception):
-    """As PySpark has them: a text, and a cause beside it."""
+    """An error as PySpark has it: a text, and a cause beside it."""
 
     def __init__(self, text: str, cause: Captured | None = None) -> None:
         super().__init__(text)

@@ -1,4 +1,4 @@
-"""Which Java runs Spark."""
+"""The choice of the Java that runs Spark."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.spark.runtime import java
 
 
 def installed(home: Path, version: str, *, release: bool = True) -> Path:
-    """A directory that looks like a Java of that version to whoever asks it."""
+    """Make a directory that looks like a Java of that version."""
     program = home / "bin" / "java"
     program.parent.mkdir(parents=True)
     program.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\" 2026-01-01' >&2\n")

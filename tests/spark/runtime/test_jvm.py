@@ -1,4 +1,4 @@
-"""How the JVM is started."""
+"""The start of the JVM."""
 
 from __future__ import annotations
 

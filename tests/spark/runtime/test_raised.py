@@ -1,4 +1,4 @@
-"""What Spark says when something of ours failed inside of it."""
+"""The Penstock errors that come out of Spark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The session: what is set, and that it runs."""
+"""The session: its settings, and that it runs."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ client.finalizer_deque.extend([(client, "o999999")] * 1_000_000)  # what Python 
 @pytest.mark.slow
 @pytest.mark.xdist_group("spark")
 def test_it_comes_up_on_a_machine_without_java(tmp_path: Path) -> None:
-    """The Java from PyPI, in a home of its own, and nothing printed but what the program prints."""
+    """The Java from PyPI, in a home of its own, and nothing printed but the program's output."""
     keep = {name: value for name, value in os.environ.items() if name.startswith(("PENSTOCK_", "PYTHON"))}
     keep.pop("PENSTOCK_SPARK_CACHE", None)
     tools = tmp_path / "bin"

@@ -1,4 +1,4 @@
-"""Which PySparks are taken, what is said of others, and what differs between those."""
+"""PySpark releases: the supported ones, the refusal of others, and their differences."""
 
 from __future__ import annotations
 

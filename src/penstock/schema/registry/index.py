@@ -49,7 +49,7 @@ class RegistryIndex:
         self._holders: dict[int, set[VersionKey]] = {}
         self._referrers: dict[VersionKey, set[int]] = {}
 
-    # what has changed
+    # updates
 
     def apply(self, update: RegistryUpdate) -> None:
         """Apply an update of the catalog. Updates come in the order of their revisions, without gaps."""
@@ -57,7 +57,7 @@ class RegistryIndex:
         self._subjects |= {subject.name: subject for subject in update.subjects}
         self._versions |= self._merged(update)
         after = self._holdings(update.subjects)
-        # First what goes: an id may have come back with another schema.
+        # Removals first: an id may have come back with another schema.
         for schema_id, holder in before - after:
             self._remove_holder(schema_id, holder)
         for stored in update.schemas:

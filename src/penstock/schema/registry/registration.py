@@ -45,7 +45,7 @@ def register(state: RegistryState, wanted: RegistrationRequest) -> Procedure[Reg
 def _register(state: RegistryState, wanted: RegistrationRequest) -> Procedure[RegisteredVersion]:
     schema, definition = resolve_references(state.index, wanted.schema)
     fingerprint, *legacy = yield from fingerprints(state, wanted.subject, schema, definition)
-    # All that the decision rests on is read between two steps, so that it is of one moment.
+    # Everything the decision rests on is read between two steps, so that it is a consistent snapshot.
     index, expected = state.index, state.index.expected_revisions(wanted.subject)
     known = _known_version(index, wanted.subject, (fingerprint, *legacy))
     if known is not None and _is_requested(known, wanted):

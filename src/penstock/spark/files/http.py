@@ -60,12 +60,12 @@ class BrokerFiles:
             case [first] if first == TOPICS:
                 return Listing({}, self._root().namespaces)
             case [first, namespace] if first == TOPICS:
-                found = self._get(f"{LOGS}/{quote(namespace, safe='')}", NamespaceAnswer)
-                return Listing({}, () if found is None else found.logs)
+                answer = self._get(f"{LOGS}/{quote(namespace, safe='')}", NamespaceAnswer)
+                return Listing({}, () if answer is None else answer.logs)
             case [first, namespace, log] if first == TOPICS:
                 listed = self._get(f"{LOGS}/{quote(namespace, safe='')}/{quote(log, safe='')}", LogAnswer)
                 files = () if listed is None else listed.files
-                return Listing({each.name: RemoteEntry(each.bytes, each.tag) for each in files}, ())
+                return Listing({file.name: RemoteEntry(file.bytes, file.tag) for file in files}, ())
             case _:
                 return Listing({}, ())
 
@@ -73,10 +73,10 @@ class BrokerFiles:
         if path == IDENTITY:
             return RemoteEntry(len(self._identity()), _IDENTITY_TAG)
         folder, _, name = path.rpartition("/")
-        found = self.list(folder).files.get(name)
-        if found is None:
+        entry = self.list(folder).files.get(name)
+        if entry is None:
             raise FileNotFoundError(path)
-        return found
+        return entry
 
     def fetch(self, path: str, start: int, stop: int) -> bytes:
         if path == IDENTITY:
@@ -97,21 +97,22 @@ class BrokerFiles:
 
     def _checked(self, path: str, answer: HttpAnswer, start: int, stop: int) -> bytes:
         """Return the body if it is the requested range: a proxy on the way may handle ranges in its own way."""
-        told = answer.headers.get("content-range", "")
-        if not told.startswith(f"bytes {start}-") or not 0 < len(answer.body) <= stop - start:
+        content_range = answer.headers.get("content-range", "")
+        if not content_range.startswith(f"bytes {start}-") or not 0 < len(answer.body) <= stop - start:
             raise ServiceUnavailable(
-                f"{self.name} answers bytes {start} to {stop} of {path} with {len(answer.body)} bytes of {told!r}"
+                f"{self.name} answers bytes {start} to {stop} of {path} with {len(answer.body)} bytes of"
+                f" {content_range!r}"
             )
         return answer.body
 
     def _root(self) -> RootAnswer:
-        found = self._get(LOGS, RootAnswer)
-        if found is None:
+        root = self._get(LOGS, RootAnswer)
+        if root is None:
             raise InvalidRequest(
                 f"{self.name} has no logs to read: it is no Penstock broker, one of an older release, or one with"
                 " http_logs off"
             )
-        return found
+        return root
 
     def _identity(self) -> bytes:
         """Return the identity file as the data directory has it, without the broker's own node number."""
@@ -119,9 +120,9 @@ class BrokerFiles:
 
     def _get(self, path: str, kind: type[_Answer]) -> _Answer | None:
         """Return the answer; None for 404. Raises `InvalidRequest` if the server is no Penstock broker."""
-        said = self._client.get_json(path)
+        body = self._client.get_json(path)
         try:
-            return None if said is None else msgspec.convert(said, kind)
+            return None if body is None else msgspec.convert(body, kind)
         except msgspec.ValidationError as error:
             raise InvalidRequest(
                 f"{self.name} answers GET {path} with something else than a Penstock broker would ({error}): is this"

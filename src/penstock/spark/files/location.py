@@ -44,16 +44,16 @@ class Location:
     ) -> Location:
         """Return the location of one of the options `path` and `url`. Raises `InvalidRequest`, which names the
         option."""
-        given = tuple(sorted((storage_options or {}).items()))
+        chosen = tuple(sorted((storage_options or {}).items()))
         if path and url:
             raise InvalidRequest(
                 f"path={path!r} and url={url!r} are given: path is for files, url for a broker; give one"
             )
-        others = [name for name, _ in given if name not in TLS_OPTIONS]
+        others = [name for name, _ in chosen if name not in TLS_OPTIONS]
         if url and others:
             raise InvalidRequest(f"storage.{others[0]} is no option of a broker: {', '.join(TLS_OPTIONS)} are")
         if url:
-            return cls(_broker(url), given)
+            return cls(_broker(url), chosen)
         if not path:
             raise InvalidRequest(
                 "neither path nor url is given: path is a data directory or the URL of an object store"
@@ -63,10 +63,10 @@ class Location:
             raise InvalidRequest(
                 f"storage.{others[0]} is an option of object stores, and path={path!r} is a local directory"
             )
-        found = cls(_files(path), given)
+        location = cls(_files(path), chosen)
         if others:
-            found.disk()  # refuse an unknown option now, before any work
-        return found
+            location.disk()  # refuse an unknown option now, before any work
+        return location
 
     @property
     def directory(self) -> Path | None:

@@ -44,10 +44,10 @@ class ObjectStoreFiles:
 
     def list(self, path: str) -> Listing:
         with self._translated_errors():
-            found = cast("Any", obstore.list_with_delimiter(self._store, path or None))
+            listed = cast("Any", obstore.list_with_delimiter(self._store, path or None))
         below = len(f"{path}/") if path else 0
-        files = {meta["path"][below:]: _entry(meta) for meta in found["objects"]}
-        folders = tuple(prefix.rstrip("/")[below:] for prefix in found["common_prefixes"])
+        files = {meta["path"][below:]: _entry(meta) for meta in listed["objects"]}
+        folders = tuple(prefix.rstrip("/")[below:] for prefix in listed["common_prefixes"])
         return Listing(files, folders)
 
     def find(self, path: str) -> RemoteEntry:
@@ -89,14 +89,18 @@ def open_store(url: str, options: Mapping[str, str], *, retries: RetryConfig | N
     Raises `InvalidRequest`, which names the option or the URL.
     """
     config, connection = split_options(options)
-    given: dict[str, Any] = {"client_options": connection or None, "config": config or None, "retry_config": retries}
+    arguments: dict[str, Any] = {
+        "client_options": connection or None,
+        "config": config or None,
+        "retry_config": retries,
+    }
     if url.startswith("file:"):
         if options:
             raise InvalidRequest(f"storage.{next(iter(options))} is an option of object stores, and {url} is none")
-        given = {}
+        arguments = {}
     try:
         with _without_panic():
-            return from_url(url, **given)
+            return from_url(url, **arguments)
     except UnknownConfigurationKeyError as error:
         raise unknown_option(url, _first_line(error)) from None
     except (BaseError, ValueError, TypeError) as error:

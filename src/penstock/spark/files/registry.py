@@ -66,12 +66,12 @@ class SchemaSource:
     def schema(self, schema_id: int) -> Definition:
         """Return the schema of an id, with the texts of all schemas that it refers to. Raises `InvalidRequest` for an
         unknown id."""
-        known = self._definitions.get(schema_id)
-        if known is None:
+        definition = self._definitions.get(schema_id)
+        if definition is None:
             schema = self._stored(schema_id)
             texts = dict(self._referred(schema, set()))
-            known = self._definitions[schema_id] = Definition(schema.kind, schema.text, tuple(texts.items()))
-        return known
+            definition = self._definitions[schema_id] = Definition(schema.kind, schema.text, tuple(texts.items()))
+        return definition
 
     def versions(self, subject: str, *, deleted: bool = False) -> list[tuple[int, int]]:
         """Return versions and schema ids, the oldest first; empty for an unknown subject. `deleted`: include deleted
@@ -83,35 +83,35 @@ class SchemaSource:
         return list(self._topics.subjects_of(topic) or (default_subject(topic),))
 
     def _stored(self, schema_id: int) -> Schema:
-        found = self._registry.schema(schema_id)
-        if found is None:
+        schema = self._registry.schema(schema_id)
+        if schema is None:
             raise InvalidRequest(
                 f"schema id {schema_id} is not known to {self._registry.name}: was the message written with another"
                 " registry? Name that one with the option registry",
                 schema_id=schema_id,
             )
-        return found
+        return schema
 
     def _referred(self, schema: Schema, seen: set[tuple[str, int]]) -> Iterator[tuple[str, str]]:
         """Yield name and text of all schemas that it refers to, each after the ones that it refers to itself."""
-        for each in schema.references:
-            if (each.subject, each.version) in seen:
+        for reference in schema.references:
+            if (reference.subject, reference.version) in seen:
                 continue
-            seen.add((each.subject, each.version))
+            seen.add((reference.subject, reference.version))
             if len(seen) > SCHEMA_REFERENCES_MAX:
                 raise InvalidRequest(f"a schema of {self._registry.name} has more than {SCHEMA_REFERENCES_MAX} others")
-            found = self._stored(self._id_of(each))
-            yield from self._referred(found, seen)
-            yield each.name, found.text
+            referred = self._stored(self._id_of(reference))
+            yield from self._referred(referred, seen)
+            yield reference.name, referred.text
 
     def _id_of(self, reference: Reference) -> int:
-        found = self._registry.version(reference.subject, reference.version)
-        if found is None:
+        schema_id = self._registry.version(reference.subject, reference.version)
+        if schema_id is None:
             raise InvalidRequest(
                 f"version {reference.version} of subject '{reference.subject}', which another schema refers to as"
                 f" '{reference.name}', is not known to {self._registry.name}"
             )
-        return found
+        return schema_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,19 +178,19 @@ class ExportedRegistry:
 
     def __init__(self, name: str, records: list[VersionRecord]) -> None:
         self.name = name
-        self._schemas = {each.id: _schema(each) for each in records}
-        self._versions = {(each.subject, each.version): each for each in records}
+        self._schemas = {record.id: _schema(record) for record in records}
+        self._versions = {(record.subject, record.version): record for record in records}
 
     def schema(self, schema_id: int) -> Schema | None:
         return self._schemas.get(schema_id)
 
     def version(self, subject: str, version: int) -> int | None:
-        found = self._versions.get((subject, version))
-        return None if found is None else found.id
+        record = self._versions.get((subject, version))
+        return None if record is None else record.id
 
     def versions(self, subject: str, *, deleted: bool = False) -> list[tuple[int, int]]:
-        of_subject = (each for each in self._versions.values() if each.subject == subject)
-        return sorted((each.version, each.id) for each in of_subject if deleted or not each.deleted)
+        of_subject = (record for record in self._versions.values() if record.subject == subject)
+        return sorted((record.version, record.id) for record in of_subject if deleted or not record.deleted)
 
     def subjects_of(self, topic: TopicName) -> tuple[str, ...] | None:  # noqa: ARG002 - an export says nothing of that
         return None
@@ -210,10 +210,10 @@ def read_export(path: Path) -> ExportedRegistry:
 def _records(path: Path, number: int, line: bytes) -> Iterator[VersionRecord]:
     """Yield the record of a line; none for settings of a subject."""
     try:
-        said = msgspec.json.decode(line, type=dict[str, object])
-        if "version" in said:
-            yield msgspec.convert(said, VersionRecord)
-        elif "subject" not in said:
+        record = msgspec.json.decode(line, type=dict[str, object])
+        if "version" in record:
+            yield msgspec.convert(record, VersionRecord)
+        elif "subject" not in record:
             raise InvalidRequest(f"{path}, line {number}: neither a version nor settings of a subject")
     except msgspec.MsgspecError as error:
         raise InvalidRequest(
@@ -222,7 +222,10 @@ def _records(path: Path, number: int, line: bytes) -> Iterator[VersionRecord]:
 
 
 def _schema(record: VersionRecord) -> Schema:
-    references = (Reference(name=each.name, subject=each.subject, version=each.version) for each in record.references)
+    references = (
+        Reference(name=reference.name, subject=reference.subject, version=reference.version)
+        for reference in record.references
+    )
     return Schema(kind=record.schema_type, text=record.schema, references=tuple(references))
 
 
@@ -259,35 +262,36 @@ class HttpRegistry:
         self.name = client.name
 
     def schema(self, schema_id: int) -> Schema | None:
-        found = self._get(f"/schemas/ids/{schema_id}", _SchemaAnswer)
-        if found is None:
+        answer = self._get(f"/schemas/ids/{schema_id}", _SchemaAnswer)
+        if answer is None:
             return None
         references = (
-            Reference(name=each.name, subject=each.subject, version=each.version) for each in found.references
+            Reference(name=reference.name, subject=reference.subject, version=reference.version)
+            for reference in answer.references
         )
-        return Schema(kind=found.schema_type, text=found.schema, references=tuple(references))
+        return Schema(kind=answer.schema_type, text=answer.schema, references=tuple(references))
 
     def version(self, subject: str, version: int) -> int | None:
-        found = self._get(f"/subjects/{quote(subject, safe='')}/versions/{version}?deleted=true", _VersionAnswer)
-        return None if found is None else found.id
+        answer = self._get(f"/subjects/{quote(subject, safe='')}/versions/{version}?deleted=true", _VersionAnswer)
+        return None if answer is None else answer.id
 
     def versions(self, subject: str, *, deleted: bool = False) -> list[tuple[int, int]]:
-        asked = "?deleted=true" if deleted else ""
-        numbers = self._get(f"/subjects/{quote(subject, safe='')}/versions{asked}", list[int]) or []
-        found = ((number, self.version(subject, number)) for number in sorted(numbers))
-        return [(number, schema_id) for number, schema_id in found if schema_id is not None]
+        query = "?deleted=true" if deleted else ""
+        numbers = self._get(f"/subjects/{quote(subject, safe='')}/versions{query}", list[int]) or []
+        ids = ((number, self.version(subject, number)) for number in sorted(numbers))
+        return [(number, schema_id) for number, schema_id in ids if schema_id is not None]
 
     def subjects_of(self, topic: TopicName) -> tuple[str, ...] | None:
         """Return the subjects of a topic; None at other registries, which know no topics."""
-        found = self._get(f"/v1/topics/{quote(str(topic), safe='')}/schema", _TopicAnswer)
-        return None if found is None else found.subjects
+        answer = self._get(f"/v1/topics/{quote(str(topic), safe='')}/schema", _TopicAnswer)
+        return None if answer is None else answer.subjects
 
     def _get(self, path: str, kind: type[_Kind]) -> _Kind | None:
-        said = self._client.get_json(path)
-        if said is None:
+        body = self._client.get_json(path)
+        if body is None:
             return None
         try:
-            return msgspec.convert(said, kind)
+            return msgspec.convert(body, kind)
         except msgspec.ValidationError as error:
             raise InvalidRequest(
                 f"{self.name} answers GET {path} with something else than a schema registry would: {error}"

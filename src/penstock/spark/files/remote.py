@@ -61,8 +61,8 @@ class RemoteFiles(Protocol):
 class RemoteDisk:
     """The read side of a disk. Not thread-safe."""
 
-    def __init__(self, place: RemoteFiles) -> None:
-        self._source = place
+    def __init__(self, source: RemoteFiles) -> None:
+        self._source = source
         self._found: dict[Path, RemoteEntry] = {}
         self._listed: dict[Path, set[Path]] = {}
         self._cache = RangeCache(KEPT_BYTES_MAX)
@@ -93,9 +93,9 @@ class RemoteDisk:
     def read(self, path: Path, start: int, stop: int) -> bytes | memoryview:
         """Return bytes of a file from `start` on and none past `stop`; at least one, unless the file has become
         shorter."""
-        kept = self._cache.get(path, start, stop)
-        if kept is not None:
-            return kept
+        cached = self._cache.get(path, start, stop)
+        if cached is not None:
+            return cached
         size = self._cache.window(path, start, stop - start)
         try:
             data = self._source.fetch(str(path), start, start + size)
@@ -107,14 +107,14 @@ class RemoteDisk:
 
     def _list(self, path: Path) -> Listing:
         listing = self._source.list("" if path == Path() else str(path))
-        found = {path / name: entry for name, entry in listing.files.items()}
-        steady = _sealed_files(found)
-        for known in self._listed.get(path, set()):
-            if known not in steady or found[known] != self._found.get(known):
-                self._cache.drop(known)
-            self._found.pop(known, None)
-        self._found |= found
-        self._listed[path] = set(found)
+        entries = {path / name: entry for name, entry in listing.files.items()}
+        sealed = _sealed_files(entries)
+        for earlier in self._listed.get(path, set()):
+            if earlier not in sealed or entries[earlier] != self._found.get(earlier):
+                self._cache.drop(earlier)
+            self._found.pop(earlier, None)
+        self._found |= entries
+        self._listed[path] = set(entries)
         return listing
 
     def _refuse(self) -> NoReturn:
@@ -139,11 +139,11 @@ class RemoteDisk:
         self._refuse()
 
 
-def _sealed_files(found: Mapping[Path, RemoteEntry]) -> set[Path]:
+def _sealed_files(entries: Mapping[Path, RemoteEntry]) -> set[Path]:
     """Return the segments that another one follows, and their indexes."""
-    segments = sorted(path for path in found if base_of(path.name) is not None)
+    segments = sorted(path for path in entries if base_of(path.name) is not None)
     stems = {path.stem for path in segments[:-1]}
-    return {path for path in found if path.stem in stems}
+    return {path for path in entries if path.stem in stems}
 
 
 class RemoteFile:

@@ -119,7 +119,7 @@ _REFUSED: Final = re.compile(r"'([^']*)' is not valid")
 """Refusal of an option by the store's client."""
 
 
-def names(url: str) -> tuple[str, ...]:
+def option_names(url: str) -> tuple[str, ...]:
     """Return every option of the store at a URL, with its full name; empty for a store that is not in the tables."""
     prefix, own = _STORES.get(urlsplit(url).scheme, ("", ()))
     return (*own, *(f"{prefix}{name}" for name in CONNECTION)) if own else ()
@@ -129,33 +129,33 @@ def split_options(options: Mapping[str, str]) -> tuple[dict[str, str], dict[str,
     """Split options into the store's and the connection's. Raises `InvalidRequest` for a flag that is not a boolean."""
     config: dict[str, str] = {}
     connection: dict[str, Any] = {}
-    for given, value in options.items():
-        name = given.lower()
+    for option, value in options.items():
+        name = option.lower()
         kind = CONNECTION.get(_bare(name))
         if kind is None:
             config[name] = value
         else:
-            connection[_bare(name)] = _flag(given, value) if kind is bool else value
+            connection[_bare(name)] = _flag(option, value) if kind is bool else value
     return config, connection
 
 
 def unknown_option(url: str, said: str) -> InvalidRequest:
     """Return the error for an option that the store does not have, with a suggestion; `said` is the message of the
     store's client, which names the option."""
-    found = _REFUSED.search(said)
-    wrong = found[1] if found else ""
-    there = {_bare(name): name for name in names(url)}
-    near = get_close_matches(_bare(wrong), there, n=1)
-    hint = f"did you mean {there[near[0]]}?" if near else f"there are {', '.join(there.values()) or 'others'}"
+    match = _REFUSED.search(said)
+    wrong = match[1] if match else ""
+    known = {_bare(name): name for name in option_names(url)}
+    near = get_close_matches(_bare(wrong), known, n=1)
+    hint = f"did you mean {known[near[0]]}?" if near else f"there are {', '.join(known.values()) or 'others'}"
     return InvalidRequest(f"storage.{wrong}: the object store {url} has no such option: {hint}", url=url, option=wrong)
 
 
 def _bare(name: str) -> str:
-    return next((name.removeprefix(each) for each in _PREFIXES if name.startswith(each)), name)
+    return next((name.removeprefix(prefix) for prefix in _PREFIXES if name.startswith(prefix)), name)
 
 
 def _flag(name: str, value: str) -> bool:
-    found = {"true": True, "false": False}.get(value.lower())
-    if found is None:
+    flag = {"true": True, "false": False}.get(value.lower())
+    if flag is None:
         raise InvalidRequest(f"storage.{name}={value!r}: true or false", option=name)
-    return found
+    return flag

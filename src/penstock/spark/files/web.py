@@ -114,13 +114,13 @@ class HttpClient:
         """Return the error that an answer describes."""
         message = f"{self._described} answers {answer.status}: {_error_text(answer)}"
         try:
-            said = answer.json()
+            body = answer.json()
         except ValueError:
-            said = None
-        if isinstance(said, dict) and isinstance(said.get("error"), dict):
-            said = said["error"]
-        if isinstance(said, dict) and "code" in said:
-            return error_from_dict({**said, "message": message})
+            body = None
+        if isinstance(body, dict) and isinstance(body.get("error"), dict):
+            body = body["error"]
+        if isinstance(body, dict) and "code" in body:
+            return error_from_dict({**body, "message": message})
         return InvalidRequest(message, status=answer.status)
 
     def unexpected_answer(self, path: str, answer: HttpAnswer) -> InvalidRequest:
@@ -170,12 +170,12 @@ class HttpClient:
         return http.client.HTTPSConnection(self._host, self._port, timeout=_SECONDS, context=self._context())
 
     def _context(self) -> ssl.SSLContext:
-        given = self._options
+        options = self._options
         try:
-            return tls_context(given.get("tls_ca"), given.get("tls_cert"), given.get("tls_key"))
+            return tls_context(options.get("tls_ca"), options.get("tls_cert"), options.get("tls_key"))
         except InvalidRequest as error:
-            said = ", ".join(f"storage.{name}={value!r}" for name, value in given.items())
-            raise InvalidRequest(f"{said}: {error.message}") from None
+            shown = ", ".join(f"storage.{name}={value!r}" for name, value in options.items())
+            raise InvalidRequest(f"{shown}: {error.message}") from None
 
     def close(self) -> None:
         _close(self._idle)
@@ -188,8 +188,8 @@ def _close(idle: list[http.client.HTTPConnection]) -> None:
 
 def _error_text(answer: HttpAnswer) -> str:
     try:
-        said = answer.json()
-        text = str(said.get("error", said)["message"])
+        body = answer.json()
+        text = str(body.get("error", body)["message"])
     except (ValueError, KeyError, TypeError, AttributeError):
         text = repr(answer.body[:_SHOWN_CHARS].decode(errors="replace"))
     return text

@@ -20,8 +20,8 @@ def bucket_range(bucket: int) -> tuple[int, int]:
     """Return the half-open range of the values in a bucket."""
     if bucket < FINE:
         return bucket, bucket + 1
-    shift, place = divmod(bucket, FINE)
-    return (FINE + place) << (shift - 1), (FINE + place + 1) << (shift - 1)
+    shift, fraction = divmod(bucket, FINE)
+    return (FINE + fraction) << (shift - 1), (FINE + fraction + 1) << (shift - 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Histogram:
     def __add__(self, other: Histogram) -> Histogram:
         if not self.counts or not other.counts:
             return self if self.counts else other
-        counts = summed(self.counts, other.counts)
+        counts = add_counts(self.counts, other.counts)
         return Histogram(counts, min(self.smallest, other.smallest), max(self.largest, other.largest))
 
     def quantile(self, share: float) -> int | None:
@@ -62,10 +62,10 @@ class Histogram:
         count = len(self)
         if not count:
             return None
-        wanted, seen = share * count, 0
+        target, seen = share * count, 0
         for bucket in sorted(self.counts):
             seen += self.counts[bucket]
-            if seen >= wanted:
+            if seen >= target:
                 low, stop = bucket_range(bucket)
                 return min(max((low + stop - 1) // 2, self.smallest), self.largest)
         return self.largest
@@ -73,12 +73,12 @@ class Histogram:
     def doublings(self) -> list[tuple[int, int, int]]:
         """Return coarse rows to look at: from, up to, count; one row for each doubling, with no doubling left out
         between."""
-        found: dict[int, int] = {}
+        by_step: dict[int, int] = {}
         for bucket, count in self.counts.items():
             step = bucket_range(bucket)[0].bit_length()
-            found[step] = found.get(step, 0) + count
-        steps = range(min(found), min(max(found), VALUE_BITS) + 1) if found else range(0)
-        return [(1 << step >> 1, 1 << step, found.get(step, 0)) for step in steps]
+            by_step[step] = by_step.get(step, 0) + count
+        steps = range(min(by_step), min(max(by_step), VALUE_BITS) + 1) if by_step else range(0)
+        return [(1 << step >> 1, 1 << step, by_step.get(step, 0)) for step in steps]
 
     def as_dict(self) -> dict[str, Any]:
         """Return the histogram as the fields of a report."""
@@ -96,16 +96,16 @@ class Histogram:
 NO_VALUES: Final = Histogram()
 
 
-def summed(left: Mapping[Any, int], right: Mapping[Any, int]) -> dict[Any, int]:
+def add_counts(left: Mapping[Any, int], right: Mapping[Any, int]) -> dict[Any, int]:
     """Return both mappings as one; counts of keys that are in both are added."""
-    found = dict(left)
+    merged = dict(left)
     for key, count in right.items():
-        found[key] = found.get(key, 0) + count
-    return found
+        merged[key] = merged.get(key, 0) + count
+    return merged
 
 
-def total(histograms: Iterable[Histogram]) -> Histogram:
-    found = NO_VALUES
-    for each in histograms:
-        found += each
-    return found
+def add_histograms(histograms: Iterable[Histogram]) -> Histogram:
+    histogram_sum = NO_VALUES
+    for histogram in histograms:
+        histogram_sum += histogram
+    return histogram_sum

@@ -51,9 +51,9 @@ def run(
     if not tasks:
         return []
     driver = context(spark)
-    with _watched(driver, what, len(tasks), progress):
-        found: list[_Result] = driver.parallelize(tasks, len(tasks)).map(WorkerCall(work)).collect()
-    return found
+    with _with_progress(driver, what, len(tasks), progress):
+        results: list[_Result] = driver.parallelize(tasks, len(tasks)).map(WorkerCall(work)).collect()
+    return results
 
 
 class WorkerCall:
@@ -69,12 +69,12 @@ class WorkerCall:
 
 
 @contextmanager
-def _watched(context: SparkContext, what: str, count: int, progress: Progress) -> Iterator[None]:
+def _with_progress(context: SparkContext, what: str, count: int, progress: Progress) -> Iterator[None]:
     """Report progress while the block runs, asked from Spark at intervals; cancel the Spark jobs after an error."""
     group, ended = f"penstock-{uuid.uuid4()}", threading.Event()
     context.setJobGroup(group, what, interruptOnCancel=True)
     progress(0, count)
-    watcher = threading.Thread(target=_watch, args=(context, group, count, progress, ended), daemon=True)
+    watcher = threading.Thread(target=_report_progress, args=(context, group, count, progress, ended), daemon=True)
     watcher.start()
     try:
         yield
@@ -89,7 +89,7 @@ def _watched(context: SparkContext, what: str, count: int, progress: Progress) -
     progress(count, count)
 
 
-def _watch(context: SparkContext, group: str, count: int, progress: Progress, ended: threading.Event) -> None:
+def _report_progress(context: SparkContext, group: str, count: int, progress: Progress, ended: threading.Event) -> None:
     tracker = context.statusTracker()
     while not ended.wait(_LOOK_SECONDS):
         jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group)]
@@ -105,11 +105,11 @@ def group_by_bytes(items: Iterable[_Weighed], bytes_of: Callable[[_Weighed], int
     total = sum(map(bytes_of, waiting))
     count = min(max(total // TASK_BYTES, cores * TASKS_PER_CORE), TASKS_MAX, max(1, len(waiting)))
     groups: list[list[_Weighed]] = [[] for _ in range(count)]
-    done = 0
+    grouped_bytes = 0
     for number, item in enumerate(waiting):
-        place = done * count // total if total else number * count // len(waiting)
-        groups[min(place, count - 1)].append(item)
-        done += bytes_of(item)
+        group_number = grouped_bytes * count // total if total else number * count // len(waiting)
+        groups[min(group_number, count - 1)].append(item)
+        grouped_bytes += bytes_of(item)
     return [group for group in groups if group]
 
 

@@ -37,15 +37,15 @@ def write_frame(
     the columns that it lacks. Raises `InvalidRequest` for a column whose values the table's column cannot hold, and any
     error that stops a row from being read or written.
     """
-    wanted = _arrow_schema(frame)
+    schema = _arrow_schema(frame)
     if not table.exists():
-        _check_partition(wanted, partition_by)
-        table.create(wanted, partition_by)
+        _check_partition(schema, partition_by)
+        table.create(schema, partition_by)
     batch = table.table_state(marker.query_id, []).batch
     if batch is not None and marker.batch_id <= batch:
         return AlreadyCommitted()
-    table.evolve(grown_schema(table, wanted))
-    return table.commit(_written(frame, table, marker), marker)
+    table.evolve(grown_schema(table, schema))
+    return table.commit(_write_files(frame, table, marker), marker)
 
 
 def _arrow_schema(frame: DataFrame) -> pa.Schema:
@@ -64,20 +64,20 @@ def _check_partition(schema: pa.Schema, partition_by: str | None) -> None:
         )
 
 
-def grown_schema(table: LakeTable, wanted: pa.Schema) -> pa.Schema:
-    """Return the table's schema extended by the columns and fields of `wanted`."""
-    have = {each.name: each.type for each in table.schema()}
-    for each in wanted:
-        there = have.get(each.name, each.type)
-        together = merged_type(there, each.type) or (there if _is_wider(there, each.type) else None)
+def grown_schema(table: LakeTable, rows_schema: pa.Schema) -> pa.Schema:
+    """Return the table's schema extended by the columns and fields of `rows_schema`."""
+    types = {field.name: field.type for field in table.schema()}
+    for field in rows_schema:
+        table_type = types.get(field.name, field.type)
+        together = merged_type(table_type, field.type) or (table_type if _is_wider(table_type, field.type) else None)
         if together is None:
             raise InvalidRequest(
-                f"column {each.name!r} is {each.type}, and in table {table.name} it is {there}: cast it, or give it"
-                " another name",
-                column=each.name,
+                f"column {field.name!r} is {field.type}, and in table {table.name} it is {table_type}: cast it, or give"
+                " it another name",
+                column=field.name,
             )
-        have[each.name] = together
-    return pa.schema(list(have.items()))
+        types[field.name] = together
+    return pa.schema(list(types.items()))
 
 
 def _is_wider(there: pa.DataType, given: pa.DataType) -> bool:
@@ -87,7 +87,7 @@ def _is_wider(there: pa.DataType, given: pa.DataType) -> bool:
     return bool(pa.types.is_float64(there) and pa.types.is_float32(given))
 
 
-def _written(frame: DataFrame, table: LakeTable, marker: CommitMarker) -> list[DataFile]:
+def _write_files(frame: DataFrame, table: LakeTable, marker: CommitMarker) -> list[DataFile]:
     folder, layout = table.folder, file_layout_of(table)
     name = f"frame-{re.sub('[^A-Za-z0-9-]+', '_', marker.query_id)[:80]}-{marker.batch_id:08d}"
 
@@ -95,7 +95,7 @@ def _written(frame: DataFrame, table: LakeTable, marker: CommitMarker) -> list[D
         with FileWriter(folder, layout, f"{name}-{uuid.uuid4().hex[:8]}") as writer:
             for batch in batches:
                 writer.write(as_rows(batch, layout.schema))
-            texts = [json.dumps(asdict(each)) for each in writer.finish()]
+            texts = [json.dumps(asdict(file)) for file in writer.finish()]
         yield pa.RecordBatch.from_pydict({"file": pa.array(texts, pa.string())})
 
     with penstock_errors():
@@ -105,10 +105,10 @@ def _written(frame: DataFrame, table: LakeTable, marker: CommitMarker) -> list[D
 
 def as_rows(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """Return the rows with all columns of a table, in the table's types; missing columns are null."""
-    names = set(batch.schema.names)
+    names, count = set(batch.schema.names), batch.num_rows
     arrays = [
-        cast_array(batch.column(each.name), each.type) if each.name in names else pa.nulls(batch.num_rows, each.type)
-        for each in schema
+        cast_array(batch.column(field.name), field.type) if field.name in names else pa.nulls(count, field.type)
+        for field in schema
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
@@ -128,7 +128,7 @@ def read_frame(spark: SparkSession, table: LakeTable) -> DataFrame:
         return spark.createDataFrame([], schema)
     if not table.folder.is_local:
         return _read_by_workers(spark, table, files)
-    paths = [table.folder.full(each.path) for each in files]
+    paths = [table.folder.full(file.path) for file in files]
     reader = spark.read.schema(schema)
     if table.keeps_partition:  # the rows hold the column: Spark must not take it from names of folders
         return reader.option("recursiveFileLookup", "true").parquet(*paths).select(*schema.names)

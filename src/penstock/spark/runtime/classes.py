@@ -31,11 +31,11 @@ def archive_path(home: SparkHome) -> Path:
 
 def options(java: Java, home: SparkHome) -> list[str]:
     """Return the JVM's options: to write an archive, to use the existing one, or none."""
-    wanted = os.environ.get(TRAINING)
-    if wanted:
-        return [_write_option(java, wanted), *_QUIET]
-    kept = archive_path(home)
-    return [*_read_options(java, kept), *_QUIET] if kept.exists() else []
+    output = os.environ.get(TRAINING)
+    if output:
+        return [_write_option(java, output), *_QUIET]
+    archive = archive_path(home)
+    return [*_read_options(java, archive), *_QUIET] if archive.exists() else []
 
 
 def _write_option(java: Java, path: str) -> str:
@@ -62,7 +62,7 @@ def train(java: Java, home: SparkHome) -> Path | None:
         return None
     with tempfile.TemporaryDirectory(dir=home.root, ignore_cleanup_errors=True) as scratch:
         fresh = Path(scratch, "classes")
-        done = subprocess.run(  # noqa: S603 - this very Python
+        process = subprocess.run(  # noqa: S603 - this very Python
             [sys.executable, "-m", "penstock.spark.runtime.training", scratch],
             env={**os.environ, TRAINING: str(fresh)},
             capture_output=True,
@@ -70,7 +70,7 @@ def train(java: Java, home: SparkHome) -> Path | None:
             timeout=_TRAINING_SECONDS,
             check=False,
         )
-        if done.returncode or not fresh.exists():
-            raise ServiceUnavailable(f"Spark's classes could not be kept: {done.stderr.strip()[-2000:]}")
+        if process.returncode or not fresh.exists():
+            raise ServiceUnavailable(f"Spark's classes could not be kept: {process.stderr.strip()[-2000:]}")
         fresh.rename(archive_path(home))
     return archive_path(home)

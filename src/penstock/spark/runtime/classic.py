@@ -27,14 +27,14 @@ _INSTEAD: Final = (
 
 def check(config: Mapping[str, str]) -> None:
     """Raise `InvalidRequest` if the configuration or the environment asks for Spark Connect."""
-    said = {
+    settings = {
         REMOTE: os.environ.get(REMOTE),
         "spark.remote": config.get("spark.remote"),
         _ENABLED: os.environ.get(_ENABLED),
         "SPARK_API_MODE": _if_connect(os.environ.get("SPARK_API_MODE")),
         "spark.api.mode": _if_connect(config.get("spark.api.mode")),
     }
-    for name, value in said.items():
+    for name, value in settings.items():
         if value:
             raise InvalidRequest(f"{name} is {value}, which asks for Spark Connect. {_INSTEAD}", setting=name)
 

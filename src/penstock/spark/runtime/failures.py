@@ -91,10 +91,10 @@ def _raised_in_python(text: str) -> str:
 
 def _by_spark(texts: list[str]) -> str:
     """Return the first message that is not empty, and the innermost one, if it says more."""
-    said = [told for told in map(_sentence, texts) if not _EMPTY.fullmatch(told)]
-    if not said:
+    sentences = [sentence for sentence in map(_sentence, texts) if not _EMPTY.fullmatch(sentence)]
+    if not sentences:
         return ""
-    first, last = said[0], said[-1]
+    first, last = sentences[0], sentences[-1]
     return first if last in first else f"{first} ({last})"
 
 
@@ -104,5 +104,5 @@ def _sentence(text: str) -> str:
         if any(lines) and _NOISE.match(line):
             break
         lines.append(line.strip())
-    told = " ".join(line for line in lines if line)
-    return _SQLSTATE.sub("", told).replace(".;", ".").rstrip("; ").strip()
+    sentence = " ".join(line for line in lines if line)
+    return _SQLSTATE.sub("", sentence).replace(".;", ".").rstrip("; ").strip()

@@ -40,8 +40,8 @@ class SparkHome:
 
 
 def cache_directory() -> Path:
-    if given := os.environ.get(ENVIRONMENT):
-        return Path(given).absolute()
+    if directory := os.environ.get(ENVIRONMENT):
+        return Path(directory).absolute()
     base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     return Path(base).expanduser().absolute() / "penstock" / "spark"
 
@@ -64,8 +64,8 @@ def prepare(java: Java) -> SparkHome:
 
 
 def _key(source: Path, java: Java) -> str:
-    facts = "\n".join((_FORMAT, str(source), str(java.home), java.version))
-    return hashlib.sha256(facts.encode()).hexdigest()[:16]
+    identity = "\n".join((_FORMAT, str(source), str(java.home), java.version))
+    return hashlib.sha256(identity.encode()).hexdigest()[:16]
 
 
 def _make(root: Path, source: Path, java: Java) -> None:

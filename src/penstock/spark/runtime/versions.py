@@ -61,8 +61,8 @@ def installed() -> str:
 
 def release() -> tuple[int, int]:
     """Return (4, 3) for 4.3.0, and for 4.3.0.dev1."""
-    found = re.match(r"(\d+)\.(\d+)", installed())
-    return (int(found[1]), int(found[2])) if found else (0, 0)
+    match = re.match(r"(\d+)\.(\d+)", installed())
+    return (int(match[1]), int(match[2])) if match else (0, 0)
 
 
 def check() -> None:

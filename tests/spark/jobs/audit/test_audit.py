@@ -1,6 +1,6 @@
-"""The audit of a data directory, by itself and against an archive: what is wrong is found, and nothing else.
+"""The audit of a data directory, alone and against an archive: every problem is found, and nothing else.
 
-Without Spark: the work is done in this process, which is the same work. See test_jobs_on_spark.py for the workers.
+The work runs in this process, without Spark. See test_jobs_on_spark.py for the workers.
 """
 
 from __future__ import annotations
@@ -179,8 +179,8 @@ def test_messages_without_a_number_are_never_duplicates(root: Path) -> None:
 
 
 @pytest.mark.parametrize("table_format", ["delta", "iceberg", "parquet"])
-def test_an_archive_that_equals_the_log_is_clean(root: Path, kind: str) -> None:
-    found = audited(root, AuditRequest(against=archived(root, kind)))
+def test_an_archive_that_equals_the_log_is_clean(root: Path, table_format: str) -> None:
+    found = audited(root, AuditRequest(against=archived(root, table_format)))
     assert found.is_clean, found.found
     assert [each.comparison.compared for each in found.partitions if each.comparison] == [200, 100, 100]
     assert all(len(each.summary.digests) == 5 for each in found.partitions)
@@ -230,13 +230,13 @@ def test_another_id_shows_in_the_hash_of_its_day(root: Path) -> None:
 
 
 def without_payload(row: dict[str, Any]) -> dict[str, Any]:
-    """As a table has it that keeps no payloads of what became columns."""
+    """Return rows as a table has them that keeps no payloads of what became columns."""
     return row | {"_value": None} if row["_schema_id"] is not None else row
 
 
 @pytest.fixture
 def typed(root: Path, tmp_path: Path) -> AuditRequest:
-    """Messages that name a schema beside others, on a day of their own."""
+    """Write messages that name a schema beside others, on a day of their own."""
     record = VersionRecord(subject="orders-value", version=1, id=1, schema_type=SchemaKind.STRING, schema="string")
     (tmp_path / "schemas.jsonl").write_bytes(msgspec.json.encode(record))
     named = [numbered(300 + n, schema=SchemaRef(1, 1)) for n in range(4)]

@@ -1,4 +1,4 @@
-"""Payloads that are not what the schema they name says."""
+"""Payloads that do not conform to the schema they name."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ JSON = '{"type": "object", "properties": {"cents": {"type": "integer"}}}'
 
 @pytest.fixture
 def export(tmp_path: Path) -> Path:
-    """Two schemas of one topic, in a file."""
+    """Write two schemas of one topic into a file."""
     kinds_ = ((SchemaKind.AVRO, AVRO), (SchemaKind.JSON, JSON))
     records = [
         VersionRecord(subject="orders-value", version=number, id=number, schema_type=kind, schema=text)

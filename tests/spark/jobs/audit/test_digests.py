@@ -1,4 +1,4 @@
-"""The hash of the log is the hash of the same rows in a table, in any order, and of no others."""
+"""The hash of the log equals the hash of the same rows in a table, in any order, and of no others."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def block_of(given_: list[Message]) -> Block:
 
 
 def plain(records: list[Record]) -> Days:
-    """As the page describes it."""
+    """Return the hash as the audit's page describes it."""
     found: Days = {}
     for record in records:
         place = record.id + record.offset.to_bytes(8, "big")
@@ -61,7 +61,7 @@ def fields(record: Record) -> bytes:
 
 
 def batch(records: list[Record], *, payloads: bool = True, other: dict[str, Any] | None = None) -> pa.RecordBatch:
-    """As a table has them, under the names of the log; `other` values of a column in place of a message's own."""
+    """Return rows as a table has them, under the names of the log; `other` replaces values of a column."""
     found = []
     for record in records:
         message, schema = record.message, record.message.schema

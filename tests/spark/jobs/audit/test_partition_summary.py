@@ -1,4 +1,4 @@
-"""Partial results: any cut of a log gives the same sum, and what lies at a seam is found."""
+"""Partition summaries: any cut of a log gives the same sum, and problems at a seam are found."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Walking a log: every offset once, the same records that readers get, whatever is damaged."""
+"""The scan of a log: every offset once, the same records that readers get, whatever is damaged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Statistics: what the groups add up to is what a plain reader counts."""
+"""Statistics: the groups add up to the counts of a plain reader."""
 
 from __future__ import annotations
 

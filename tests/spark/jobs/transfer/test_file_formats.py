@@ -1,4 +1,4 @@
-"""Messages in files: every field there and back, whatever is in it; and what is wrong is named with its line."""
+"""Messages in files: every field of any content survives the round trip; an error names its line."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def written(kind: FileFormat, path: Path, rows: list[dict[str, Any]]) -> Path:
 
 
 def rows_of(kind: FileFormat, path: Path) -> list[dict[str, Any]]:
-    """Every column, as the log would take it: what is not there is nothing, and nothing is empty."""
+    """Return every column as the log would take it: an absent field is None, and None is not empty."""
     found = []
     for batch in read(kind, path):
         for row in batch.to_pylist():

@@ -1,4 +1,4 @@
-"""Replay and compaction on a real Spark: what is selected, once, as it was."""
+"""Replay and compaction on a real Spark: the selected messages, once, unchanged."""
 
 from __future__ import annotations
 

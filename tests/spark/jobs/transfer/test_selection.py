@@ -1,4 +1,4 @@
-"""What a job reads: one selection is told from another, and what cannot be is refused."""
+"""The selection of a job: every selection has its own digest, and impossible ones are refused."""
 
 from __future__ import annotations
 

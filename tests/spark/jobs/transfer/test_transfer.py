@@ -1,4 +1,4 @@
-"""Import and export: the round trip loses nothing, and an import that is repeated adds nothing."""
+"""Import and export: the round trip loses nothing, and a repeated import adds nothing."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ def target(tmp_path: Path, *topics: TopicName) -> Path:
     return tmp_path / "target"
 
 
-def said(records: list[Record]) -> list[tuple[object, ...]]:
-    """What a message says, wherever it lies."""
+def fields_of(records: list[Record]) -> list[tuple[object, ...]]:
+    """Return the fields of a message that do not depend on its position."""
     return [(m.payload, m.key, m.type, dict(m.attributes), m.schema) for m in (record.message for record in records)]
 
 
@@ -67,7 +67,7 @@ def test_a_round_trip_loses_nothing(tmp_path: Path, data: Location, kind: FileFo
     root = target(tmp_path, ORDERS)
     report = import_file(tmp_path / "file", kind, options(path=root))
     assert (report.rows, report.published, report.known) == (300, 300, 0)
-    assert said(stored(root, "orders")) == said(stored(Path(data.uri), "orders"))
+    assert fields_of(stored(root, "orders")) == fields_of(stored(Path(data.uri), "orders"))
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith("file")] == ["file"]
 
 
@@ -105,7 +105,7 @@ def test_a_selection_is_exported_by_place_type_and_key(tmp_path: Path, data: Loc
             and each.message.type.endswith("paid")
             and each.message.key in (b"k1", b"k4")
         ]
-        assert said(stored(root, "orders")) == said(wanted)
+        assert fields_of(stored(root, "orders")) == fields_of(wanted)
 
 
 def test_a_directory_is_copied_with_its_partitions(tmp_path: Path, data: Location) -> None:
@@ -114,7 +114,7 @@ def test_a_directory_is_copied_with_its_partitions(tmp_path: Path, data: Locatio
     assert report.published == 320
     for topic in ("orders", "/shop/sold"):
         there = stored(root, topic)
-        assert said(there) == said(stored(Path(data.uri), topic))
+        assert fields_of(there) == fields_of(stored(Path(data.uri), topic))
         assert [each.offset for each in there] == list(range(len(there)))
     with Store.open(Path(data.uri)) as store:
         store.append(ORDERS, Draft.of([message(1000)]))
@@ -172,4 +172,4 @@ def test_through_a_broker_it_is_the_same(tmp_path: Path, data: Location, broker:
         import_file(tmp_path / "a.parquet", FileFormat.PARQUET, options(broker=broker.url), run="one")
         copy(data, [ORDERS], options(broker=broker.url, topic="copied"), run="two")
     for topic, source in (("orders", "orders"), ("/shop/sold", "/shop/sold"), ("copied", "orders")):
-        assert said(stored(broker.data, topic)) == said(stored(Path(data.uri), source))
+        assert fields_of(stored(broker.data, topic)) == fields_of(stored(Path(data.uri), source))

@@ -1,8 +1,8 @@
-"""A driver of its own that archives all that is there, in small batches: to be killed.
+"""A separate driver that archives all messages in small batches: to be killed.
 
-python -m tests.spark.lake.archive.archive_driver DATA LAKE KIND MASTER
+python -m tests.spark.lake.archive.archive_driver DATA LAKE FORMAT MASTER
 
-MASTER is Spark's, or `none`: then this process does it all.
+MASTER is Spark's, or `none`: then this process does all the work.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Topics into tables by either engine: everything once, read by others, going on where it was left."""
+"""Topics into tables by either engine: every message once, readable by others, and continued after an interruption."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def once(spark: SparkSession | None, data: Path, lake: Path, *topics: str, **mor
 
 @pytest.fixture(params=["local", "spark"])
 def engine(request: pytest.FixtureRequest, spark: SparkSession) -> SparkSession | None:
-    """None is this process itself."""
+    """None: this process itself."""
     return spark if request.param == "spark" else None
 
 
@@ -165,7 +165,7 @@ def test_a_batch_of_topics_that_are_not_named_any_more_is_ended_as_it_was(
 def test_engines_take_turns_and_die_in_between(
     spark: SparkSession, tmp_path: Path, table_format: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each goes on with whatever step of a batch the other has died at, while the log grows."""
+    """Each continues from whatever step of a batch the other has died at, while the log grows."""
     data, lake, chance = (
         make_data(tmp_path / "data", messages=60),
         tmp_path / "lake",
@@ -190,7 +190,7 @@ def test_engines_take_turns_and_die_in_between(
 
 
 class Died(BaseException):
-    """As a process that is killed: nobody puts things in order."""
+    """A death like that of a killed process: no handler cleans up."""
 
 
 def dying_at(place: str, *, visit: int = 1) -> Callable[[str], None]:

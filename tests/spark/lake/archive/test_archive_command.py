@@ -107,7 +107,7 @@ sys.exit(code)
 
 @pytest.mark.parametrize("table_format", TABLE_FORMATS)
 def test_a_little_is_archived_without_spark_and_much_is_not(tmp_path: Path, table_format: str) -> None:
-    """In a process of its own, which imports none of it; the bound says what is much."""
+    """The command runs in a process of its own, which does not import Spark; the bound says how much is much."""
     data, lake = make_data(tmp_path / "data", messages=30), tmp_path / "lake"
     words = ["archive", "--data", str(data), "--warehouse", str(lake), "--format", table_format, "--once"]
     command = [sys.executable, "-c", WITHOUT_SPARK, *words]

@@ -1,4 +1,4 @@
-"""Drivers, JVMs, workers, executors and brokers killed under a real archive: the tables are the log all the same."""
+"""Drivers, JVMs, workers, executors and brokers killed under a real archive: the tables equal the log all the same."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ SPARK: Final = "local[2]"
 
 
 class Driver:
-    """One life of an archive, with all the processes below it."""
+    """A run of an archive, with all the processes below it."""
 
     def __init__(self, data: Path, lake: Path, table_format: str, *, failpoint: str = "", master: str = SPARK) -> None:
         command = [
@@ -64,10 +64,10 @@ class Driver:
         )
         self.pid = self._process.pid
         self.struck = 0
-        """Executors of it that were killed."""
+        """Executors that were killed."""
 
     def below(self, *words: str) -> list[int]:
-        """Processes of this life whose command line has all of these words."""
+        """Return processes of this run whose command line has all of these words."""
         return [pid for pid, line in session(self.pid) if all(word in line for word in words)]
 
     def has_said(self, word: str) -> bool:
@@ -78,7 +78,7 @@ class Driver:
         return self._process.poll() is None
 
     def end(self) -> int:
-        """Wait for it; nothing of it is left."""
+        """Wait for its end and check that no process of it is left."""
         try:
             return self._process.wait(LIFE_SECONDS)
         finally:
@@ -111,7 +111,7 @@ def worker(driver: Driver) -> None:
 
 
 def executor(driver: Driver) -> None:
-    """One of them, when the first batch is done and there are more to come."""
+    """Return an executor once the first batch is done and more are to come."""
     while driver.is_alive():
         found = driver.below("java", "CoarseGrainedExecutorBackend")
         if found and driver.has_said("batch"):
@@ -122,7 +122,7 @@ def executor(driver: Driver) -> None:
 
 
 def live(driver: Driver, *, after: float = 0, killer: Killer | None = None) -> int:
-    """One life to its end; struck after so many seconds, if it lives so long."""
+    """Run an archive to its end; kill it after so many seconds, if it runs that long."""
     until = time.monotonic() + after
     while killer is not None and driver.is_alive() and time.monotonic() < until:
         time.sleep(0.05)
@@ -147,8 +147,8 @@ def grow(data: Path, chance: random.Random, *, messages: int = 200) -> None:
 def test_a_driver_killed_in_the_middle_of_its_commits(
     spark: SparkSession, tmp_path: Path, table_format: str, steps: list[tuple[str, str]]
 ) -> None:
-    """Some of the steps: `test_killed` has each of them, without Spark. Each life is gone on with by another engine;
-    the last one is in this process."""
+    """Some of the steps: `test_killed` has all of them, without Spark. Each run is continued by another engine; the
+    last one is in this process."""
     data, lake, chance = make_data(tmp_path / "data", messages=900), tmp_path / "lake", random.Random(7)
     for master, step in steps:
         assert live(Driver(data, lake, table_format, failpoint=step, master=master)) == -signal.SIGKILL
@@ -161,7 +161,7 @@ def test_a_driver_killed_in_the_middle_of_its_commits(
 def test_a_broker_killed_while_its_log_is_archived(
     spark: SparkSession, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """Its files are read over HTTP, and it goes in the middle of that: between two batches of one archive."""
+    """Files are read over the broker's HTTP, and it is killed between two batches of one archive."""
     data, lake = make_data(tmp_path / "data", messages=300), tmp_path / "lake"
     environment, port, batches = child_environment(tmp_path_factory), "0", list[BatchReport]()
     for _ in range(2):
@@ -205,7 +205,8 @@ def archive_url(
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("table_format", ["delta", "iceberg"])
 def test_killed_again_and_again_at_random(tmp_path: Path, table_format: str) -> None:
-    """Twenty ends: the driver at a step, all at once, the JVM alone, a worker; and then executors of a cluster."""
+    """Twenty deaths: the driver at a step, all processes at once, the JVM alone, a worker; and then executors of a
+    cluster."""
     data, lake, chance = (
         make_data(tmp_path / "data", messages=900),
         tmp_path / "lake",

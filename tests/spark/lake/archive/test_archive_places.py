@@ -1,4 +1,4 @@
-"""An archive through a broker's HTTP, seen at the broker as a subscription; and the program of the page."""
+"""An archive through a broker's HTTP, shown at the broker as a subscription; and the program of the page."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_a_broker_is_archived_through_its_http_and_shows_how_far(
 
 
 def kept_in(broker: RunningBroker) -> str:
-    """Where there are messages of the schema, as whoever deletes it for good is told."""
+    """Return where there are messages of a schema, as the broker says before the schema is deleted for good."""
     with penstock.connect(broker.url) as client:
         client.ask("system.schema.delete", {"subject": "orders-value"})
         with pytest.raises(PenstockError) as refused:

@@ -1,4 +1,4 @@
-"""The past into tables, before what they have and without a hole."""
+"""Past offsets added to tables, before what they have and without a hole."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bad messages, summed up: however many reasons there are, little is kept, and all are counted."""
+"""The summary of bad messages: however many reasons there are, few are kept, and all rows are counted."""
 
 from __future__ import annotations
 

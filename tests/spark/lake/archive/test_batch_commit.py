@@ -1,4 +1,4 @@
-"""A batch from slices to commits, without Spark: jobs run here, one after the other."""
+"""A batch from slices to commits, without Spark: write tasks run here, one after the other."""
 
 from __future__ import annotations
 
@@ -205,10 +205,10 @@ def test_the_offsets_of_a_batch_are_cut_into_full_turns_of_all_cores(
     monkeypatch.setattr("penstock.spark.lake.archive.batch_commit.TASK_BYTES_MIN", 1)
     given = slices(data, {(str(ORDERS), 0): (0, 300)}, slice_bytes=1 << 30)
     assert len(given) == 1
-    cut = archiver(tmp_path, checkpoint).cut(given)
+    cut = archiver(tmp_path, checkpoint).cut_for_cores(given)
     assert len(cut) == 4
     assert [offset for each in cut for offset in range(each.start, each.stop)] == list(range(300))
-    assert archiver(tmp_path, checkpoint).cut([]) == []
+    assert archiver(tmp_path, checkpoint).cut_for_cores([]) == []
 
 
 def test_ranges_that_follow_each_other_are_one() -> None:

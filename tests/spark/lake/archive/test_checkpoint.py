@@ -1,4 +1,4 @@
-"""What an archive keeps beside its tables: one holder, one query, what a batch has decided."""
+"""The checkpoint of an archive: one holder, one query, and the plans of its batches."""
 
 from __future__ import annotations
 

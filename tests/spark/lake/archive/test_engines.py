@@ -1,4 +1,4 @@
-"""Engines: what runs the jobs of a batch, and what becomes of their errors."""
+"""Engines: how the tasks of a batch run, and how their errors come back."""
 
 from __future__ import annotations
 
@@ -70,7 +70,8 @@ def test_an_engine_that_there_is_not_is_refused() -> None:
 
 @pytest.mark.timeout(1800)
 def test_a_session_of_spark_connect_does(tmp_path: Path) -> None:
-    """It has no context, only DataFrames. Its server is started by Spark's own scripts, and ends with the process."""
+    """Spark Connect has no context, only DataFrames. Spark's own scripts start its server, which ends with the
+    process."""
     data, lake = make_data(tmp_path / "data", messages=30), tmp_path / "lake"
     python = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
     command = [sys.executable, "-c", CONNECT, str(data), str(lake)]

@@ -1,4 +1,4 @@
-"""The log of batches: as Spark writes it, and read by Spark."""
+"""The log of batches: in Spark's format, and readable by Spark."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SPARKS = Path(__file__).parent / "golden"
-"""What Spark 4.3 kept of an archive of release 0.1.0: two batches that are done, and one that was begun."""
+"""Files that Spark 4.3 kept of an archive of release 0.1.0: two finished batches, and one in flight."""
 
 
 def ends(offset: int) -> Offsets:
@@ -82,7 +82,7 @@ def archived(tmp_path: Path) -> Path:
 
 
 def test_a_query_of_spark_goes_on_with_what_was_logged_without_it(spark: SparkSession, archived: Path) -> None:
-    """As an older Penstock archives, whose batches were those of a streaming query."""
+    """An older Penstock archives in this way: its batches were those of a streaming query."""
     checkpoint = archived / "lake" / "_checkpoints" / "archive" / "query"
     last = QueryLog(checkpoint).last_begun
     assert last > 1

@@ -1,4 +1,5 @@
-"""What somebody else left, gone on with: nothing twice, nothing left out, whatever the companion has already."""
+"""The take-over of another archive's tables: nothing twice, nothing left out, whatever the bad-rows table has
+already."""
 
 from __future__ import annotations
 
@@ -50,7 +51,7 @@ def shop(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Shop]:
 
 
 def begun(shop: Shop, state: Checkpoint, **more: Any) -> ArchiveRun:
-    """A take-over, up to where an engine comes in."""
+    """Prepare a take-over, up to where an engine is needed."""
     destination = replace(shop.destination, **more)
     wanted = ArchiveRequest(
         location=Location(str(shop.data)),
@@ -66,7 +67,7 @@ def begun(shop: Shop, state: Checkpoint, **more: Any) -> ArchiveRun:
 
 
 def take_over(shop: Shop, root: Path, **more: Any) -> int:
-    """Archive the rest with another checkpoint; where that begins."""
+    """Archive the rest with another checkpoint; return where that begins."""
     with Checkpoint(root) as state:
         archive = begun(shop, state, **more)
         start = archive._done.marks[SOURCE].offset

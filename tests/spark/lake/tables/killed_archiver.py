@@ -1,7 +1,7 @@
 """Processes that archive and may be killed at any moment, without Spark.
 
-Each line of standard input is one: a JSON list of the data, the lake, the kind, the checkpoint and a failpoint. It
-archives all that is there, a few messages a batch. Its process id comes first as an answer, then how it ended, and why.
+Each line of standard input starts one: a JSON list of the data, the lake, the table format, the checkpoint and a
+failpoint. It archives all messages, a few in a batch. The answer is its process id, then how it ended, and why.
 
 All are forked from one process that has imported everything and used none of it: they start at once.
 """
@@ -23,7 +23,7 @@ from penstock.spark.lake.archive.engines import LOCAL_ENGINE
 from penstock.spark.runtime import failpoints
 
 BATCH_BYTES: Final = 8_000
-"""Some forty messages."""
+"""Log bytes of about forty messages."""
 
 
 def main(data: str, lake: str, table_format: str, checkpoint: str) -> None:
@@ -37,7 +37,7 @@ def main(data: str, lake: str, table_format: str, checkpoint: str) -> None:
 
 
 def live(given: list[str]) -> NoReturn:
-    """In a process of its own."""
+    """Run an archive in a process of its own."""
     *arguments, failpoint = given
     failpoints.arm(failpoint)
     try:
@@ -50,7 +50,7 @@ def live(given: list[str]) -> NoReturn:
 
 
 def serve() -> None:
-    """Kills are told of as Python does: the negative number of the signal."""
+    """Run archives and report their exit codes, a kill as Python does: the negative number of the signal."""
     print("ready", flush=True)
     for line in sys.stdin:
         reading, writing = os.pipe()

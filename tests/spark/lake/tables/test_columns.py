@@ -1,4 +1,4 @@
-"""Which column a field goes to, and how columns grow."""
+"""The column that a field goes to, and the growth of columns."""
 
 from __future__ import annotations
 

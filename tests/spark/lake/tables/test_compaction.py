@@ -1,4 +1,4 @@
-"""Compaction, vacuum and expiry: the same rows, the same markers, and no file that is still in use is lost."""
+"""Compaction, vacuum and expiry: the same rows, the same markers, and no file in use is lost."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def parquet_files(table: LakeTable) -> set[str]:
 
 
 def aged(table: LakeTable, *, hours: float) -> None:
-    """As if all of its files were so much older."""
+    """Make all files of a table so much older."""
     then = time.time() - hours * 3600
     for each in table.folder.list():
         os.utime(table.folder.local / each.path, (then, then))

@@ -1,4 +1,5 @@
-"""Rows into files: one day each, no larger than asked for, described truly, and none left after an error."""
+"""Rows written to files: one day each, no larger than the target, with true statistics, and none left after an
+error."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ SCRIPT: Final = Path(__file__).parent / "killed_archiver.py"
 
 
 class Lives:
-    """Archives, one after the other."""
+    """Runs of archives, one after the other."""
 
     def __init__(self) -> None:
         command = [sys.executable, str(SCRIPT)]
@@ -40,7 +40,7 @@ class Lives:
     def begin(
         self, data: Path, lake: Path, table_format: str, failpoint: str = "", *, checkpoint: str = "checkpoint"
     ) -> int:
-        """The process id of a new one."""
+        """Start an archive; return its process id."""
         given = [str(data), str(lake), table_format, str(lake / checkpoint), failpoint]
         self._input.write(json.dumps(given) + "\n")
         self._input.flush()
@@ -51,7 +51,7 @@ class Lives:
         return code, said
 
     def run(self, *given: Any, seconds: float | None = None) -> int:
-        """Whether it was killed: by its failpoint, or after so many seconds."""
+        """Run an archive; return whether it was killed, by its failpoint or after so many seconds."""
         child = self.begin(*given)
         killer = threading.Timer(seconds or 0, os.kill, (child, signal.SIGKILL))
         if seconds is not None:
@@ -75,7 +75,7 @@ def lives() -> Iterator[Lives]:
 
 
 def digest(ids: Iterable[bytes]) -> tuple[int, str]:
-    """How many, and a hash of all of them in order: two of the same id make another one than one."""
+    """Return the count and a hash of all ids in order: a duplicate changes both."""
     whole, count = hashlib.sha256(), 0
     for each in sorted(ids):
         whole.update(each)
@@ -96,7 +96,7 @@ def in_lake(lake: Path, table_format: str) -> tuple[int, str]:
 
 
 def orphans(lake: Path, table_format: str) -> list[str]:
-    """Data files that belong to no table."""
+    """Return data files that belong to no table."""
     left = []
     for name in ("default.orders", "shop.parts_sold"):
         table = open_table(table_format, str(lake), name)

@@ -1,4 +1,4 @@
-"""Answers that do not come back, and others who are quicker: no file that is the table is ever deleted."""
+"""Lost answers and concurrent commits: no file of the table is ever deleted."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from penstock.spark.lake.tables.table import CommitConflict
 
 
 def answering(table: LakeTable, error: BaseException, patch: pytest.MonkeyPatch) -> None:
-    """The store does what it is asked for, and says something else."""
+    """Make the store do what it is asked for, and answer with an error."""
     really = type(table).replace
 
     def replace(self: LakeTable, removed: Sequence[DataFile], added: Sequence[DataFile]) -> None:
@@ -69,7 +69,7 @@ def test_a_compaction_that_was_not_committed_deletes_its_files_only_if_it_was_re
 
     with monkeypatch.context() as patch:
         patch.setattr(ParquetLakeTable, "replace", replace)
-        patch.setattr(compaction, "pause", lambda _: None)
+        patch.setattr(compaction, "back_off", lambda _: None)
         with pytest.raises(Exception, match=r"no answer|others committed first"):
             compact(table)
     assert len(parquet_files(table) - before) == (0 if isinstance(error, CommitConflict) else 1)

@@ -1,4 +1,4 @@
-"""Values from outside in the names of folders, and warehouses with any name: nothing escapes, all is read again."""
+"""Foreign values in the names of folders, and warehouses with any name: nothing escapes, and all is readable again."""
 
 from __future__ import annotations
 
@@ -94,9 +94,9 @@ def test_whole_numbers_partition_a_table(tmp_path: Path, table_format: str) -> N
 
 
 @pytest.mark.parametrize("kind", [pa.timestamp("us", tz="UTC"), pa.float64(), pa.bool_(), pa.binary()])
-def test_other_types_do_not_partition_a_table(table_format: pa.DataType) -> None:
+def test_other_types_do_not_partition_a_table(kind: pa.DataType) -> None:
     with pytest.raises(InvalidRequest, match="dates, texts or whole numbers"):
-        frames._check_partition(pa.schema([("a", table_format)]), "a")
+        frames._check_partition(pa.schema([("a", kind)]), "a")
 
 
 @pytest.mark.parametrize("table_format", TABLE_FORMATS)

@@ -1,4 +1,4 @@
-"""What every format promises alike: batches once, positions with them, one owner."""
+"""Promises of every format: each batch once, positions with it, one owner."""
 
 from __future__ import annotations
 

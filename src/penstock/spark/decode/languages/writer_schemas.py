@@ -23,7 +23,7 @@ class Schemas(Protocol):
 
 
 class Registry(Protocol):
-    """The location of schemas. See `penstock.spark.files.registry.RegistryAt`."""
+    """The location of schemas. See `penstock.spark.files.registry.RegistryLocation`."""
 
     def open(self) -> Any:
         """Open the registry; returns `Schemas`."""

@@ -47,21 +47,21 @@ class Warehouse:
 
     def tables(self, topics: Iterable[str]) -> dict[str, LakeTable]:
         """Return the table of each of these topics that has one. Raises `InvalidRequest` if no topic has one."""
-        there = set(
+        existing = set(
             table_names(self.table_format, self.uri, storage_options=dict(self.storage_options), catalog=self._catalog)
         )
-        found: dict[str, LakeTable] = {}
+        tables: dict[str, LakeTable] = {}
         for topic in topics:
             name = table_of(TopicName.parse(topic))
-            chosen = name if name in there else ALL_TOPICS_TABLE if ALL_TOPICS_TABLE in there else None
+            chosen = name if name in existing else ALL_TOPICS_TABLE if ALL_TOPICS_TABLE in existing else None
             if chosen is not None:
-                found[topic] = self.table(chosen)
-        if not found:
+                tables[topic] = self.table(chosen)
+        if not tables:
             raise InvalidRequest(
                 f"--against {self.uri}: no {self.table_format} table of these topics is there; `penstock archive` makes"
                 f" them, and --format says what they are"
             )
-        return found
+        return tables
 
     def table(self, name: str) -> LakeTable:
         options = dict(self.storage_options)
@@ -88,14 +88,14 @@ class TableHolding:
         return ArchivedRange(low, max(low, min(self.next, next_offset)), self.batches)
 
 
-def holdings(table: LakeTable) -> dict[PartitionKey, TableHolding]:
+def table_holdings(table: LakeTable) -> dict[PartitionKey, TableHolding]:
     """Return the holdings by partition. A batch that was committed twice, as after a restore, counts as first
     committed."""
     committed: dict[PartitionKey, list[tuple[int, int, int]]] = {}
     for when, marker in table.commit_history():
-        for each in marker.ranges:
-            if each.start < each.stop:
-                committed.setdefault((each.topic, each.partition), []).append((each.start, each.stop, when))
+        for offsets in marker.ranges:
+            if offsets.start < offsets.stop:
+                committed.setdefault((offsets.topic, offsets.partition), []).append((offsets.start, offsets.stop, when))
     return {
         key: TableHolding(table.name, span.first, span.next, tuple(_without_overlaps(committed.get(key, ()))))
         for key, span in table.spans().items()
@@ -104,11 +104,11 @@ def holdings(table: LakeTable) -> dict[PartitionKey, TableHolding]:
 
 def _without_overlaps(batches: Iterable[tuple[int, int, int]]) -> Iterator[tuple[int, int, int]]:
     """Sort batches by offset and cut off overlaps."""
-    done = 0
+    covered = 0
     for start, stop, when in sorted(batches):
-        if stop > done:
-            yield max(start, done), stop, when
-            done = stop
+        if stop > covered:
+            yield max(start, covered), stop, when
+            covered = stop
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,18 +175,19 @@ class ArchivedRows:
 
 def read_files(task: FileTask) -> dict[PartitionKey, ArchivedRows]:
     """Count and hash the rows of a task's files. Runs in a worker."""
-    found: dict[PartitionKey, ArchivedRows] = {}
+    by_partition: dict[PartitionKey, ArchivedRows] = {}
     for file in task.files:
         for batch in _batches(task.folder, file):
             for key, rows in _by_partition(batch):
                 if key in task.scopes:
-                    found[key] = _bounded(
-                        found.get(key, NO_ROWS) + _compare_rows(rows, task.scopes[key], in_bad_table=task.in_bad_table)
+                    by_partition[key] = _limit_runs(
+                        by_partition.get(key, NO_ROWS)
+                        + _compare_rows(rows, task.scopes[key], in_bad_table=task.in_bad_table)
                     )
-    return {key: merge_runs(rows) for key, rows in found.items()}
+    return {key: merge_runs(rows) for key, rows in by_partition.items()}
 
 
-def _bounded(rows: ArchivedRows) -> ArchivedRows:
+def _limit_runs(rows: ArchivedRows) -> ArchivedRows:
     return rows if len(rows.runs) <= 2 * RUNS_MAX else merge_runs(rows)
 
 
@@ -236,9 +237,9 @@ def _inside(offsets: Longs, runs: Sequence[OffsetRun]) -> Bools:
     if not runs:
         return np.zeros(len(offsets), dtype=np.bool_)
     starts, stops = np.array(runs, dtype=np.int64).T
-    place = np.searchsorted(starts, offsets, side="right") - 1
-    found: Bools = (place >= 0) & (offsets < stops[place])
-    return found
+    candidate = np.searchsorted(starts, offsets, side="right") - 1
+    inside: Bools = (candidate >= 0) & (offsets < stops[candidate])
+    return inside
 
 
 def _runs(offsets: Longs) -> Iterator[OffsetRun]:
@@ -253,13 +254,13 @@ def _runs(offsets: Longs) -> Iterator[OffsetRun]:
 
 def merge_runs(rows: ArchivedRows) -> ArchivedRows:
     """Join adjacent runs, and keep at most `RUNS_MAX`."""
-    found: list[OffsetRun] = []
+    merged: list[OffsetRun] = []
     for start, stop in sorted(rows.runs):
-        if found and found[-1][1] == start:
-            found[-1] = found[-1][0], stop
+        if merged and merged[-1][1] == start:
+            merged[-1] = merged[-1][0], stop
         else:
-            found.append((start, stop))
-    return replace(rows, runs=tuple(found[:RUNS_MAX]), cut=rows.cut or len(found) > RUNS_MAX)
+            merged.append((start, stop))
+    return replace(rows, runs=tuple(merged[:RUNS_MAX]), cut=rows.cut or len(merged) > RUNS_MAX)
 
 
 NO_ROWS: Final = ArchivedRows()
@@ -269,19 +270,19 @@ def missing_and_duplicate(runs: Iterable[OffsetRun], scope: ComparisonScope) -> 
     """Return the claimed offsets that are in none of the runs, and the offsets that are in more than one."""
     missing: list[OffsetRun] = []
     twice: list[OffsetRun] = []
-    done, end = scope.whole
+    covered, end = scope.whole
     lost = (run for run in scope.lost if run[1] > scope.start and run[0] < scope.stop)
     for start, stop in sorted([*runs, *lost]):
-        if start > done:
-            missing.append((done, start))
-        elif start < done:
-            again = start, min(stop, done)
+        if start > covered:
+            missing.append((covered, start))
+        elif start < covered:
+            again = start, min(stop, covered)
             if twice and twice[-1][1] == start:  # neighbouring messages, each of them twice
                 again = twice.pop()[0], again[1]
             twice.append(again)
-        done = max(done, stop)
-    if done < end:
-        missing.append((done, end))
+        covered = max(covered, stop)
+    if covered < end:
+        missing.append((covered, end))
     return missing, twice
 
 

@@ -34,7 +34,7 @@ from penstock.spark.jobs.audit.runners import JobRunner, SparkRunner
 from penstock.spark.jobs.audit.scan_range import LossKind
 from penstock.spark.jobs.audit.slice_audit import AuditTask, PartitionKey
 from penstock.spark.jobs.audit.tally import ArchivedRange, TimeSpans
-from penstock.spark.jobs.histogram import summed
+from penstock.spark.jobs.histogram import add_counts
 from penstock.spark.jobs.worker_jobs import group_by_bytes
 from penstock.spark.lake.tables.table import LakeTable
 from penstock.spark.scan.slices import Slice
@@ -141,17 +141,17 @@ def audit_with(
 ) -> Audit:
     """Audit with any runner, on Spark or in this process; see `audit`."""
     began, began_ms = time.monotonic(), time.time_ns() // 1_000_000
-    job = _AuditRun(runner, location, request, stage)
-    partitions = job.partitions()
-    found = job.found(partitions)
+    run = _AuditRun(runner, location, request, stage)
+    partitions = run.partitions()
+    found = run.found(partitions)
     return Audit(
         data=location.uri,
         began_ms=began_ms,
         seconds=time.monotonic() - began,
         partitions=partitions,
-        spans=job.spans,
+        spans=run.spans,
         found=found,
-        notes=tuple(job.notes(partitions)),
+        notes=tuple(run.notes(partitions)),
         request=request,
     )
 
@@ -167,8 +167,8 @@ class _AuditRun:
         if request.schemas or request.registry:
             self._registry.open()  # raises here, and not in a worker, if there is no registry
         data = location.open()
-        there = inventory.take_inventory(data, request.topics, progress=partial(stage, "looking at the logs"))
-        self._logs, self._absent = there.logs, there.absent
+        taken = inventory.take_inventory(data, request.topics, progress=partial(stage, "looking at the logs"))
+        self._logs, self._absent = taken.logs, taken.absent
         self.spans = inventory.time_spans(self._logs)
         self._slices = inventory.slices(location, data, self._logs)
         topics = dict.fromkeys(log.topic for log in self._logs)
@@ -183,7 +183,7 @@ class _AuditRun:
             if log.key in self._holdings
         }
         summaries = self._scan(archived)
-        scopes = {key: _scope(each, summaries.get(key), self._holdings[key]) for key, each in archived.items()}
+        scopes = {key: _scope(range_, summaries.get(key), self._holdings[key]) for key, range_ in archived.items()}
         rows = self._read_archive(scopes)
         return tuple(
             AuditedPartition(
@@ -199,7 +199,7 @@ class _AuditRun:
         schemas = self._registry if self._request.schemas else None
         tasks = [AuditTask(tuple(group), self.spans, _archived_of_task(group, archived), schemas) for group in groups]
         results = self._run("scanning the log", slice_audit.scan_slices, tasks)
-        return dict(slice_audit.merge_summaries(each for result in results for each in result))
+        return dict(slice_audit.merge_summaries(summary for result in results for summary in result))
 
     def _read_archive(self, scopes: Mapping[PartitionKey, ComparisonScope]) -> dict[PartitionKey, ArchivedRows]:
         if self._request.against is None:
@@ -210,11 +210,11 @@ class _AuditRun:
             groups = group_by_bytes(table.live_files(), lambda file: file.size, self._runner.cores)
             in_bad_table = table.name not in own
             tasks += (FileTask(table.folder, tuple(group), scopes, in_bad_table) for group in groups)
-        found: dict[PartitionKey, ArchivedRows] = {}
+        by_partition: dict[PartitionKey, ArchivedRows] = {}
         for result in self._run("reading the archive", archives.read_files, tasks):
             for key, rows in result.items():
-                found[key] = found.get(key, NO_ROWS) + rows
-        return {key: archives.merge_runs(rows) for key, rows in found.items()}
+                by_partition[key] = by_partition.get(key, NO_ROWS) + rows
+        return {key: archives.merge_runs(rows) for key, rows in by_partition.items()}
 
     def _run(self, what: str, work: Callable[[_Task], _Result], tasks: Sequence[_Task]) -> list[_Result]:
         return self._runner.run(what, work, tasks, partial(self._stage, what))
@@ -233,13 +233,13 @@ class _AuditRun:
         """Return all findings, listed or counted."""
         listed = findings.absent_partitions(self._absent)
         uncounted: dict[FindingKind, int] = {}
-        for each in partitions:
-            listed += findings.log_findings(each.log, each.summary)
-            uncounted = summed(uncounted, findings.uncounted_in_log(each.summary))
-            if each.comparison is not None and each.is_comparable:
-                compared = each.comparison
+        for partition in partitions:
+            listed += findings.log_findings(partition.log, partition.summary)
+            uncounted = add_counts(uncounted, findings.uncounted_in_log(partition.summary))
+            if partition.comparison is not None and partition.is_comparable:
+                compared = partition.comparison
                 listed += findings.archive_findings(
-                    each.log, each.summary, compared.holding, compared.scope, compared.rows
+                    partition.log, partition.summary, compared.holding, compared.scope, compared.rows
                 )
         listed += self._unknown_schemas(partitions)
         twice, count = self._duplicate_requests(partitions)
@@ -247,10 +247,10 @@ class _AuditRun:
         uncounted[FindingKind.DUPLICATE_REQUEST] = count - len(twice)
         for extra in listed[FINDINGS_MAX:]:
             uncounted[extra.kind] = uncounted.get(extra.kind, 0) + 1
-        return findings.total(listed[:FINDINGS_MAX], uncounted)
+        return findings.with_totals(listed[:FINDINGS_MAX], uncounted)
 
     def _duplicate_requests(self, partitions: Sequence[AuditedPartition]) -> tuple[list[Finding], int]:
-        summaries = {each.log.key: each.summary for each in partitions}
+        summaries = {partition.log.key: partition.summary for partition in partitions}
         suspects = duplicate_requests.suspect_slices(self._slices, summaries, all_of_them=self._request.duplicates)
         if suspects:
             self._stage("looking for requests that are there twice", 0, 1)
@@ -259,20 +259,22 @@ class _AuditRun:
 
     def _unknown_schemas(self, partitions: Sequence[AuditedPartition]) -> Iterator[Finding]:
         named: dict[str, dict[tuple[int, int], int]] = {}
-        for each in partitions:
-            named[each.log.topic] = summed(named.get(each.log.topic, {}), each.summary.schemas)
+        for partition in partitions:
+            named[partition.log.topic] = add_counts(named.get(partition.log.topic, {}), partition.summary.schemas)
         ids = sorted({schema_id for schemas in named.values() for schema_id, _ in schemas})
         return findings.unknown_schema_findings(named, _unknown_ids(self._registry, ids))
 
     def notes(self, partitions: Sequence[AuditedPartition]) -> Iterator[str]:
         """Yield facts that are worth knowing and are no findings."""
-        for each in partitions:
-            yield from _notes(each, archive=self._request.against is not None)
+        for partition in partitions:
+            yield from _notes(partition, archive=self._request.against is not None)
 
 
 def _holdings(tables: Mapping[str, LakeTable]) -> dict[PartitionKey, TableHolding]:
     """Return the holdings of these topics, by partition. A table of all topics is read once."""
-    held = {name: archives.holdings(table) for name, table in {each.name: each for each in tables.values()}.items()}
+    held = {
+        name: archives.table_holdings(table) for name, table in {table.name: table for table in tables.values()}.items()
+    }
     return {key: each for topic, table in tables.items() for key, each in held[table.name].items() if key[0] == topic}
 
 
@@ -288,7 +290,7 @@ def _archived_of_task(
 
 
 def _scope(archived: ArchivedRange, summary: PartitionSummary | None, holding: TableHolding) -> ComparisonScope:
-    lost = () if summary is None else tuple((each.start, each.stop) for each in summary.losses.first)
+    lost = () if summary is None else tuple((run.start, run.stop) for run in summary.losses.first)
     return ComparisonScope(archived.start, archived.stop, lost, (holding.first, holding.next))
 
 
@@ -314,8 +316,8 @@ def _unknown_ids(registry: RegistryLocation, ids: Sequence[int]) -> dict[int, st
     return unknown
 
 
-def _notes(each: AuditedPartition, *, archive: bool) -> Iterator[str]:
-    log, summary = each.log, each.summary
+def _notes(partition: AuditedPartition, *, archive: bool) -> Iterator[str]:
+    log, summary, comparison = partition.log, partition.summary, partition.comparison
     name = f"{log.topic}[{log.partition}]"
     dropped = summary.losses.records.get(LossKind.DROPPED, 0)
     if dropped:
@@ -324,11 +326,11 @@ def _notes(each: AuditedPartition, *, archive: bool) -> Iterator[str]:
         yield f"{name}: quarantine holds {log.quarantined_files} files, {log.quarantined_bytes} bytes"
     if summary.producers_left_out:
         yield f"{name}: more producers than are followed; --duplicates looks at the requests of all"
-    if each.comparison is not None and not each.is_comparable:
+    if comparison is not None and not partition.is_comparable:
         yield f"{name}: so much is damaged that it could not be compared with the archive"
-    if archive and each.comparison is None and log.next_offset > log.start:
+    if archive and comparison is None and log.next_offset > log.start:
         yield f"{name}: not yet archived (lag {log.next_offset - log.start})"
-    if each.comparison is not None and each.comparison.lag(log):
-        yield f"{name}: not yet archived from offset {each.comparison.holding.next} on (lag {each.comparison.lag(log)})"
-    if each.comparison is not None and each.comparison.rows.recovered:
-        yield f"{name}: the archive has {each.comparison.rows.recovered} messages that the log has lost"
+    if comparison is not None and comparison.lag(log):
+        yield f"{name}: not yet archived from offset {comparison.holding.next} on (lag {comparison.lag(log)})"
+    if comparison is not None and comparison.rows.recovered:
+        yield f"{name}: the archive has {comparison.rows.recovered} messages that the log has lost"

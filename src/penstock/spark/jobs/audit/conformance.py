@@ -51,25 +51,25 @@ class Conformance:
 
     def __call__(self, block: Block) -> Sample[Nonconforming]:
         named = np.flatnonzero(block.columns[:, at.FLAGS] & at.FLAG_SCHEMA)
-        found: Sample[Nonconforming] = Sample()
+        sample: Sample[Nonconforming] = Sample()
         for schema_id in np.unique(block.columns[named, at.SCHEMA_ID]).tolist():
-            found += self._judge(block, named[block.columns[named, at.SCHEMA_ID] == schema_id], schema_id)
-        return found
+            sample += self._judge(block, named[block.columns[named, at.SCHEMA_ID] == schema_id], schema_id)
+        return sample
 
-    def _judge(self, block: Block, places: Longs, schema_id: int) -> Sample[Nonconforming]:
+    def _judge(self, block: Block, rows_of_schema: Longs, schema_id: int) -> Sample[Nonconforming]:
         checks = self._checks_of(schema_id)
-        chosen = block if len(places) == len(block) else block.gather(places)
+        chosen = block if len(rows_of_schema) == len(block) else block.gather(rows_of_schema)
         if isinstance(checks, str):
             reasons = dict.fromkeys(range(len(chosen)), checks)
         else:
-            reasons = undecoded(checks.decoder, chosen) | faults(checks.judge, chosen)
+            reasons = undecodable(checks.decoder, chosen) | faults(checks.judge, chosen)
         rows = sorted(reasons)[:SAMPLES_MAX]
         places_of = chosen.columns[rows][:, [at.OFFSET, at.SCHEMA_VERSION]].tolist()
-        kept = (
+        samples = (
             Nonconforming(offset, schema_id, version, reasons[row])
             for row, (offset, version) in zip(rows, places_of, strict=True)
         )
-        return Sample(tuple(kept), len(reasons))
+        return Sample(tuple(samples), len(reasons))
 
     def _checks_of(self, schema_id: int) -> SchemaChecks | str:
         """Return the checks of a schema; or the reason why there are none, if the schema is unknown or invalid."""
@@ -98,7 +98,7 @@ class Conformance:
             return None
 
 
-def undecoded(decoder: Decoder | None, block: Block) -> dict[int, str]:
+def undecodable(decoder: Decoder | None, block: Block) -> dict[int, str]:
     """Return the payloads that cannot be decoded into rows, and why."""
     if decoder is None:
         return {}
@@ -116,16 +116,16 @@ def faults(judge: FramedPayloadValidator | None, block: Block) -> dict[int, str]
     out = np.empty(int(block.payload_sizes.sum()) + len(block), dtype=np.uint8)
     ends = np.empty(len(block), dtype=np.int64)
     newlines = block.write_lines(out, ends)
-    lines, places = out.data, ends.data
-    found: dict[int, str] = {}
+    lines, line_ends = out.data, ends.data
+    reasons: dict[int, str] = {}
     row = 0
     while row < len(block):
-        stop = chunk_stop(places, row, len(block))
-        piece = lines[start_of(places, row) : places[stop - 1]]
+        stop = chunk_stop(line_ends, row, len(block))
+        piece = lines[start_of(line_ends, row) : line_ends[stop - 1]]
         if newlines or not _accepts(judge, piece, stop - row):
-            found |= _each(judge, block, range(row, stop))
+            reasons |= _check_one_by_one(judge, block, range(row, stop))
         row = stop
-    return found
+    return reasons
 
 
 def _accepts(judge: FramedPayloadValidator, lines: memoryview, count: int) -> bool:
@@ -135,7 +135,7 @@ def _accepts(judge: FramedPayloadValidator, lines: memoryview, count: int) -> bo
         return False
 
 
-def _each(judge: FramedPayloadValidator, block: Block, rows: range) -> dict[int, str]:
+def _check_one_by_one(judge: FramedPayloadValidator, block: Block, rows: range) -> dict[int, str]:
     faults_found = ((row, _fault(judge, bytes(block.payload(row)))) for row in rows)
     return {row: _sentence(fault) for row, fault in faults_found if fault is not None}
 

@@ -75,17 +75,17 @@ def _by_day(batch: pa.RecordBatch, payloads: Words, without_payload: Bools, *, i
     optional = named & (not in_bad_table)  # only these may come without a payload
     sums += [np.where(named, 0, contents).astype(np.uint64), np.where(named, contents, 0).astype(np.uint64)]
     sums += [
-        each.astype(np.int64)
-        for each in (named, named & in_bad_table, without_payload & optional, without_payload & ~optional)
+        flag.astype(np.int64)
+        for flag in (named, named & in_bad_table, without_payload & optional, without_payload & ~optional)
     ]
     days = times // DAY_US
     starts = np.flatnonzero(np.concatenate(([True], days[1:] != days[:-1])))
     counts = np.diff(np.append(starts, len(days)))
-    added = (np.add.reduceat(each, starts).tolist() for each in sums)
-    found: Days = {}
+    added = (np.add.reduceat(column, starts).tolist() for column in sums)
+    by_day: Days = {}
     for day, digest in zip(days[starts].tolist(), map(Digest, counts.tolist(), *added), strict=True):
-        add_days(found, {day: digest})
-    return found
+        add_days(by_day, {day: digest})
+    return by_day
 
 
 # the words that are hashed
@@ -108,24 +108,24 @@ def _field_words(batch: pa.RecordBatch, times: Longs) -> list[Any]:
 
 def _attribute_hashes(batch: pa.RecordBatch) -> Words:
     """Return the sum of the hashes of each name and value, since a map has no order; 0 for none."""
-    found = np.zeros(batch.num_rows, dtype=np.uint64)
+    hashes = np.zeros(batch.num_rows, dtype=np.uint64)
     column = _column(batch, "attributes", pa.map_(pa.string(), pa.string()))
     ends = np.asarray(column.offsets, dtype=np.int64)
     first, count = int(ends[0]), int(ends[-1] - ends[0])
     if not count:
-        return found
-    pairs = _words(*(_hashes(*_binary(each.slice(first, count))) for each in (column.keys, column.items)))
+        return hashes
+    pairs = _words(*(_hashes(*_binary(texts.slice(first, count))) for texts in (column.keys, column.items)))
     sums = np.append(np.uint64(0), np.cumsum(_row_hashes(pairs), dtype=np.uint64))
-    found[:] = sums[ends[1:] - first] - sums[ends[:-1] - first]
-    found[_nulls(column)] = 0
-    return found
+    hashes[:] = sums[ends[1:] - first] - sums[ends[:-1] - first]
+    hashes[_nulls(column)] = 0
+    return hashes
 
 
 def _words(*columns: Any) -> Any:
     """Put columns side by side, as they are hashed."""
     table = np.empty((len(columns[0]), len(columns)), dtype=">u8")
-    for place, words in enumerate(columns):
-        table[:, place] = words if words.dtype == np.uint64 else words.astype(np.int64).view(np.uint64)
+    for position, words in enumerate(columns):
+        table[:, position] = words if words.dtype == np.uint64 else words.astype(np.int64).view(np.uint64)
     return table
 
 

@@ -50,19 +50,19 @@ class SuspectSlice:
 
 
 def suspect_slices(
-    slices: Iterable[Slice], parts: Mapping[PartitionKey, PartitionSummary], *, all_of_them: bool
+    slices: Iterable[Slice], summaries: Mapping[PartitionKey, PartitionSummary], *, all_of_them: bool
 ) -> list[SuspectSlice]:
     """Return the slices to search: all of them, or those with producers whose numbers do not always rise."""
-    topics = {topic: number for number, topic in enumerate(sorted({topic for topic, _ in parts}))}
+    topics = {topic: number for number, topic in enumerate(sorted({topic for topic, _ in summaries}))}
     suspects = {
-        key: tuple(sorted(each for each, requests in part.requests.items() if requests.breaks))
-        for key, part in parts.items()
+        key: tuple(sorted(producer for producer, requests in summary.requests.items() if requests.breaks))
+        for key, summary in summaries.items()
     }
     found = []
-    for part in slices:
-        producers = None if all_of_them else suspects.get((part.topic, part.partition), ())
+    for slice_ in slices:
+        producers = None if all_of_them else suspects.get((slice_.topic, slice_.partition), ())
         if producers is None or producers:
-            found.append(SuspectSlice(part, topics[part.topic], producers))
+            found.append(SuspectSlice(slice_, topics[slice_.topic], producers))
     return found
 
 
@@ -72,8 +72,8 @@ def find_on_spark(spark: SparkSession, suspects: Sequence[SuspectSlice]) -> tupl
         return [], 0
     from pyspark.sql import functions as f
 
-    names = {each.topic: each.part.topic for each in suspects}
-    tasks = group_by_bytes(suspects, lambda each: each.part.bytes, cores(spark))
+    names = {suspect.topic: suspect.part.topic for suspect in suspects}
+    tasks = group_by_bytes(suspects, lambda suspect: suspect.part.bytes, cores(spark))
     sent = context(spark).parallelize([(pickle.dumps(task),) for task in tasks], len(tasks))
     pairs = spark.createDataFrame(sent, "task binary").mapInArrow(_request_rows, _SPARK_ROWS)
     place = f.struct("partition", "offset")
@@ -83,7 +83,7 @@ def find_on_spark(spark: SparkSession, suspects: Sequence[SuspectSlice]) -> tupl
     twice = counted.where("count > 1").cache()
     try:
         rows = twice.orderBy("topic", "producer_id", "request_id").limit(SAMPLES_MAX).collect()
-        return [_repeated(names, row) for row in rows], len(rows) if len(rows) < SAMPLES_MAX else twice.count()
+        return [_duplicate_of_row(names, row) for row in rows], len(rows) if len(rows) < SAMPLES_MAX else twice.count()
     finally:
         twice.unpersist()
 
@@ -96,13 +96,15 @@ def find_locally(suspects: Sequence[SuspectSlice]) -> tuple[list[DuplicateReques
             for row in batch.to_pylist():
                 key = suspect.part.topic, row["producer_id"], row["request_id"]
                 places.setdefault(key, []).append((row["partition"], row["offset"]))
-    twice = sorted((key, sorted(found)) for key, found in places.items() if len(found) > 1)
-    told = [DuplicateRequest(*key, len(found), (found[0], found[-1])) for key, found in twice[:SAMPLES_MAX]]
-    return told, len(twice)
+    twice = sorted((key, sorted(positions)) for key, positions in places.items() if len(positions) > 1)
+    listed = [
+        DuplicateRequest(*key, len(positions), (positions[0], positions[-1])) for key, positions in twice[:SAMPLES_MAX]
+    ]
+    return listed, len(twice)
 
 
-def _repeated(names: Mapping[int, str], row: Any) -> DuplicateRequest:
-    places = tuple((each["partition"], each["offset"]) for each in (row["first"], row["last"]))
+def _duplicate_of_row(names: Mapping[int, str], row: Any) -> DuplicateRequest:
+    places = tuple((place["partition"], place["offset"]) for place in (row["first"], row["last"]))
     return DuplicateRequest(names[row["topic"]], row["producer_id"], row["request_id"], row["count"], places)
 
 
@@ -139,4 +141,4 @@ def _rows(block: Block, suspect: SuspectSlice) -> pa.RecordBatch:
         np.full(count, suspect.part.partition, dtype=np.int32),
         block.columns[chosen, at.OFFSET],
     ]
-    return pa.RecordBatch.from_arrays([pa.array(each) for each in arrays], schema=_ROWS)
+    return pa.RecordBatch.from_arrays([pa.array(array) for array in arrays], schema=_ROWS)

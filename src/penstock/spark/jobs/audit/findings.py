@@ -90,12 +90,12 @@ class Findings:
         return sum((self.totals or {}).values())
 
 
-def total(findings: Iterable[Finding], uncounted: Mapping[FindingKind, int]) -> Findings:
+def with_totals(findings: Iterable[Finding], uncounted: Mapping[FindingKind, int]) -> Findings:
     """Return the findings with their totals. `uncounted`: further findings of each kind, which are not in the list."""
     listed = tuple(findings)
     totals: dict[FindingKind, int] = {}
-    for each in listed:
-        totals[each.kind] = totals.get(each.kind, 0) + 1
+    for finding in listed:
+        totals[finding.kind] = totals.get(finding.kind, 0) + 1
     for kind, more in uncounted.items():
         if more:
             totals[kind] = totals.get(kind, 0) + more
@@ -107,13 +107,13 @@ def total(findings: Iterable[Finding], uncounted: Mapping[FindingKind, int]) -> 
 
 def log_findings(log: LogSnapshot, summary: PartitionSummary) -> list[Finding]:
     """Return the listed findings of one partition, in the order of offsets."""
-    found = [
+    listed = [
         *_findings_of(log, summary.losses.first, _lost),
         *_findings_of(log, summary.disorder.first, _disorder),
         *_findings_of(log, summary.nonconforming.first, _nonconforming),
         *_findings_of(log, summary.index_faults.values(), _index),
     ]
-    return sorted(found, key=lambda finding: (finding.offset or 0, finding.kind))
+    return sorted(listed, key=lambda finding: (finding.offset or 0, finding.kind))
 
 
 def uncounted_in_log(summary: PartitionSummary) -> dict[FindingKind, int]:
@@ -203,7 +203,7 @@ class DuplicateRequest:
 def duplicate_request_findings(items: Sequence[DuplicateRequest]) -> Iterator[Finding]:
     for item in items:
         (partition, offset), *_ = item.places
-        where = ", ".join(f"{each[0]}:{each[1]}" for each in item.places)
+        where = ", ".join(f"{place[0]}:{place[1]}" for place in item.places)
         what = f"request {item.request_id} of producer {item.producer_id} is there {item.count} times: at {where}"
         yield Finding(
             kind=FindingKind.DUPLICATE_REQUEST,
@@ -222,25 +222,25 @@ def archive_findings(
     log: LogSnapshot, summary: PartitionSummary, holding: TableHolding, scope: ComparisonScope, rows: ArchivedRows
 ) -> list[Finding]:
     """Return the differences at offsets that log and archive should both have, and other offsets the archive lacks."""
-    found: list[Finding] = []
+    listed: list[Finding] = []
     if holding.next > log.next_offset:
         what = (
             f"the archive {holding.table} goes up to offset {holding.next}, and the log ends at {log.next_offset}:"
             " was the topic made anew, or has the log lost its end?"
         )
-        found.append(
+        listed.append(
             _finding(log, FindingKind.ARCHIVE_AHEAD, log.next_offset, what, count=holding.next - log.next_offset)
         )
     if rows.cut:
-        found += _count_only(log, scope, rows)
+        listed += _count_only(log, scope, rows)
     else:
         missing, twice = missing_and_duplicate(rows.runs, scope)
-        found += (_run(log, FindingKind.NOT_IN_ARCHIVE, run, _missing(log, run)) for run in missing[:SAMPLES_MAX])
-        found += (
+        listed += (_run(log, FindingKind.NOT_IN_ARCHIVE, run, _missing(log, run)) for run in missing[:SAMPLES_MAX])
+        listed += (
             _run(log, FindingKind.TWICE_IN_ARCHIVE, run, "more than once in the archive") for run in twice[:SAMPLES_MAX]
         )
-    found += _days(log, summary.digests, rows.days)
-    return found
+    listed += _days(log, summary.digests, rows.days)
+    return listed
 
 
 def _count_only(log: LogSnapshot, scope: ComparisonScope, rows: ArchivedRows) -> Iterator[Finding]:

@@ -79,8 +79,8 @@ def take_inventory(
         progress(done, len(partitions))
         logs.append(_log(topic, number))
     absent = [(str(topic.name), number) for topic in chosen for number in range(topic.partitions)]
-    there = {log.key for log in logs}
-    return Inventory(tuple(logs), tuple(key for key in absent if key not in there))
+    present = {log.key for log in logs}
+    return Inventory(tuple(logs), tuple(key for key in absent if key not in present))
 
 
 def _log(topic: TopicReader, number: int) -> LogSnapshot:
@@ -103,8 +103,8 @@ def _log(topic: TopicReader, number: int) -> LogSnapshot:
 
 
 def _times(reader: LogReader) -> tuple[int | None, int | None]:
-    facts = reader.facts()
-    return facts["oldest_ms"], facts["newest_ms"]
+    details = reader.facts()
+    return details["oldest_ms"], details["newest_ms"]
 
 
 def _quarantined(disk: Disk, topic: TopicReader, number: int) -> tuple[int, int]:

@@ -12,7 +12,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from penstock.core.errors import InvalidRequest
 from penstock.spark.jobs.audit.scan_range import IndexFault, LossKind, LostOffsets
-from penstock.spark.jobs.histogram import NO_VALUES, Histogram, summed
+from penstock.spark.jobs.histogram import NO_VALUES, Histogram, add_counts
 
 SAMPLES_MAX: Final = 1000
 """Findings of one kind kept for a partition; more are counted. No reader needs more, and a log full of damage must not
@@ -53,7 +53,7 @@ class Losses:
     def __add__(self, other: Losses) -> Losses:
         if self.last is None or other.last is None:
             return self if self.last is not None else other
-        records = summed(self.records, other.records)
+        records = add_counts(self.records, other.records)
         if not _is_adjacent(self.last, other.first[0]):
             return Losses((self.first + other.first)[:SAMPLES_MAX], other.last, self.runs + other.runs, records)
         seam = _join(self.last, other.first[0])
@@ -188,7 +188,7 @@ class PartitionSummary:
         if self.stop != other.start:
             raise InvalidRequest(f"offsets [{other.start}, {other.stop}) do not follow [{self.start}, {self.stop})")
         requests = _merged(self.requests, other.requests)
-        kept = _lowest_producers(requests)
+        followed = _lowest_producers(requests)
         return PartitionSummary(
             start=self.start,
             stop=other.stop,
@@ -206,9 +206,9 @@ class PartitionSummary:
             losses=self.losses + other.losses,
             disorder=self.disorder + seam(self, other) + other.disorder,
             index_faults=_merged(self.index_faults, other.index_faults, _add_faults),
-            requests=kept,
-            producers_left_out=self.producers_left_out or other.producers_left_out or len(kept) < len(requests),
-            schemas=summed(self.schemas, other.schemas),
+            requests=followed,
+            producers_left_out=self.producers_left_out or other.producers_left_out or len(followed) < len(requests),
+            schemas=add_counts(self.schemas, other.schemas),
             nonconforming=self.nonconforming + other.nonconforming,
             digests=_merged(self.digests, other.digests),
         )
@@ -246,10 +246,10 @@ def _add(left: Any, right: Any) -> Any:
 
 def _merged(left: Mapping[Any, Any], right: Mapping[Any, Any], add: Callable[[Any, Any], Any] = _add) -> dict[Any, Any]:
     """Return both mappings as one; values of keys that are in both are added, the left one first."""
-    found = dict(left)
+    merged = dict(left)
     for key, value in right.items():
-        found[key] = add(found[key], value) if key in found else value
-    return found
+        merged[key] = add(merged[key], value) if key in merged else value
+    return merged
 
 
 def _lowest_producers(requests: dict[int, Requests]) -> dict[int, Requests]:

@@ -68,11 +68,11 @@ class LocalRunner:
         tasks: Sequence[_Task],
         progress: Progress,
     ) -> list[_Result]:
-        found = []
+        results = []
         for done, task in enumerate(tasks):
             progress(done, len(tasks))
-            found.append(work(task))
-        return found
+            results.append(work(task))
+        return results
 
     def find_duplicate_requests(self, suspects: Sequence[SuspectSlice]) -> tuple[list[DuplicateRequest], int]:
         return duplicate_requests.find_locally(suspects)

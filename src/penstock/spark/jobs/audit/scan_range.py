@@ -81,7 +81,7 @@ def scan_range(disk: Disk, view: LogView, start: int, stop: int, *, verify: bool
     """
     offset = start
     if offset < view.start:
-        yield dropped(offset, min(stop, view.start))
+        yield dropped_by_retention(offset, min(stop, view.start))
         offset = min(stop, view.start)
     for segment in view.segments:
         if segment.stop <= offset or segment.base >= stop:
@@ -100,29 +100,29 @@ def _missing(start: int, stop: int) -> LostOffsets:
     return LostOffsets(start, stop, LossKind.MISSING, -1, 0, 0, _MISSING)
 
 
-def dropped(start: int, stop: int) -> LostOffsets:
+def dropped_by_retention(start: int, stop: int) -> LostOffsets:
     return LostOffsets(start, stop, LossKind.DROPPED, -1, 0, 0, "dropped by retention while it was read")
 
 
 def _segment(disk: Disk, segment: Segment, start: int, stop: int, *, verify: bool) -> Iterator[ScanEvent]:
-    done = start
+    reached = start
     try:
         with opened(disk, segment.path) as file:
             for event in _SegmentPass(disk, file, segment, start, stop, verify=verify).run():
                 yield event
-                done = _end_of(event, done)
+                reached = _end_of(event, reached)
     except FileNotFoundError:
-        yield dropped(done, stop)
+        yield dropped_by_retention(reached, stop)
 
 
-def _end_of(event: ScanEvent, done: int) -> int:
+def _end_of(event: ScanEvent, reached: int) -> int:
     match event:
         case Block():
             return int(event.offsets.stop)
         case LostOffsets():
             return event.stop
         case _:
-            return done
+            return reached
 
 
 class _IndexEntries:
@@ -141,14 +141,14 @@ class _IndexEntries:
 
     def match(self, block: Block, offset: int, position: int) -> bool:
         """Tell whether all records of a block end where the index says."""
-        place = (offset - self._first) * ENTRY_BYTES
-        raw = self._raw[place : place + len(block) * ENTRY_BYTES]
+        begin = (offset - self._first) * ENTRY_BYTES
+        raw = self._raw[begin : begin + len(block) * ENTRY_BYTES]
         return raw.size == len(block) * ENTRY_BYTES and entries_held(raw, block.columns, position, offset) == len(block)
 
     def ends(self, start: int, stop: int) -> Longs:
         """Return where the records with these offsets end; -1 where unknown."""
-        place = (start - self._first) * ENTRY_BYTES
-        return _decode_ends(self._raw[place : place + (stop - start) * ENTRY_BYTES], start, stop - start)
+        begin = (start - self._first) * ENTRY_BYTES
+        return _decode_ends(self._raw[begin : begin + (stop - start) * ENTRY_BYTES], start, stop - start)
 
 
 def _read_if_there(disk: Disk, path: Path, position: int, size: int) -> Bytes:
@@ -161,10 +161,10 @@ def _read_if_there(disk: Disk, path: Path, position: int, size: int) -> Bytes:
 
 def _decode_ends(raw: Bytes, first_offset: int, count: int) -> Longs:
     whole = raw[: len(raw) // ENTRY_BYTES * ENTRY_BYTES]
-    found = decode_entries(whole, first_offset)
-    if found.size == count:
-        return found
-    return np.concatenate((found, np.full(count - found.size, -1, dtype=np.int64)))
+    ends = decode_entries(whole, first_offset)
+    if ends.size == count:
+        return ends
+    return np.concatenate((ends, np.full(count - ends.size, -1, dtype=np.int64)))
 
 
 class _SegmentPass:
@@ -245,18 +245,18 @@ class _SegmentPass:
 
     def _faults(self, wrong: Bools) -> Iterator[IndexFault]:
         """Yield the index faults; `wrong` is about the offsets from the current one on."""
-        places = np.flatnonzero(wrong)
-        if places.size:
-            yield IndexFault(self._segment.base, self._offset + int(places[0]), int(places.size))
+        rows = np.flatnonzero(wrong)
+        if rows.size:
+            yield IndexFault(self._segment.base, self._offset + int(rows[0]), int(rows.size))
 
     def _run_survey(self) -> None:
         """Survey the whole segment to find where its records are."""
         segment = self._segment
-        found = self._survey = scan_segment_file(
+        survey = self._survey = scan_segment_file(
             self._disk, segment.path, count=segment.count if segment.sealed else None
         )
         ordinal = self._offset - segment.base
-        self._position = int(found.ends[ordinal - 1]) if 0 < ordinal <= found.count else found.size if ordinal else 0
+        self._position = int(survey.ends[ordinal - 1]) if 0 < ordinal <= survey.count else survey.size if ordinal else 0
 
     def _damages(self) -> tuple[Damage, ...]:
         return () if self._survey is None else self._survey.damages

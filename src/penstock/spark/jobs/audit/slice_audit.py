@@ -9,7 +9,7 @@ from functools import lru_cache
 from penstock.core.errors import TopicNotSupported
 from penstock.spark.files.registry import RegistryLocation
 from penstock.spark.jobs.audit.partition_summary import Losses, PartitionSummary
-from penstock.spark.jobs.audit.scan_range import dropped, scan_range
+from penstock.spark.jobs.audit.scan_range import dropped_by_retention, scan_range
 from penstock.spark.jobs.audit.tally import NOT_ARCHIVED, ArchivedRange, ConformanceCheck, RangeTally, TimeSpans
 from penstock.spark.scan.slices import Slice, open_data, view_within
 
@@ -30,43 +30,47 @@ class AuditTask:
 
 def scan_slices(task: AuditTask) -> list[tuple[PartitionKey, PartitionSummary]]:
     """Return the summaries of the task's partitions, neighbours added."""
-    return merge_summaries(((part.topic, part.partition), _scan_slice(part, task)) for part in join_slices(task.slices))
+    return merge_summaries(
+        ((slice_.topic, slice_.partition), _scan_slice(slice_, task)) for slice_ in join_slices(task.slices)
+    )
 
 
 def join_slices(slices: Iterable[Slice]) -> list[Slice]:
     """Join neighbouring slices: slices are for distributing work, and each one costs a look at the files."""
-    found: list[Slice] = []
-    for part in slices:
-        last = found[-1] if found else None
-        if last is not None and (last.topic, last.partition, last.stop) == (part.topic, part.partition, part.start):
-            found[-1] = replace(last, stop=part.stop, bytes=last.bytes + part.bytes)
+    merged: list[Slice] = []
+    for slice_ in slices:
+        last, begin = merged[-1] if merged else None, (slice_.topic, slice_.partition, slice_.start)
+        if last is not None and (last.topic, last.partition, last.stop) == begin:
+            merged[-1] = replace(last, stop=slice_.stop, bytes=last.bytes + slice_.bytes)
         else:
-            found.append(part)
-    return found
+            merged.append(slice_)
+    return merged
 
 
 def merge_summaries(
     parts: Iterable[tuple[PartitionKey, PartitionSummary]],
 ) -> list[tuple[PartitionKey, PartitionSummary]]:
     """Add neighbouring summaries of one partition, in the order they come in."""
-    found: list[tuple[PartitionKey, PartitionSummary]] = []
-    for key, part in parts:
-        if found and found[-1][0] == key and found[-1][1].stop == part.start:
-            found[-1] = key, found[-1][1] + part
+    merged: list[tuple[PartitionKey, PartitionSummary]] = []
+    for key, summary in parts:
+        if merged and merged[-1][0] == key and merged[-1][1].stop == summary.start:
+            merged[-1] = key, merged[-1][1] + summary
         else:
-            found.append((key, part))
-    return found
+            merged.append((key, summary))
+    return merged
 
 
-def _scan_slice(part: Slice, task: AuditTask) -> PartitionSummary:
-    data = open_data(part.location)
+def _scan_slice(slice_: Slice, task: AuditTask) -> PartitionSummary:
+    data = open_data(slice_.location)
     try:
-        view = view_within(data, part.topic, part.partition, part.start, part.stop)
+        view = view_within(data, slice_.topic, slice_.partition, slice_.start, slice_.stop)
     except TopicNotSupported:  # deleted while the job runs
-        return PartitionSummary(start=part.start, stop=part.stop, losses=Losses.of(dropped(part.start, part.stop)))
-    archived = task.archived.get((part.topic, part.partition), NOT_ARCHIVED)
-    tally = RangeTally(part.start, part.stop, task.spans, archived, _conformance_check(task.schemas, part.topic))
-    return tally.take(scan_range(data.disk, view, part.start, part.stop)).result()
+        return PartitionSummary(
+            start=slice_.start, stop=slice_.stop, losses=Losses.of(dropped_by_retention(slice_.start, slice_.stop))
+        )
+    archived = task.archived.get((slice_.topic, slice_.partition), NOT_ARCHIVED)
+    tally = RangeTally(slice_.start, slice_.stop, task.spans, archived, _conformance_check(task.schemas, slice_.topic))
+    return tally.take(scan_range(data.disk, view, slice_.start, slice_.stop)).result()
 
 
 def _conformance_check(registry: RegistryLocation | None, topic: str) -> ConformanceCheck | None:
@@ -84,4 +88,4 @@ def _conformance(registry: RegistryLocation, topic: str) -> ConformanceCheck:
 
 def batches_within(archived: ArchivedRange, start: int, stop: int) -> ArchivedRange:
     """Return what a task needs to know of an archive: the batches of its own offsets."""
-    return replace(archived, batches=tuple(each for each in archived.batches if each[0] < stop and each[1] > start))
+    return replace(archived, batches=tuple(batch for batch in archived.batches if batch[0] < stop and batch[1] > start))

@@ -139,9 +139,9 @@ class RangeTally:
     def _drain_tables(self) -> None:
         """Move the contents of the kernel's small tables into dicts."""
         for producer, _, count, first, last, breaks in _drain(self._producers_table):
-            found = Requests(first, last, count, breaks)
+            requests = Requests(first, last, count, breaks)
             known = self._requests.get(producer)
-            self._requests[producer] = found if known is None else known + found
+            self._requests[producer] = requests if known is None else known + requests
         for schema_id, version, count, *_ in _drain(self._schemas_table):
             key = (schema_id, version)
             self._schemas[key] = self._schemas.get(key, 0) + count
@@ -171,7 +171,7 @@ class RangeTally:
         self._drain_tables()
         totals: list[int] = self._totals.tolist()
         used = np.flatnonzero(self._volume[:, 0]).tolist()
-        part = PartitionSummary(
+        summary = PartitionSummary(
             start=self.start,
             stop=self.stop,
             records=self._records,
@@ -193,13 +193,13 @@ class RangeTally:
             nonconforming=self._nonconforming,
             digests=self._digests,
         )
-        return part if len(self._requests) <= PRODUCERS_MAX else _with_lowest_producers(part)
+        return summary if len(self._requests) <= PRODUCERS_MAX else _with_lowest_producers(summary)
 
 
-def _with_lowest_producers(part: PartitionSummary) -> PartitionSummary:
-    lowest = sorted(part.requests)[:PRODUCERS_MAX]
-    kept = {producer: part.requests[producer] for producer in lowest}
-    return replace(part, requests=kept, producers_left_out=True)
+def _with_lowest_producers(summary: PartitionSummary) -> PartitionSummary:
+    lowest = sorted(summary.requests)[:PRODUCERS_MAX]
+    followed = {producer: summary.requests[producer] for producer in lowest}
+    return replace(summary, requests=followed, producers_left_out=True)
 
 
 def _drain(table: Any) -> list[list[int]]:

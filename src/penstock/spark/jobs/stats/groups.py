@@ -64,7 +64,7 @@ class StatsTask:
 
 def count(task: StatsTask) -> GroupTotals:
     """Count the messages of a task's slices. Runs in a worker."""
-    return add_totals(_counted(part, task.by) for part in join_slices(task.slices))
+    return add_totals(_count_slice(slice_, task.by) for slice_ in join_slices(task.slices))
 
 
 def add_totals(parts: Iterable[GroupTotals]) -> GroupTotals:
@@ -85,17 +85,17 @@ def add_groups(groups: dict[Group, MessageSums], more: Mapping[Group, MessageSum
         raise InvalidRequest(f"there are more than {GROUPS_MAX} groups: choose fewer or coarser ones with --by")
 
 
-def _counted(part: Slice, by: tuple[str, ...]) -> GroupTotals:
-    data = open_data(part.location)
+def _count_slice(slice_: Slice, by: tuple[str, ...]) -> GroupTotals:
+    data = open_data(slice_.location)
     try:
-        view = view_within(data, part.topic, part.partition, part.start, part.stop)
+        view = view_within(data, slice_.topic, slice_.partition, slice_.start, slice_.stop)
     except TopicNotSupported:  # deleted while the job runs
         return GroupTotals({})
     groups: dict[Group, MessageSums] = {}
     lost = 0
-    for event in scan_range(data.disk, view, part.start, part.stop):
+    for event in scan_range(data.disk, view, slice_.start, slice_.stop):
         if isinstance(event, Block):
-            add_groups(groups, of_block(event, part.topic, part.partition, by))
+            add_groups(groups, of_block(event, slice_.topic, slice_.partition, by))
         elif isinstance(event, LostOffsets):
             lost += len(event)
     return GroupTotals(groups, lost)
@@ -107,10 +107,10 @@ def of_block(block: Block, topic: str, partition: int, by: tuple[str, ...]) -> d
     codes = np.zeros(len(block), dtype=np.int64)
     values: list[list[Value]] = []
     for name in by:
-        found, numbers = ([fixed[name]], None) if name in fixed else FIELDS[name](block)
+        distinct, numbers = ([fixed[name]], None) if name in fixed else FIELDS[name](block)
         if numbers is not None:
-            codes = codes * len(found) + numbers
-        values.append(found)
+            codes = codes * len(distinct) + numbers
+        values.append(distinct)
     _, firsts, inverse = np.unique(codes, return_index=True, return_inverse=True)
     rows = [_split(int(codes[first]), values) for first in firsts]
     return dict(zip(rows, _sums(block, inverse, len(rows)), strict=True))
@@ -118,11 +118,11 @@ def of_block(block: Block, topic: str, partition: int, by: tuple[str, ...]) -> d
 
 def _split(code: int, values: list[list[Value]]) -> Group:
     """Return the values that a combined number stands for."""
-    found: list[Value] = []
-    for each in reversed(values):
-        code, place = divmod(code, len(each))
-        found.append(each[place])
-    return tuple(reversed(found))
+    group: list[Value] = []
+    for distinct in reversed(values):
+        code, number = divmod(code, len(distinct))
+        group.append(distinct[number])
+    return tuple(reversed(group))
 
 
 def _sums(block: Block, inverse: Longs, count: int) -> list[MessageSums]:
@@ -135,8 +135,8 @@ def _sums(block: Block, inverse: Longs, count: int) -> list[MessageSums]:
     first, last = (choose.reduceat(times, starts).tolist() for choose in (np.minimum, np.maximum))
     pieces = np.split(sizes, starts[1:])
     return [
-        MessageSums(len(piece), bytes_[place], Histogram.of(piece), first[place], last[place])
-        for place, piece in enumerate(pieces)
+        MessageSums(len(piece), bytes_[number], Histogram.of(piece), first[number], last[number])
+        for number, piece in enumerate(pieces)
     ]
 
 
@@ -157,9 +157,9 @@ def _texts(block: Block, starts: Longs, sizes: Longs) -> CodedValues:
 
 def _distinct(values: Iterable[Value], numbers: Longs) -> CodedValues:
     """Make the values unique: the kernel may give one value two numbers."""
-    known: dict[Value, int] = {}
-    places = np.array([known.setdefault(value, len(known)) for value in values], dtype=np.int64)
-    return list(known), places[numbers]
+    number_of: dict[Value, int] = {}
+    new_numbers = np.array([number_of.setdefault(value, len(number_of)) for value in values], dtype=np.int64)
+    return list(number_of), new_numbers[numbers]
 
 
 def _type(block: Block) -> CodedValues:
@@ -176,7 +176,7 @@ def _producer(block: Block) -> CodedValues:
     ids, of_id = np.unique(columns[:, at.PRODUCER_ID], return_inverse=True)
     nameless = numbers == names.index("")
     both = np.where(nameless, len(names) + of_id, numbers)
-    return _distinct([*names, *(f"#{each}" if each else None for each in ids.tolist())], both)
+    return _distinct([*names, *(f"#{id_}" if id_ else None for id_ in ids.tolist())], both)
 
 
 def _schema(block: Block) -> CodedValues:
@@ -184,8 +184,8 @@ def _schema(block: Block) -> CodedValues:
     named = (block.columns[:, at.FLAGS] & at.FLAG_SCHEMA) != 0
     pairs = np.where(named[:, None], block.columns[:, [at.SCHEMA_ID, at.SCHEMA_VERSION]], -1)
     rows, numbers = np.unique(pairs, axis=0, return_inverse=True)
-    found: list[Value] = [None if row[0] < 0 else f"{row[0]}/{row[1]}" for row in rows.tolist()]
-    return found, numbers.reshape(-1)
+    schemas: list[Value] = [None if row[0] < 0 else f"{row[0]}/{row[1]}" for row in rows.tolist()]
+    return schemas, numbers.reshape(-1)
 
 
 def _hour(block: Block) -> CodedValues:

@@ -39,14 +39,14 @@ def counts(
     location = Location.parse(path=path, url=url, storage_options=storage_options)
     names = [TopicName.parse(topic) for topic in topics]
     if not _INDEXED.issuperset(chosen):
-        told = stats_with(LocalRunner(), location, names, by=chosen).as_dicts()
-        return [{name: row[name] for name in (*chosen, "messages")} for row in told]
-    found: Counter[tuple[Any, ...]] = Counter()
+        rows_read = stats_with(LocalRunner(), location, names, by=chosen).as_dicts()
+        return [{name: row[name] for name in (*chosen, "messages")} for row in rows_read]
+    counter: Counter[tuple[Any, ...]] = Counter()
     lose, hourly = LossCounter(), any(name in TIMES for name in chosen)
-    for part in _partitions(location, names):
-        for run in counted_ranges(part, hourly=hourly, on_loss=lose):
-            found[tuple(_value(name, part, run) for name in chosen)] += run.count
-    rows = sorted(found.items(), key=lambda row: tuple((value is not None, value) for value in row[0]))
+    for slice_ in _partitions(location, names):
+        for run in counted_ranges(slice_, hourly=hourly, on_loss=lose):
+            counter[tuple(_value(name, slice_, run) for name in chosen)] += run.count
+    rows = sorted(counter.items(), key=lambda row: tuple((value is not None, value) for value in row[0]))
     return [dict(zip(chosen, map(_shown, chosen, group), strict=True)) | {"messages": count} for group, count in rows]
 
 
@@ -56,12 +56,12 @@ def _partitions(location: Location, names: Sequence[TopicName]) -> list[Slice]:
     return plan_slices(location, ranges, slice_bytes=SLICE_BYTES, data=data)
 
 
-def _value(name: str, part: Slice, run: CountedRange) -> str | int | None:
+def _value(name: str, slice_: Slice, run: CountedRange) -> str | int | None:
     match name:
         case "topic":
-            return part.topic
+            return slice_.topic
         case "partition":
-            return part.partition
+            return slice_.partition
         case "day" if run.hour_ms is not None:
             return run.hour_ms - run.hour_ms % _DAY_MS
         case _:

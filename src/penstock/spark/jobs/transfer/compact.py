@@ -17,9 +17,9 @@ from penstock.spark.jobs.transfer.replay import (
     PublishReport,
     new_loss_accumulator,
     new_run,
-    numbered,
     publish_numbered,
     with_loss_count,
+    with_request_numbers,
 )
 from penstock.spark.jobs.transfer.selection import Origin, Selection, select_messages
 from penstock.spark.sink.frames import Progress
@@ -71,26 +71,28 @@ def compact(
         run or new_run(),
         new_loss_accumulator(spark) if skip_lost else None,
     )
-    read = select_messages(spark, origin, topics, chosen, losses=losses)
-    rows = latest(read, tombstones=tombstones, keyless=keyless)
+    messages = select_messages(spark, origin, topics, chosen, losses=losses)
+    rows = latest_by_key(messages, tombstones=tombstones, keyless=keyless)
     if isinstance(target, SinkOptions):
-        made = numbered(rows, topics, chosen, name, mark=False, job="compact")
-        return with_loss_count(publish_numbered(made, target, name, progress=progress), losses)
+        numbered = with_request_numbers(rows, topics, chosen, name, mark=False, job="compact")
+        return with_loss_count(publish_numbered(numbered, target, name, progress=progress), losses)
     return with_loss_count(_into_table(rows, target, name), losses)
 
 
-def latest(rows: DataFrame, *, tombstones: Tombstones = Tombstones.DROP, keyless: Keyless = Keyless.KEEP) -> DataFrame:
+def latest_by_key(
+    rows: DataFrame, *, tombstones: Tombstones = Tombstones.DROP, keyless: Keyless = Keyless.KEEP
+) -> DataFrame:
     """Return the latest message of every key, of messages with the columns of the log."""
     from pyspark.sql import functions as f
 
     names = [name for name in rows.columns if name != "key"]
     keyed = rows.where(f.col("key").isNotNull()).groupBy("key")
-    found = keyed.agg(f.max_by(f.struct(*names), f.col("id")).alias("last")).select("key", "last.*")
+    last = keyed.agg(f.max_by(f.struct(*names), f.col("id")).alias("last")).select("key", "last.*")
     if tombstones is Tombstones.DROP:
-        found = found.where(f.octet_length("value") > 0)
+        last = last.where(f.octet_length("value") > 0)
     if keyless is Keyless.DROP:
-        return found
-    return found.unionByName(rows.where(f.col("key").isNull()).select("key", *names))
+        return last
+    return last.unionByName(rows.where(f.col("key").isNull()).select("key", *names))
 
 
 def _into_table(rows: DataFrame, table: LakeTable, run: str) -> PublishReport:
@@ -125,4 +127,4 @@ def as_archive(rows: DataFrame) -> DataFrame:
 
     names = {**LOG_NAMES, "_topic": "topic", "_partition": "partition"}
     day = f.to_date("timestamp").alias(DAY_COLUMN)
-    return rows.select(*(f.col(names[each]).alias(each) for each in SYSTEM_COLUMNS.names if each in names), day)
+    return rows.select(*(f.col(names[column]).alias(column) for column in SYSTEM_COLUMNS.names if column in names), day)

@@ -42,13 +42,13 @@ def format_of(path: Path, given: str | None) -> FileFormat:
         return FileFormat(given)
     if path.is_dir():
         return FileFormat.DIRECTORY
-    found = _SUFFIXES.get(path.suffix.lower())
-    if found is None:
+    file_format = _SUFFIXES.get(path.suffix.lower())
+    if file_format is None:
         raise InvalidRequest(
             f"{path.name!r} does not tell its format: end it with {', '.join(_SUFFIXES)}, or give --format",
             given=path.name,
         )
-    return found
+    return file_format
 
 
 class Writer(Protocol):

@@ -66,9 +66,9 @@ class _ReadSlices:
         chosen = (self._slices[number] for batch in numbers for number in batch.column(0).to_pylist())
         return freezing_gc(batch for part in chosen for batch in self._messages(part))
 
-    def _messages(self, part: Slice) -> Iterator[pa.RecordBatch]:
-        found = batches(part, COLUMNS.names, filters=self._filters, fail_on_data_loss=False, on_loss=self._lose)
-        for batch in found:
+    def _messages(self, slice_: Slice) -> Iterator[pa.RecordBatch]:
+        readable = batches(slice_, COLUMNS.names, filters=self._filters, fail_on_data_loss=False, on_loss=self._lose)
+        for batch in readable:
             yield pa.RecordBatch.from_arrays(batch.columns, schema=COLUMNS)
 
     def _lose(self, loss: LostRange) -> None:

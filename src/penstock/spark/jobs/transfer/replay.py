@@ -85,8 +85,8 @@ def replay(
         new_loss_accumulator(spark) if skip_lost else None,
     )
     rows = select_messages(spark, origin, topics, chosen, losses=losses)
-    made = numbered(rows, topics, chosen, name, mark=mark)
-    return with_loss_count(publish_numbered(made, target, name, progress=progress), losses)
+    numbered = with_request_numbers(rows, topics, chosen, name, mark=mark)
+    return with_loss_count(publish_numbered(numbered, target, name, progress=progress), losses)
 
 
 def new_loss_accumulator(spark: SparkSession) -> LossAccumulator:
@@ -103,7 +103,7 @@ def new_run() -> str:
     return uuid.uuid4().hex
 
 
-def numbered(
+def with_request_numbers(
     rows: DataFrame, topics: Sequence[TopicName], selection: Selection, run: str, *, mark: bool, job: str = "replay"
 ) -> DataFrame:
     """Return messages with the producer and request number under which they are published again, and their old id."""
@@ -112,7 +112,7 @@ def numbered(
     names = {str(topic): f"{job}/{run}/{selection.digest(topic)}" for topic in topics}
     pairs = [f.lit(text) for pair in names.items() for text in pair]
     producer = f.concat(f.create_map(*pairs)[f.col("topic")], f.lit("/"), f.col("partition").cast("string"))
-    attributes = _marked(run) if mark else f.col("attributes")
+    attributes = _replay_attributes(run) if mark else f.col("attributes")
     return rows.select(
         *(name for name in MESSAGE if name != "attributes"),
         attributes.alias("attributes"),
@@ -122,13 +122,13 @@ def numbered(
     )
 
 
-def _marked(run: str) -> Column:
+def _replay_attributes(run: str) -> Column:
     """Return the attributes, with those of an earlier replay replaced by those of this one."""
     from pyspark.sql import functions as f
 
     moment = f.date_format(f.to_utc_timestamp("timestamp", f.current_timezone()), "yyyy-MM-dd'T'HH:mm:ss.SSS'Z'")
     values = (f.lit(run), f.col("topic"), f.col("partition").cast("string"), f.col("offset").cast("string"), moment)
-    added = [each for name, value in zip(REPLAY_ATTRIBUTES, values, strict=True) for each in (f.lit(name), value)]
+    added = [part for name, value in zip(REPLAY_ATTRIBUTES, values, strict=True) for part in (f.lit(name), value)]
     own = f.coalesce(f.col("attributes"), f.expr("CAST(map() AS MAP<STRING, STRING>)"))
     return f.map_concat(f.map_filter(own, lambda name, _value: ~name.isin(*REPLAY_ATTRIBUTES)), f.create_map(*added))
 

@@ -44,17 +44,17 @@ class Selection:
     where: str | None = None
 
     def __post_init__(self) -> None:
-        first, _ = self.places()
+        first, _ = self.positions()
         if isinstance(first, Latest):
             raise InvalidRequest("from 'latest' there is nothing to read: give earliest, an offset, a time or an id")
 
-    def places(self) -> tuple[Position, Position | None]:
+    def positions(self) -> tuple[Position, Position | None]:
         return parse_positions(self.start, self.stop)
 
     def digest(self, topic: TopicName) -> str:
         """Return a text that differs for every selection of a topic."""
-        told = [self.start, self.stop, self.partition, self.types, self.keys, self.where, str(topic)]
-        return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:12]
+        fields = [self.start, self.stop, self.partition, self.types, self.keys, self.where, str(topic)]
+        return hashlib.sha256(json.dumps(fields).encode()).hexdigest()[:12]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +93,8 @@ class ArchiveOrigin:
         from pyspark.sql import functions as f
 
         parts = [_as_log(part) for topic in topics for part in self._tables(spark, topic)]
-        wanted = [str(topic) for topic in topics]
-        return reduce(lambda one, other: one.unionByName(other), parts).where(f.col("topic").isin(wanted))
+        selected = [str(topic) for topic in topics]
+        return reduce(lambda one, other: one.unionByName(other), parts).where(f.col("topic").isin(selected))
 
     def _tables(self, spark: SparkSession, topic: TopicName) -> list[DataFrame]:
         from penstock.spark.lake.frames import read_frame
@@ -151,15 +151,15 @@ def _where(rows: DataFrame, condition: str) -> DataFrame:
 def _conditions(selection: Selection) -> list[Column]:
     from pyspark.sql import functions as f
 
-    first, last = selection.places()
-    found = [*_bounds(first, lower=True), *_bounds(last, lower=False)]
+    first, last = selection.positions()
+    conditions = [*_bounds(first, lower=True), *_bounds(last, lower=False)]
     if selection.partition is not None:
-        found.append(f.col("partition") == selection.partition)
+        conditions.append(f.col("partition") == selection.partition)
     if selection.types:
-        found.append(_any([_like(f.col("type"), glob) for glob in selection.types]))
+        conditions.append(_any([_like(f.col("type"), glob) for glob in selection.types]))
     if selection.keys:
-        found.append(_any([_like(f.col("key").cast("string"), glob) for glob in selection.keys]))
-    return found
+        conditions.append(_any([_like(f.col("key").cast("string"), glob) for glob in selection.keys]))
+    return conditions
 
 
 def _bounds(place: Position | None, *, lower: bool) -> list[Column]:
@@ -196,13 +196,13 @@ def _has_wildcards(glob: str) -> bool:
 
 def log_condition(selection: Selection) -> str:
     """Return the conditions that the log can be searched by, in the syntax of the source's option `where`."""
-    first, last = selection.places()
-    found = [*_condition_text(first, ">="), *_condition_text(last, "<")]
+    first, last = selection.positions()
+    conditions = [*_condition_text(first, ">="), *_condition_text(last, "<")]
     if selection.partition is not None:
-        found.append(f"partition = {selection.partition}")
+        conditions.append(f"partition = {selection.partition}")
     if selection.types and not any(map(_has_wildcards, selection.types)):
-        found.append(f"type in ({', '.join(map(_quoted, selection.types))})")
-    return " and ".join(found)
+        conditions.append(f"type in ({', '.join(map(_quoted, selection.types))})")
+    return " and ".join(conditions)
 
 
 def _condition_text(place: Position | None, sign: str) -> list[str]:
@@ -223,7 +223,7 @@ def _quoted(text: str) -> str:
 def regex_of(glob: str) -> str:
     """Return a glob as a regular expression of Java; every other character stands for itself."""
     parts = {"*": ".*", "?": "."}
-    return "".join(parts.get(each) or (each if each.isalnum() else f"\\x{{{ord(each):x}}}") for each in glob)
+    return "".join(parts.get(char) or (char if char.isalnum() else f"\\x{{{ord(char):x}}}") for char in glob)
 
 
 def _as_log(rows: DataFrame) -> DataFrame:

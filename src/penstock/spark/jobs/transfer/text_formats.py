@@ -64,41 +64,43 @@ def _rows(batch: pa.RecordBatch) -> Iterator[Row]:
 
 
 def _times(column: pa.Array) -> list[str]:
-    found: list[str] = pc.strftime(column.cast(pa.timestamp("ms", "UTC")), format=_TIME).to_pylist()
-    return found
+    texts: list[str] = pc.strftime(column.cast(pa.timestamp("ms", "UTC")), format=_TIME).to_pylist()
+    return texts
 
 
 def _ids(column: pa.Array) -> list[str]:
-    digits = (each.hex() for each in column.to_pylist())
-    return [f"{each[:8]}-{each[8:12]}-{each[12:16]}-{each[16:20]}-{each[20:]}" for each in digits]
+    digits = (value.hex() for value in column.to_pylist())
+    return [f"{id_[:8]}-{id_[8:12]}-{id_[12:16]}-{id_[16:20]}-{id_[20:]}" for id_ in digits]
 
 
 def _maps(column: pa.Array) -> list[dict[str, str]]:
     if not len(column.keys):
         return [{}] * len(column)
-    return [dict(each or ()) for each in column.to_pylist()]
+    return [dict(pairs or ()) for pairs in column.to_pylist()]
 
 
 _TO_TEXT: Final = {"timestamp": _times, "id": _ids, "attributes": _maps}
 
 
 def _batches(rows: Iterable[Row], columns: Iterable[str]) -> Iterator[pa.RecordBatch]:
-    wanted, gathered = list(columns), list[Row]()
+    names, gathered = list(columns), list[Row]()
     for row in rows:
         gathered.append(row)
         if len(gathered) >= ROWS:
-            yield _batch(gathered, wanted)
+            yield _batch(gathered, names)
             gathered = []
     if gathered:
-        yield _batch(gathered, wanted)
+        yield _batch(gathered, names)
 
 
 def _batch(rows: list[Row], columns: list[str]) -> pa.RecordBatch:
     """Build a batch. Columns that no row has are left out: an absent field is not an empty one."""
     values = {name: [row.get(name) for row in rows] for name in columns}
-    there = {name: each for name, each in values.items() if name == "value" or any(one is not None for one in each)}
-    arrays = [pa.array(each, COLUMNS.field(name).type) for name, each in there.items()]
-    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema([COLUMNS.field(name) for name in there]))
+    present = {
+        name: column for name, column in values.items() if name == "value" or any(one is not None for one in column)
+    }
+    arrays = [pa.array(column, COLUMNS.field(name).type) for name, column in present.items()]
+    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema([COLUMNS.field(name) for name in present]))
 
 
 # values as text
@@ -148,7 +150,7 @@ def _parse_time(text: str) -> datetime:
 def _attributes(given: Any) -> list[tuple[str, str]] | None:
     if given is None:
         return None
-    if not isinstance(given, Mapping) or not all(isinstance(each, str) for pair in given.items() for each in pair):
+    if not isinstance(given, Mapping) or not all(isinstance(text, str) for pair in given.items() for text in pair):
         raise InvalidRequest("attributes is an object of texts", field="attributes")
     return list(given.items())
 
@@ -170,17 +172,17 @@ class JsonWriter:
 
 def _as_json(row: Row) -> Row:
     """Return the fields that the message has."""
-    made: Row = {}
+    fields: Row = {}
     for name, value in row.items():
         if value is None or value == {}:
             continue
         if name not in _BYTES:
-            made[name] = value
+            fields[name] = value
         elif (text := _text(value)) is not None:
-            made[name] = text
+            fields[name] = text
         else:
-            made[f"{name}_base64"] = base64.b64encode(value).decode()
-    return made
+            fields[f"{name}_base64"] = base64.b64encode(value).decode()
+    return fields
 
 
 _JSON_FIELDS: Final = frozenset((*COLUMNS.names, "key_base64", "value_base64"))
@@ -277,20 +279,20 @@ def read_csv(path: Path, columns: Iterable[str]) -> Iterator[pa.RecordBatch]:
 def _csv_rows(reader: csv.DictReader[str], path: Path, columns: Iterable[str]) -> Iterator[Row]:
     try:
         check_fields(reader.fieldnames or (), _CSV_FIELDS)
-        for given in reader:
-            yield _from_csv(given, columns)
+        for fields in reader:
+            yield _from_csv(fields, columns)
     except InvalidRequest as error:
         raise _at_line(error, path, reader.line_num) from None
     except (csv.Error, UnicodeDecodeError) as error:
         raise InvalidRequest(f"{path}, after line {reader.line_num}: {error}") from None
 
 
-def _from_csv(given: Mapping[str, Any], columns: Iterable[str]) -> Row:
-    if None in given or None in given.values():
+def _from_csv(fields: Mapping[str, Any], columns: Iterable[str]) -> Row:
+    if None in fields or None in fields.values():
         raise InvalidRequest("another number of fields than the first line names")
-    row: Row = {name: text or None for name, text in given.items() if name not in _ENCODED}
+    row: Row = {name: text or None for name, text in fields.items() if name not in _ENCODED}
     for name in _BYTES:
-        row[name] = _bytes_from_csv(given, name)
+        row[name] = _bytes_from_csv(fields, name)
     for name in _NUMBERS:
         row[name] = _number(row.get(name), name)
     try:
@@ -308,10 +310,10 @@ def _number(text: str | None, name: str) -> int | None:
     return int(text)
 
 
-def _bytes_from_csv(given: Mapping[str, str], name: str) -> bytes | None:
+def _bytes_from_csv(fields: Mapping[str, str], name: str) -> bytes | None:
     """Return the bytes of a field. Without an encoding it is text, and an empty key is no key."""
-    text = given.get(name, "")
-    coding = given.get(f"{name}_encoding", "text" if text or name == "value" else "")
+    text = fields.get(name, "")
+    coding = fields.get(f"{name}_encoding", "text" if text or name == "value" else "")
     if coding == "base64":
         return _from_base64(text, name)
     if coding not in ("", "text"):

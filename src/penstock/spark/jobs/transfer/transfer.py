@@ -77,7 +77,7 @@ def export(
     began, rows, losses = time.monotonic(), 0, slice_reader.LossCounter()
     chosen = _without_sql(selection)
     slices = _slices(location, topics, chosen)
-    total = sum(each.stop - each.start for each in slices)
+    total = sum(slice_.stop - slice_.start for slice_ in slices)
     part = output.with_name(f"{output.name}.part")
     try:
         writer = writer_of(kind, part)
@@ -85,7 +85,7 @@ def export(
             for batch, done in _read(slices, chosen, losses if skip_lost else slice_reader.raise_loss):
                 writer.write(batch)
                 rows += batch.num_rows
-                _tell(progress, done, total)
+                _report_progress(progress, done, total)
         finally:
             writer.close()
         part.replace(output)
@@ -121,7 +121,7 @@ def import_file(
     _check_keeping(target, keep_partitions)
     batches = read(kind, file, (*MESSAGE, "topic", *(("partition",) if keep_partitions else ())))
     options = replace(target, producer="import", numbers=RowNumbers.ROWS)
-    return _published(batches, options, run or uuid.uuid4().hex, None, progress)
+    return _publish_batches(batches, options, run or uuid.uuid4().hex, None, progress)
 
 
 def copy(
@@ -147,10 +147,10 @@ def copy(
     _create_topics(data, topics, target)
     options = replace(target, producer="copy", numbers=RowNumbers.COLUMNS)
     placed = options.path is not None and options.topic is None
-    found = _read(slices, chosen, losses if skip_lost else slice_reader.raise_loss)
-    batches = (_numbered(batch, chosen, name, placed=placed) for batch, _ in found)
-    total = sum(each.stop - each.start for each in slices)
-    return replace(_published(batches, options, name, total, progress), lost=losses.count)
+    selected = _read(slices, chosen, losses if skip_lost else slice_reader.raise_loss)
+    batches = (_numbered(batch, chosen, name, placed=placed) for batch, _ in selected)
+    total = sum(slice_.stop - slice_.start for slice_ in slices)
+    return replace(_publish_batches(batches, options, name, total, progress), lost=losses.count)
 
 
 def _check_keeping(target: SinkOptions, keep_partitions: bool) -> None:
@@ -158,7 +158,7 @@ def _check_keeping(target: SinkOptions, keep_partitions: bool) -> None:
         raise InvalidRequest("a broker chooses the partition by the key: partitions are kept only into a directory")
 
 
-def _published(
+def _publish_batches(
     batches: Iterator[pa.RecordBatch], options: SinkOptions, run: str, total: int | None, progress: Progress | None
 ) -> PublishReport:
     began = time.monotonic()
@@ -169,7 +169,7 @@ def _published(
                 if isinstance(target, Loader):
                     target.check(share.topic, share.rows)
                 target.append(share)
-            _tell(progress, target.tally.rows, total)
+            _report_progress(progress, target.tally.rows, total)
         target.finish()
         tally = target.tally
     return _report(run, options, tally, time.monotonic() - began)
@@ -190,28 +190,28 @@ def _numbered(batch: pa.RecordBatch, selection: Selection, run: str, *, placed: 
     """Return rows of one partition with the producer and request number under which they are stored elsewhere."""
     topic, partition = batch.column("topic")[0].as_py(), batch.column("partition")[0].as_py()
     name = f"copy/{run}/{selection.digest(TopicName.parse(topic))}/{partition}"
-    kept = batch.select([*MESSAGE, "topic", *(("partition",) if placed else ())])
-    named = kept.append_column("producer_name", pa.repeat(pa.scalar(name), batch.num_rows))
+    selected = batch.select([*MESSAGE, "topic", *(("partition",) if placed else ())])
+    named = selected.append_column("producer_name", pa.repeat(pa.scalar(name), batch.num_rows))
     return with_numbers(named, batch.column("offset").to_numpy() + np.int64(1))
 
 
 def _create_topics(data: DataReader, topics: Sequence[TopicName], target: SinkOptions) -> None:
-    wanted = {str(name): data.topic(name).partitions for name in topics}
+    partition_counts = {str(name): data.topic(name).partitions for name in topics}
     if target.topic is not None:
-        wanted = {target.topic: target.create_partitions or 1}
+        partition_counts = {target.topic: target.create_partitions or 1}
     if target.path is not None:
-        _create_in_directory(wanted, target.path)
+        _create_in_directory(partition_counts, target.path)
         return
     with connect(target) as client:
-        for name, partitions in wanted.items():
+        for name, partitions in partition_counts.items():
             ensure_topic(client, name, partitions)
 
 
-def _create_in_directory(wanted: dict[str, int], path: Path) -> None:
+def _create_in_directory(partition_counts: dict[str, int], path: Path) -> None:
     with Store.open(path, create=True) as store:
-        there = {topic.name for topic in store.catalog.list_topics()}
-        for name, partitions in wanted.items():
-            if TopicName.parse(name) not in there:
+        existing = {topic.name for topic in store.catalog.list_topics()}
+        for name, partitions in partition_counts.items():
+            if TopicName.parse(name) not in existing:
                 store.create_topic(TopicName.parse(name), partitions=partitions)
 
 
@@ -246,9 +246,9 @@ def _read(
 ) -> Iterator[tuple[pa.RecordBatch, int]]:
     """Yield all columns of the selected messages, and how many offsets have been read so far."""
     filters, done = _filters(selection), 0
-    for part in slices:
-        maker = BatchBuilder(COLUMNS.names, part.topic, part.partition, rows_max=slice_reader.ROWS_MAX)
-        for block in slice_reader.blocks(part, filters=filters, on_loss=on_loss):
+    for slice_ in slices:
+        maker = BatchBuilder(COLUMNS.names, slice_.topic, slice_.partition, rows_max=slice_reader.ROWS_MAX)
+        for block in slice_reader.blocks(slice_, filters=filters, on_loss=on_loss):
             done += len(block)
             chosen = filters.choose(block)
             if selection.types or selection.keys:
@@ -258,7 +258,7 @@ def _read(
 
 
 def _filters(selection: Selection) -> Filters:
-    first, last = selection.places()
+    first, last = selection.positions()
     offset, timestamp, id_ = (
         NumberFilter(_number(first, kind), _number(last, kind)) for kind in (AtOffset, AtTime, AtId)
     )
@@ -279,6 +279,6 @@ def _number(place: Position | None, kind: type[Position]) -> int | None:
     return None
 
 
-def _tell(progress: Progress | None, done: int, total: int | None) -> None:
+def _report_progress(progress: Progress | None, done: int, total: int | None) -> None:
     if progress is not None:
         progress(done, total)

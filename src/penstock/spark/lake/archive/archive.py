@@ -90,16 +90,16 @@ class ArchiveReport:
         self.batches += 1
         self.repeated += batch.repeated
         self.lost += batch.lost
-        for name, each in batch.tables.items():
-            self.tables.setdefault(name, TableReport()).add(each)
+        for name, report in batch.tables.items():
+            self.tables.setdefault(name, TableReport()).add(report)
 
     @property
     def rows(self) -> int:
-        return sum(each.rows for each in self.tables.values())
+        return sum(report.rows for report in self.tables.values())
 
     def as_dict(self) -> dict[str, Any]:
         described = asdict(self) | {"rows": self.rows, "seconds": round(self.seconds, 3)}
-        described["tables"] = {name: _described(name, each) for name, each in self.tables.items()}
+        described["tables"] = {name: _described(name, report) for name, report in self.tables.items()}
         return described | {"rows_per_second": round(self.rows / self.seconds) if self.seconds else None}
 
 
@@ -211,15 +211,15 @@ def destination_of(
 
 def _registry(location: Location, uri: str | None) -> RegistryLocation | None:
     """Return the location of the schemas; None if the data has none and no registry is named."""
-    found = RegistryLocation(location, uri)
+    registry = RegistryLocation(location, uri)
     try:
-        found.open()
+        registry.open()
     except InvalidRequest as error:
         if uri is not None:
             raise
         _LOG.warning("payloads are archived as they are, without columns of their own: %s", error.message)
         return None
-    return found
+    return registry
 
 
 def checkpoint_of(warehouse: str, name: str, given: str | None) -> Path:
@@ -282,7 +282,7 @@ class ArchiveRun:
     def _existing_tables(self, names: Sequence[str]) -> Iterator[LakeTable]:
         """Yield the existing tables, each bad-rows table before its main table: an archive that is fenced off both gets
         no further than the bad-rows table."""
-        for name in (each for own in names for each in (bad_table_of(own), own)):
+        for name in (table_name for main in names for table_name in (bad_table_of(main), main)):
             table = self._request.destination.open(name)
             if table.exists():
                 yield table
@@ -299,7 +299,8 @@ class ArchiveRun:
             return False
         states = [table.table_state(query_id, []) for table in self._existing_tables(names)]
         return bool(states) and all(
-            each.owner == query_id and (-1 if each.batch is None else each.batch) <= log.last_begun for each in states
+            state.owner == query_id and (-1 if state.batch is None else state.batch) <= log.last_begun
+            for state in states
         )
 
     def _take_or_check_owner(self, table: LakeTable) -> None:
@@ -316,7 +317,7 @@ class ArchiveRun:
         longer named count too."""
         log = self._checkpoint.log
         begun = {self._request.destination.table_of(topic) for topic, _ in log.end_of(log.last_begun).marks}
-        return [name for each in sorted(begun.union(names)) for name in (each, bad_table_of(each))]
+        return [name for main in sorted(begun.union(names)) for name in (main, bad_table_of(main))]
 
     def _open_follower(self) -> None:
         """Set the starting position: behind the last batch that ended, or the first position of a new query."""
@@ -367,7 +368,7 @@ class ArchiveRun:
         log = self._checkpoint.log
         end = self._follower.latest(log.end_of(log.last_begun) if log.in_flight else self._done)
         slices = self._slices(end)
-        return Backlog(sum(each.stop - each.start for each in slices), sum(each.bytes for each in slices))
+        return Backlog(sum(slice_.stop - slice_.start for slice_ in slices), sum(slice_.bytes for slice_ in slices))
 
     # batches
 
@@ -432,9 +433,9 @@ class ArchiveRun:
             tls = dict(self._request.location.storage_options)
             self._progress = ProgressReporter(self._request.broker, self._request.subscription, tls, archive=True)
         ends: dict[TopicPartition, int] = {}
-        for each in slices:
-            source = (each.topic, each.partition)
-            ends[source] = max(each.stop, ends.get(source, 0))
+        for slice_ in slices:
+            source = (slice_.topic, slice_.partition)
+            ends[source] = max(slice_.stop, ends.get(source, 0))
         self._progress.report(ends)
 
 
@@ -442,7 +443,7 @@ def find_logs(location: Location, topics: Sequence[str]) -> dict[TopicPartition,
     """Return the partitions of these topics, or of all topics. Raises `TopicNotSupported` for a named topic that does
     not exist."""
     data = location.open()
-    named = tuple(TopicName.parse(each) for each in topics)
+    named = tuple(TopicName.parse(topic) for topic in topics)
     subscribed = TopicSelection(named) if named else TopicSelection(pattern=re.compile(ALL_TOPICS))
     return {key: PartitionLog(data, key, path) for key, path in subscribed.find(data).items()}
 
@@ -457,12 +458,12 @@ def _check_same_log(table: LakeTable, log: PartitionLog, position: int) -> None:
     """Raise `StorageFailed` if the log is not the one that was archived: the topic was deleted and created again."""
     topic, partition = log.key
     _, following = log.edges()
-    here = log.id_at(position - 1)
-    if position <= following and here is None:
+    log_id = log.id_at(position - 1)
+    if position <= following and log_id is None:
         return
     where = [("_topic", "=", topic), ("_partition", "=", partition), ("_offset", "=", position - 1)]
-    there = [each.as_py().hex() for batch in table.read(["_id"], where) for each in batch.column(0)]
-    if position > following or (there and there[0] != here):
+    archived_ids = [value.as_py().hex() for batch in table.read(["_id"], where) for value in batch.column(0)]
+    if position > following or (archived_ids and archived_ids[0] != log_id):
         raise StorageFailed(
             f"table {table.name} holds {topic}[{partition}] up to offset {position}, and the log there now is another"
             " one: the topic was deleted and made again. Archive it into another warehouse, or move the old table away",

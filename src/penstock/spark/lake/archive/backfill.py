@@ -26,7 +26,7 @@ from penstock.spark.lake.archive.archive import (
     checkpoint_of,
     find_logs,
 )
-from penstock.spark.lake.archive.batch_commit import BatchReport, BatchRunner, Destination, packed
+from penstock.spark.lake.archive.batch_commit import BatchReport, BatchRunner, Destination, pack_slices
 from penstock.spark.lake.archive.checkpoint import Checkpoint
 from penstock.spark.lake.archive.engines import LOCAL_ENGINE, Backlog, Engine, SparkEngine
 from penstock.spark.lake.tables.names import bad_table_of
@@ -138,7 +138,7 @@ class BackfillRun:
         stop: Position | None = None,
     ) -> None:
         self._location = location
-        self._topics = [TopicName.parse(each) for each in topics]
+        self._topics = [TopicName.parse(topic) for topic in topics]
         self._destination = destination
         self._checkpoint = checkpoint
         self._start, self._stop = start, stop
@@ -156,12 +156,12 @@ class BackfillRun:
     def backlog(self) -> Backlog:
         """Return how much there is to add. Raises what `backfill_ranges` does."""
         data = self._location.open()
-        found = [
-            each
+        slices = [
+            slice_
             for missing in self._ranges(data)
-            for each in plan_slices(self._location, {missing.source: (missing.start, missing.stop)}, data=data)
+            for slice_ in plan_slices(self._location, {missing.source: (missing.start, missing.stop)}, data=data)
         ]
-        return Backlog(sum(each.stop - each.start for each in found), sum(each.bytes for each in found))
+        return Backlog(sum(slice_.stop - slice_.start for slice_ in slices), sum(slice_.bytes for slice_ in slices))
 
     def run(
         self,
@@ -179,27 +179,27 @@ class BackfillRun:
         self._batch_runner.finish(last)  # a batch that was interrupted
         data = self._location.open()
         report.swept = self._batch_runner.sweep(self._names(data))
-        for number, (part, before) in enumerate(self._batches(data, batch_bytes), last + 1):
+        for number, (slices, before) in enumerate(self._batches(data, batch_bytes), last + 1):
             if stop is not None and stop.is_set():
                 break
-            done = self._batch_runner.batch(number, part, before=before)
-            report.add(done)
+            batch = self._batch_runner.batch(number, slices, before=before)
+            report.add(batch)
             if on_batch is not None:
-                on_batch(done)
+                on_batch(batch)
         report.seconds = time.monotonic() - begun
         return report
 
     def _batches(self, data: DataReader, batch_bytes: int) -> Iterator[tuple[list[Slice], bool]]:
         """Yield the slices of each batch, and whether they go before the table's span."""
         for missing in list(self._ranges(data)):
-            yield from ((part, missing.before) for part in self._batches_of(data, missing, batch_bytes))
+            yield from ((slices, missing.before) for slices in self._batches_of(data, missing, batch_bytes))
 
     def _topic_readers(self, data: DataReader) -> list[TopicReader]:
         return [data.topic(name) for name in self._topics] if self._topics else data.topics()
 
     def _names(self, data: DataReader) -> list[str]:
         own = {self._destination.table_of(str(topic.name)) for topic in self._topic_readers(data)}
-        return [name for each in sorted(own) for name in (each, bad_table_of(each))]
+        return [name for main in sorted(own) for name in (main, bad_table_of(main))]
 
     def _ranges(self, data: DataReader) -> Iterator[BackfillRange]:
         for topic in self._topic_readers(data):
@@ -214,8 +214,8 @@ class BackfillRun:
         """Cut a range into batches, each adjacent to what the table has by then: the last one first where the span
         grows at its beginning."""
         ranges, aim = {missing.source: (missing.start, missing.stop)}, min(SLICE_BYTES, batch_bytes)
-        found = plan_slices(self._location, ranges, slice_bytes=aim, data=data)
-        batches = list(packed(found, batch_bytes))
+        slices = plan_slices(self._location, ranges, slice_bytes=aim, data=data)
+        batches = list(pack_slices(slices, batch_bytes))
         return reversed(batches) if missing.before else iter(batches)
 
 
@@ -238,5 +238,5 @@ def _clamped_offset(look: Callable[[], int], first: int, after: int) -> int:
     try:
         return min(max(look(), first), after)
     except OffsetOutOfRange as error:
-        given = error.details.get("offset")
-        return first if isinstance(given, int) and given < first else after
+        offset = error.details.get("offset")
+        return first if isinstance(offset, int) and offset < first else after

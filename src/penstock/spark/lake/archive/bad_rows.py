@@ -35,19 +35,19 @@ class BadRows:
             return
         edges = pc.min_max(batch.column("_offset")).as_py()
         self._extend_range(f"{batch.column('_topic')[0]}[{batch.column('_partition')[0]}]", edges["min"], edges["max"])
-        for each in pc.value_counts(batch.column("_reason")).to_pylist():
-            self._count_reason(each["values"], each["counts"])
+        for counted in pc.value_counts(batch.column("_reason")).to_pylist():
+            self._count_reason(counted["values"], counted["counts"])
 
     def add(self, other: BadRows) -> None:
-        for place, (first, last) in other.places.items():
-            self._extend_range(place, first, last)
+        for partition, (first, last) in other.places.items():
+            self._extend_range(partition, first, last)
         for reason, count in other.reasons.items():
             self._count_reason(reason, count)
         self.others += other.others
 
-    def _extend_range(self, place: str, first: int, last: int) -> None:
-        known = self.places.get(place, [first, last])
-        self.places[place] = [min(first, known[0]), max(last, known[1])]
+    def _extend_range(self, partition: str, first: int, last: int) -> None:
+        known = self.places.get(partition, [first, last])
+        self.places[partition] = [min(first, known[0]), max(last, known[1])]
 
     def _count_reason(self, reason: str, count: int) -> None:
         if reason in self.reasons or len(self.reasons) < REASONS_MAX:

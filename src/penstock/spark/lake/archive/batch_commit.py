@@ -88,10 +88,10 @@ class TableCommit:
     """Offsets and reasons of the rows of a bad-rows table."""
 
     @classmethod
-    def of_json(cls, said: Mapping[str, Any]) -> TableCommit:
-        files = tuple(DataFile(**each) for each in said["files"])
-        ranges, why = tuple(OffsetRange(*each) for each in said["ranges"]), BadRows.of_json(said.get("why"))
-        return cls(said["table"], files, ranges, said["gaps"], said["before"], why)
+    def of_json(cls, saved: Mapping[str, Any]) -> TableCommit:
+        files = tuple(DataFile(**file) for file in saved["files"])
+        ranges, why = tuple(OffsetRange(*values) for values in saved["ranges"]), BadRows.of_json(saved.get("why"))
+        return cls(saved["table"], files, ranges, saved["gaps"], saved["before"], why)
 
 
 @dataclass(slots=True)
@@ -126,7 +126,7 @@ class BatchReport:
 
     @property
     def rows(self) -> int:
-        return sum(each.rows for each in self.tables.values())
+        return sum(report.rows for report in self.tables.values())
 
 
 class BatchRunner:
@@ -193,9 +193,9 @@ class BatchRunner:
         plan = self._checkpoint.plan(batch_id)
         if plan is None or plan["query"] != self._query_id:
             return None
-        if ranges is not None and plan["ranges"] != [list(each) for each in ranges]:
+        if ranges is not None and plan["ranges"] != [list(offsets) for offsets in ranges]:
             return None
-        commits = [TableCommit.of_json(each) for each in plan["parts"]]
+        commits = [TableCommit.of_json(saved) for saved in plan["parts"]]
         return commits if all(self._is_usable(batch_id, commit) for commit in commits) else None
 
     def _is_usable(self, batch_id: int, commit: TableCommit) -> bool:
@@ -205,20 +205,20 @@ class BatchRunner:
         batch = table.table_state(self._query_id, []).batch
         if batch is not None and batch >= batch_id:
             return True
-        return all(table.folder.size(each.path) == each.size for each in commit.files)
+        return all(table.folder.size(file.path) == file.size for file in commit.files)
 
     def _write(
         self, batch_id: int, slices: Sequence[Slice], report: BatchReport, *, before: bool = False
     ) -> list[TableCommit]:
-        tasks = list(self._write_tasks(batch_id, self.cut(slices)))
+        tasks = list(self._write_tasks(batch_id, self.cut_for_cores(slices)))
         reach("table-ready")
         results = self._run(tasks)
         reach("files-written")
-        quarantined = {each.table: each.quarantined for each in tasks}
+        quarantined = {task.table: task.quarantined for task in tasks}
         commits = _table_commits(results, quarantined, gaps=not self._destination.fail_on_data_loss, before=before)
-        report.lost = sum(each.lost for each in results)
-        ranges = [list(each) for each in _ranges(slices)]
-        plan = {"query": self._query_id, "ranges": ranges, "parts": [asdict(each) for each in commits]}
+        report.lost = sum(result.lost for result in results)
+        ranges = [list(offsets) for offsets in _ranges(slices)]
+        plan = {"query": self._query_id, "ranges": ranges, "parts": [asdict(commit) for commit in commits]}
         self._checkpoint.save(batch_id, plan)
         reach("plan-written")
         return commits
@@ -226,12 +226,12 @@ class BatchRunner:
     def _commit(self, batch_id: int, commit: TableCommit, report: BatchReport) -> None:
         marker = CommitMarker(self._query_id, batch_id, commit.ranges, gaps=commit.gaps, before=commit.before)
         table = self.table(commit.table)
-        done = table.commit(commit.files, marker)
-        if isinstance(done, AlreadyCommitted):
+        outcome = table.commit(commit.files, marker)
+        if isinstance(outcome, AlreadyCommitted):
             _check_covers(table, batch_id, commit)
         else:
-            rows = sum(each.rows for each in commit.files)
-            size = sum(each.size for each in commit.files)
+            rows = sum(file.rows for file in commit.files)
+            size = sum(file.size for file in commit.files)
             is_bad_table = commit.table.endswith(bad_table_of(""))
             owner = commit.table.removesuffix(bad_table_of("")) if is_bad_table else commit.table
             added = TableReport(0 if is_bad_table else rows, rows if is_bad_table else 0, len(commit.files), size)
@@ -240,29 +240,29 @@ class BatchRunner:
 
     # tables and jobs
 
-    def cut(self, slices: Sequence[Slice]) -> list[Slice]:
+    def cut_for_cores(self, slices: Sequence[Slice]) -> list[Slice]:
         """Cut the same offsets into slices that keep all cores busy to the end."""
-        ranges = {(each.topic, each.partition): (each.start, each.stop) for each in _ranges(slices)}
+        ranges = {(merged.topic, merged.partition): (merged.start, merged.stop) for merged in _ranges(slices)}
         if not slices or len(ranges) < len(_ranges(slices)):
             return list(slices)
-        return plan_slices(slices[0].location, ranges, slice_bytes=self._aim(slices))
+        return plan_slices(slices[0].location, ranges, slice_bytes=self._task_bytes(slices))
 
-    def _aim(self, slices: Sequence[Slice]) -> int:
+    def _task_bytes(self, slices: Sequence[Slice]) -> int:
         """Return about how many log bytes a task gets: as many tasks as make full turns of all cores."""
         total, turn = _total_bytes(slices), self._cores * TASK_BYTES_MAX
         tasks = self._cores * max(_TASKS_PER_CORE, -(-total // turn))
         return max(TASK_BYTES_MIN, -(-total // tasks))
 
     def _write_tasks(self, batch_id: int, slices: Sequence[Slice]) -> Iterator[WriteTask]:
-        aim = self._aim(slices)
+        aim = self._task_bytes(slices)
         by_table: dict[str, list[Slice]] = defaultdict(list)
-        for each in slices:
-            by_table[self._destination.table_of(each.topic)].append(each)
+        for slice_ in slices:
+            by_table[self._destination.table_of(slice_.topic)].append(slice_)
         number = 0
         for name, own_slices in by_table.items():
             output, typed = self._prepare_output(name, own_slices[0].topic)
             quarantined = tuple(self._quarantined(name, own_slices))
-            for group in packed(own_slices, aim):
+            for group in pack_slices(own_slices, aim):
                 begin = f"{file_prefix(self._query_id, batch_id)}{number:05d}"
                 yield WriteTask(
                     name,
@@ -297,15 +297,17 @@ class BatchRunner:
         table = self._owned_table(name, SYSTEM_COLUMNS)
         registry = self._destination.registry
         if self._destination.one_table or registry is None:
-            return _output(table), None
+            return _output_of(table), None
         schemas, topic_name = registry.open(), TopicName.parse(topic)
         if not has_schemas(schemas, topic_name, deleted=True):
-            return _output(table), None
+            return _output_of(table), None
         target = target_for(schemas, topic_name, pick="merged", deleted=True)  # messages may name deleted schemas
         schema, mappings = place_fields(table.schema(), target.fields)
         table.evolve(schema)
         bad = self._owned_table(bad_table_of(name), BAD_COLUMNS)
-        return _output(table), PayloadDecoding(target, registry, mappings, self._destination.keep_values, _output(bad))
+        return _output_of(table), PayloadDecoding(
+            target, registry, mappings, self._destination.keep_values, _output_of(bad)
+        )
 
     def _owned_table(self, name: str, schema: pa.Schema) -> LakeTable:
         table = self.table(name)
@@ -346,10 +348,10 @@ class BatchRunner:
     def _files_after(self, table: LakeTable, done: int) -> Iterator[str]:
         """Yield files of batches after `done`."""
         start = file_prefix(self._query_id, 0).removesuffix("00000000-")
-        for each in table.folder.list():
-            _, found, rest = each.path.rpartition(start)
-            if found and rest[:8].isdigit() and int(rest[:8]) > done:
-                yield each.path
+        for file in table.folder.list():
+            _, match, rest = file.path.rpartition(start)
+            if match and rest[:8].isdigit() and int(rest[:8]) > done:
+                yield file.path
 
 
 def file_prefix(query_id: str, batch_id: int) -> str:
@@ -357,39 +359,39 @@ def file_prefix(query_id: str, batch_id: int) -> str:
     return f"archive-{query_id}-{batch_id:08d}-"
 
 
-def _output(table: LakeTable) -> Output:
+def _output_of(table: LakeTable) -> Output:
     return Output(table.folder, file_layout_of(table))
 
 
 def _total_bytes(slices: Iterable[Slice]) -> int:
-    return sum(each.bytes for each in slices)
+    return sum(slice_.bytes for slice_ in slices)
 
 
-def packed(slices: Sequence[Slice], aim: int) -> Iterator[list[Slice]]:
+def pack_slices(slices: Sequence[Slice], aim: int) -> Iterator[list[Slice]]:
     """Group slices in order, up to about `aim` bytes in a group."""
     group: list[Slice] = []
-    for each in slices:
-        if group and _total_bytes(group) + each.bytes > aim:
+    for slice_ in slices:
+        if group and _total_bytes(group) + slice_.bytes > aim:
             yield group
             group = []
-        group.append(each)
+        group.append(slice_)
     if group:
         yield group
 
 
 def _ranges(slices: Sequence[Slice]) -> list[OffsetRange]:
-    return merge_ranges(OffsetRange(each.topic, each.partition, each.start, each.stop) for each in slices)
+    return merge_ranges(OffsetRange(slice_.topic, slice_.partition, slice_.start, slice_.stop) for slice_ in slices)
 
 
 def merge_ranges(ranges: Iterable[OffsetRange]) -> list[OffsetRange]:
     """Sort ranges and join adjacent ones."""
-    found: list[OffsetRange] = []
-    for each in sorted(ranges):
-        if found and found[-1][:2] == each[:2] and found[-1].stop == each.start:
-            found[-1] = found[-1]._replace(stop=each.stop)
+    merged: list[OffsetRange] = []
+    for following in sorted(ranges):
+        if merged and merged[-1][:2] == following[:2] and merged[-1].stop == following.start:
+            merged[-1] = merged[-1]._replace(stop=following.stop)
         else:
-            found.append(each)
-    return found
+            merged.append(following)
+    return merged
 
 
 def _offsets_in(table: LakeTable, topic: str, partition: int, start: int, stop: int) -> tuple[int, ...]:
@@ -400,16 +402,16 @@ def _offsets_in(table: LakeTable, topic: str, partition: int, start: int, stop: 
 def _check_covers(table: LakeTable, batch_id: int, commit: TableCommit) -> None:
     """Raise `StorageFailed` if a table that has the batch lacks some of the offsets that it contains now."""
     spans = table.spans()
-    for each in commit.ranges:
-        span = spans.get((each.topic, each.partition))
-        if span is None or each.start < span.first or each.stop > span.next:
+    for offsets in commit.ranges:
+        span = spans.get((offsets.topic, offsets.partition))
+        if span is None or offsets.start < span.first or offsets.stop > span.next:
             raise StorageFailed(
-                f"table {table.name} has batch {batch_id} already, but not offsets {each.start} to {each.stop - 1} of"
-                f" {each.topic}[{each.partition}], which are in it now: the checkpoint is an old copy, or was changed."
-                " --take-over goes on where the tables end",
+                f"table {table.name} has batch {batch_id} already, but not offsets {offsets.start} to"
+                f" {offsets.stop - 1} of {offsets.topic}[{offsets.partition}], which are in it now: the checkpoint is"
+                " an old copy, or was changed. --take-over goes on where the tables end",
                 table=table.name,
-                topic=each.topic,
-                partition=each.partition,
+                topic=offsets.topic,
+                partition=offsets.partition,
             )
 
 
@@ -417,15 +419,16 @@ def without_quarantined(ranges: Iterable[OffsetRange], quarantined: Sequence[Qua
     """Return the ranges without the offsets that the bad-rows table was committed for."""
     left = list(ranges)
     for known in quarantined:
-        left = [rest for each in left for rest in _outside(each, known)]
+        left = [rest for offsets in left for rest in _outside(offsets, known)]
     return left
 
 
-def _outside(each: OffsetRange, known: QuarantinedOffsets) -> Iterator[OffsetRange]:
-    if each[:2] != (known.topic, known.partition):
-        yield each
+def _outside(offsets: OffsetRange, known: QuarantinedOffsets) -> Iterator[OffsetRange]:
+    if offsets[:2] != (known.topic, known.partition):
+        yield offsets
         return
-    before, behind = each._replace(stop=min(each.stop, known.start)), each._replace(start=max(each.start, known.stop))
+    before = offsets._replace(stop=min(offsets.stop, known.start))
+    behind = offsets._replace(start=max(offsets.start, known.stop))
     yield from (rest for rest in (before, behind) if rest.start < rest.stop)
 
 
@@ -435,17 +438,17 @@ def _table_commits(
     """Group the results by table. The bad-rows table comes first: the main table's commit says that the batch is
     done."""
     by_table: dict[str, list[WriteResult]] = defaultdict(list)
-    for each in results:
-        by_table[each.table].append(each)
+    for result in results:
+        by_table[result.table].append(result)
     commits = []
     for table, own_results in by_table.items():
-        ranges = tuple(merge_ranges(span for each in own_results for span in each.ranges))
-        bad = tuple(file for each in own_results for file in each.bad)
+        ranges = tuple(merge_ranges(span for result in own_results for span in result.ranges))
+        bad = tuple(file for result in own_results for file in result.bad)
         if bad:
             new_ranges, why = tuple(without_quarantined(ranges, quarantined.get(table, ()))), BadRows()
-            for each in own_results:
-                why.add(each.why)
+            for result in own_results:
+                why.add(result.why)
             commits.append(TableCommit(bad_table_of(table), bad, new_ranges, gaps=True, before=before, why=why))
-        files = tuple(file for each in own_results for file in each.files)
+        files = tuple(file for result in own_results for file in result.files)
         commits.append(TableCommit(table, files, ranges, gaps=gaps, before=before))
     return commits

@@ -98,15 +98,15 @@ class Checkpoint:
     def check_settings(self, settings: Mapping[str, Any]) -> None:
         """Save the settings of a new checkpoint. Raises `InvalidRequest` if it was made with other settings."""
         path = self.root / "archive.json"
-        wanted = {"format": FORMAT, **settings}
+        expected = {"format": FORMAT, **settings}
         if not path.exists():
-            write_atomically(path, json.dumps(wanted))
+            write_atomically(path, json.dumps(expected))
             return
-        there = json.loads(path.read_text())
-        for name, value in wanted.items():
-            if there.get(name) != value:
+        saved = json.loads(path.read_text())
+        for name, value in expected.items():
+            if saved.get(name) != value:
                 raise InvalidRequest(
-                    f"the checkpoint {self.root} was made with {name}={there.get(name)!r}, and this is {value!r}: give"
+                    f"the checkpoint {self.root} was made with {name}={saved.get(name)!r}, and this is {value!r}: give"
                     " this archive another --name",
                     name=name,
                 )
@@ -115,10 +115,10 @@ class Checkpoint:
 
     def plan(self, batch_id: int) -> dict[str, Any] | None:
         try:
-            found: dict[str, Any] = json.loads(self._plan_path(batch_id).read_text())
+            plan: dict[str, Any] = json.loads(self._plan_path(batch_id).read_text())
         except FileNotFoundError:
             return None
-        return found
+        return plan
 
     def save(self, batch_id: int, plan: Mapping[str, Any]) -> None:
         """Save the plan of a batch, durable on return, and delete the plans of earlier batches."""
@@ -129,15 +129,15 @@ class Checkpoint:
                 self._plan_path(number).unlink(missing_ok=True)
 
     def plans(self) -> list[int]:
-        found = (_PLAN.fullmatch(name) for name in self._names(self.root / "plans"))
-        return sorted(int(each[1]) for each in found if each is not None)
+        matches = (_PLAN.fullmatch(name) for name in self._names(self.root / "plans"))
+        return sorted(int(match[1]) for match in matches if match is not None)
 
     def _plan_path(self, batch_id: int) -> Path:
         return self.root / "plans" / f"{batch_id}.json"
 
     def _names(self, path: Path) -> Iterator[str]:
         with contextlib.suppress(FileNotFoundError):
-            yield from (each.name for each in path.iterdir())
+            yield from (entry.name for entry in path.iterdir())
 
 
 def _id_of(path: Path) -> str:

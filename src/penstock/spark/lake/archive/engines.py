@@ -97,7 +97,7 @@ class SparkEngine:
             return []
         with penstock_errors():
             texts = _by_frame(self._spark, tasks) if self._context is None else _by_tasks(self._context, tasks)
-        return results_of([json.loads(each) for each in texts])
+        return results_of([json.loads(text) for text in texts])
 
 
 def _context(spark: SparkSession) -> SparkContext | None:
@@ -113,8 +113,8 @@ def _context(spark: SparkSession) -> SparkContext | None:
 def _by_tasks(context: SparkContext, tasks: list[WriteTask]) -> list[str]:
     """Run plain Spark tasks: for a DataFrame Spark would first plan a query, which takes longer than few messages
     do."""
-    found: list[str] = context.parallelize(tasks, len(tasks)).map(_run_as_text).collect()
-    return found
+    texts: list[str] = context.parallelize(tasks, len(tasks)).map(_run_as_text).collect()
+    return texts
 
 
 def _by_frame(spark: SparkSession, tasks: list[WriteTask]) -> list[str]:

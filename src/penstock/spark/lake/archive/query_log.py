@@ -96,7 +96,7 @@ class QueryLog:
 
 def _numbers(directory: Path) -> Iterator[int]:
     with contextlib.suppress(FileNotFoundError):
-        yield from (int(each.name) for each in directory.iterdir() if each.name.isdigit())
+        yield from (int(file.name) for file in directory.iterdir() if file.name.isdigit())
 
 
 def _write_entry(path: Path, *lines: str) -> None:
@@ -105,8 +105,8 @@ def _write_entry(path: Path, *lines: str) -> None:
 
 
 def _delete_entry(path: Path) -> None:
-    for each in (path, _checksum(path)):
-        each.unlink(missing_ok=True)
+    for file in (path, _checksum(path)):
+        file.unlink(missing_ok=True)
 
 
 def _checksum(path: Path) -> Path:

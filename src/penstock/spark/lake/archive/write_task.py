@@ -96,16 +96,16 @@ class WriteResult:
         return asdict(self)
 
     @classmethod
-    def of_json(cls, said: dict[str, Any]) -> WriteResult:
-        ranges = [OffsetRange(*each) for each in said["ranges"]]
-        files, bad = ([DataFile(**each) for each in said[name]] for name in ("files", "bad"))
-        return cls(said["table"], ranges, files, bad, said["lost"], BadRows.of_json(said["why"]))
+    def of_json(cls, sent: dict[str, Any]) -> WriteResult:
+        ranges = [OffsetRange(*values) for values in sent["ranges"]]
+        files, bad = ([DataFile(**file) for file in sent[name]] for name in ("files", "bad"))
+        return cls(sent["table"], ranges, files, bad, sent["lost"], BadRows.of_json(sent["why"]))
 
 
 def run_task(task: WriteTask) -> WriteResult:
     """Write the files of a task. After an error no file is left."""
     result = WriteResult(
-        task.table, [OffsetRange(each.topic, each.partition, each.start, each.stop) for each in task.slices]
+        task.table, [OffsetRange(slice_.topic, slice_.partition, slice_.start, slice_.stop) for slice_ in task.slices]
     )
 
     def lose(loss: LostRange) -> None:
@@ -121,11 +121,11 @@ def run_task(task: WriteTask) -> WriteResult:
             for batch in batches(
                 slice_, _READ, verify=task.verify, fail_on_data_loss=task.fail_on_data_loss, on_loss=lose
             ):
-                made = rows.of(batch)
-                good.write(made.good)
-                if bad is not None and made.bad is not None:
-                    bad.write(made.bad)
-                    result.why.add_rows(made.bad)
+                split = rows.of(batch)
+                good.write(split.good)
+                if bad is not None and split.bad is not None:
+                    bad.write(split.bad)
+                    result.why.add_rows(split.bad)
         result.files = good.finish()
         result.bad = [] if bad is None else bad.finish()
     return result
@@ -140,12 +140,12 @@ def run_as_json(task: WriteTask) -> dict[str, Any]:
         return {"error": error.as_dict()}
 
 
-def results_of(said: Sequence[dict[str, Any]]) -> list[WriteResult]:
+def results_of(sent: Sequence[dict[str, Any]]) -> list[WriteResult]:
     """Return the results that workers sent. Raises the first error among them."""
-    for each in said:
-        if "error" in each:
-            raise error_from_dict(each["error"])
-    return [WriteResult.of_json(each) for each in said]
+    for result in sent:
+        if "error" in result:
+            raise error_from_dict(result["error"])
+    return [WriteResult.of_json(result) for result in sent]
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,33 +182,33 @@ class RowMaker:
         return self._decoded(columns, batch, named)
 
     def _without_quarantined(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        for each in self._quarantined_in(batch):
-            batch = batch.filter(pc.invert(pc.is_in(batch.column("offset"), pa.array(each.bad, pa.int64()))))
+        for known in self._quarantined_in(batch):
+            batch = batch.filter(pc.invert(pc.is_in(batch.column("offset"), pa.array(known.bad, pa.int64()))))
         return batch
 
     def _quarantined_in(self, batch: pa.RecordBatch) -> list[QuarantinedOffsets]:
         if not self._quarantined or not batch.num_rows:
             return []
         source = (batch.column("topic")[0].as_py(), batch.column("partition")[0].as_py())
-        return [each for each in self._quarantined if (each.topic, each.partition) == source]
+        return [known for known in self._quarantined if (known.topic, known.partition) == source]
 
     def _reasons_of_new(self, batch: pa.RecordBatch, reasons: pa.Array) -> pa.Array:
         """Return the reasons of bad rows; null for quarantined offsets that were found good: they stay good."""
         offset = batch.column("offset")
-        for each in self._quarantined_in(batch):
-            good = pc.and_(pc.greater_equal(offset, each.start), pc.less(offset, each.stop))
+        for known in self._quarantined_in(batch):
+            good = pc.and_(pc.greater_equal(offset, known.start), pc.less(offset, known.stop))
             reasons = pc.if_else(good, pa.scalar(None, reasons.type), reasons)
         return reasons
 
     def _decoded(self, columns: dict[str, pa.Array], batch: pa.RecordBatch, places: pa.Array | None) -> TableRows:
         """Decode the payloads of the rows at `places`, the ones that name a schema; None: all rows do."""
         rows = batch.num_rows
-        found = self._decoder.decode(batch if places is None else batch.take(places))
-        reasons = found.reasons if places is None else _scattered(found.reasons, places, rows)
-        typed = self._typed_columns(found.rows)
-        if found.rows.num_rows < rows:
-            kept = found.kept if places is None else places.take(found.kept)
-            which = _scattered(pa.array(np.arange(len(kept))), kept, rows)
+        decoded = self._decoder.decode(batch if places is None else batch.take(places))
+        reasons = decoded.reasons if places is None else _scattered(decoded.reasons, places, rows)
+        typed = self._typed_columns(decoded.rows)
+        if decoded.rows.num_rows < rows:
+            decoded_places = decoded.kept if places is None else places.take(decoded.kept)
+            which = _scattered(pa.array(np.arange(len(decoded_places))), decoded_places, rows)
             typed = {name: column.take(which) for name, column in typed.items()}
         whole = self._batch(columns | self._values(batch, reasons) | typed, rows)
         reasons = self._reasons_of_new(batch, reasons)
@@ -221,12 +221,12 @@ class RowMaker:
         )
 
     def _typed_columns(self, rows: pa.RecordBatch) -> dict[str, pa.Array]:
-        made = {}
+        columns = {}
         for mapping in self._mappings:
             column = rows.column(mapping.field)
             named = cast_array(column, column_type(column.type), by_position=True)
-            made[mapping.column] = cast_array(named, mapping.kind)
-        return made
+            columns[mapping.column] = cast_array(named, mapping.kind)
+        return columns
 
     def _values(self, batch: pa.RecordBatch, reasons: pa.Array) -> dict[str, pa.Array]:
         """Return `_value` without the payloads that became columns, unless they are to be kept."""
@@ -237,7 +237,9 @@ class RowMaker:
 
     def _batch(self, columns: dict[str, pa.Array], rows: int) -> pa.RecordBatch:
         """Build a batch in the table's schema; columns that these rows lack are null."""
-        arrays = [columns[each.name] if each.name in columns else pa.nulls(rows, each.type) for each in self._schema]
+        arrays = [
+            columns[field.name] if field.name in columns else pa.nulls(rows, field.type) for field in self._schema
+        ]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
 

@@ -23,14 +23,14 @@ def cast_array(column: pa.Array, kind: pa.DataType, *, by_position: bool = False
 
 
 def _struct(column: pa.StructArray, kind: pa.StructType, *, by_position: bool) -> pa.Array:
-    have = {each.name: number for number, each in enumerate(column.type)}
+    positions = {field.name: number for number, field in enumerate(column.type)}
     fields = []
-    for number, each in enumerate(kind):
-        place = number if by_position else have.get(each.name)
-        if place is None:
-            fields.append(pa.nulls(len(column), each.type))
+    for number, field in enumerate(kind):
+        position = number if by_position else positions.get(field.name)
+        if position is None:
+            fields.append(pa.nulls(len(column), field.type))
         else:
-            fields.append(cast_array(column.field(place), each.type, by_position=by_position))
+            fields.append(cast_array(column.field(position), field.type, by_position=by_position))
     return pa.StructArray.from_arrays(fields, fields=list(kind), mask=_mask(column))
 
 

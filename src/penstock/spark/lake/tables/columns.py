@@ -79,7 +79,7 @@ def column_type(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_floating(kind):
         return pa.float64()
     if pa.types.is_struct(kind):
-        return pa.struct([pa.field(name, column_type(each.type)) for name, each in _named(kind)])
+        return pa.struct([pa.field(name, column_type(field.type)) for name, field in _named(kind)])
     if pa.types.is_map(kind):
         return pa.map_(kind.key_type, column_type(kind.item_type))
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
@@ -89,12 +89,12 @@ def column_type(kind: pa.DataType) -> pa.DataType:
 
 def canonical(schema: pa.Schema) -> pa.Schema:
     """Return the same schema with uniform names inside of lists and maps; all fields are nullable, as in tables."""
-    return pa.schema([pa.field(each.name, _canonical(each.type)) for each in schema])
+    return pa.schema([pa.field(field.name, _canonical(field.type)) for field in schema])
 
 
 def _canonical(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_struct(kind):
-        return pa.struct([pa.field(each.name, _canonical(each.type)) for each in kind])
+        return pa.struct([pa.field(field.name, _canonical(field.type)) for field in kind])
     if pa.types.is_map(kind):
         return pa.map_(_canonical(kind.key_type), _canonical(kind.item_type))
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
@@ -113,10 +113,10 @@ def _plain(kind: pa.DataType) -> pa.DataType:
 def _named(kind: pa.StructType) -> Iterable[tuple[str, pa.Field]]:
     """Yield the fields of a struct with names that are usable and unique, ignoring case."""
     taken: set[str] = set()
-    for each in kind:
-        name = _free(_clean(each.name), taken)
+    for field in kind:
+        name = _free(_clean(field.name), taken)
         taken.add(name.lower())
-        yield name, each
+        yield name, field
 
 
 def merged_type(column: pa.DataType, kind: pa.DataType) -> pa.DataType | None:
@@ -138,24 +138,24 @@ def merged_type(column: pa.DataType, kind: pa.DataType) -> pa.DataType | None:
 
 
 def _merged_struct(column: pa.StructType, kind: pa.StructType) -> pa.DataType | None:
-    fields = {each.name: each.type for each in column}
-    for each in kind:
-        inner = merged_type(fields[each.name], each.type) if each.name in fields else each.type
+    fields = {field.name: field.type for field in column}
+    for field in kind:
+        inner = merged_type(fields[field.name], field.type) if field.name in fields else field.type
         if inner is None:
             return None
-        fields[each.name] = inner
+        fields[field.name] = inner
     return pa.struct(list(fields.items()))
 
 
 def place_fields(table: pa.Schema, fields: pa.Schema) -> tuple[pa.Schema, tuple[ColumnMapping, ...]]:
     """Return the table's schema with columns for all of these fields, and the column of each field."""
-    columns = {each.name: each.type for each in table}
+    columns = {field.name: field.type for field in table}
     by_fold = {name.lower(): name for name in columns}
     used = set(_RESERVED)
     mappings = []
-    for number, each in enumerate(fields):
-        kind = column_type(each.type)
-        name, together = _column_for(_clean(each.name), kind, columns, by_fold, used)
+    for number, field in enumerate(fields):
+        kind = column_type(field.type)
+        name, together = _column_for(_clean(field.name), kind, columns, by_fold, used)
         columns[name] = together
         by_fold[name.lower()] = name
         used.add(name.lower())
@@ -170,12 +170,12 @@ def _column_for(
     for candidate in _candidates(name, kind):
         if candidate.lower() in used:
             continue
-        there = by_fold.get(candidate.lower())
-        if there is None:
+        existing = by_fold.get(candidate.lower())
+        if existing is None:
             return candidate, kind
-        together = merged_type(columns[there], kind)
+        together = merged_type(columns[existing], kind)
         if together is not None:
-            return there, together
+            return existing, together
     raise AssertionError("candidates never end")
 
 

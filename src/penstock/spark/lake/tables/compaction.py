@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from penstock.core.errors import ServiceUnavailable, StorageFailed
 from penstock.spark.lake.tables.file_writer import FILE_BYTES_MAX, FileLayout, FileWriter
-from penstock.spark.lake.tables.table import CommitConflict, DataFile, LakeTable, pause
+from penstock.spark.lake.tables.table import CommitConflict, DataFile, LakeTable, back_off
 from penstock.spark.lake.tables.table_scan import file_batches
 
 SMALL: Final = 0.75
@@ -46,8 +46,8 @@ class CompactionReport:
 def compaction_groups(files: Sequence[DataFile], target_bytes: int) -> Iterator[list[DataFile]]:
     """Yield groups of small files of one partition that together make about one file of the target size; at least
     two."""
-    small = sorted((each for each in files if each.size < target_bytes * SMALL), key=_order)
-    for _, same in groupby(small, key=lambda each: each.partition):
+    small = sorted((file for file in files if file.size < target_bytes * SMALL), key=_order)
+    for _, same in groupby(small, key=lambda file: file.partition):
         yield from (group for group in _grouped(same, target_bytes) if len(group) > 1)
 
 
@@ -59,11 +59,11 @@ def _order(file: DataFile) -> tuple[str, str, int, str]:
 
 def _grouped(files: Iterable[DataFile], target_bytes: int) -> Iterator[list[DataFile]]:
     group: list[DataFile] = []
-    for each in files:
-        if group and sum(file.size for file in group) + each.size > target_bytes:
+    for file in files:
+        if group and sum(member.size for member in group) + file.size > target_bytes:
             yield group
             group = []
-        group.append(each)
+        group.append(file)
     yield group
 
 
@@ -82,13 +82,13 @@ def compact(
     for group in list(compaction_groups(table.live_files(), target_bytes)):
         total += _compact_group(table, group, target_bytes)
         if on_group is not None:
-            on_group(sum(each.size for each in group))
+            on_group(sum(file.size for file in group))
     return total
 
 
 def plan_compaction(table: LakeTable, *, target_bytes: int = FILE_BYTES_MAX) -> CompactionReport:
     """Return what a compaction would rewrite."""
-    files = [each for group in compaction_groups(table.live_files(), target_bytes) for each in group]
+    files = [file for group in compaction_groups(table.live_files(), target_bytes) for file in group]
     return CompactionReport(
         files_before=len(files), bytes_before=sum(f.size for f in files), rows=sum(f.rows for f in files)
     )
@@ -106,7 +106,7 @@ def _compact_group(table: LakeTable, group: list[DataFile], target_bytes: int) -
     if not _try_replace(table, group, written):
         return CompactionReport()  # another process has rewritten or deleted them
     return CompactionReport(
-        len(group), len(written), _bytes(group), _bytes(written), sum(each.rows for each in written)
+        len(group), len(written), _bytes(group), _bytes(written), sum(file.rows for file in written)
     )
 
 
@@ -116,11 +116,11 @@ def _rows(table: LakeTable, group: list[DataFile], schema: pa.Schema, by: str | 
 
 
 def _bytes(files: Iterable[DataFile]) -> int:
-    return sum(each.size for each in files)
+    return sum(file.size for file in files)
 
 
 def _check(table: LakeTable, group: list[DataFile], written: list[DataFile]) -> None:
-    before, after = sum(each.rows for each in group), sum(each.rows for each in written)
+    before, after = sum(file.rows for file in group), sum(file.rows for file in written)
     if before != after:
         raise StorageFailed(f"table {table.name}: {before} rows would become {after}; nothing was replaced")
 
@@ -137,7 +137,7 @@ def _try_replace(table: LakeTable, group: list[DataFile], written: list[DataFile
     except (CommitConflict, ServiceUnavailable) as error:
         if _are_live(table, written):
             return True  # the library repeated its commit and was refused: the first try had succeeded
-        table.folder.delete([each.path for each in written])
+        table.folder.delete([file.path for file in written])
         if isinstance(error, CommitConflict):
             return False
         raise
@@ -149,8 +149,8 @@ def _try_replace(table: LakeTable, group: list[DataFile], written: list[DataFile
 
 
 def _are_live(table: LakeTable, written: list[DataFile]) -> bool:
-    there = {each.path for each in table.live_files()}
-    return any(each.path in there for each in written)
+    live = {file.path for file in table.live_files()}
+    return any(file.path in live for file in written)
 
 
 def _replace(table: LakeTable, group: list[DataFile], written: list[DataFile]) -> None:
@@ -160,10 +160,10 @@ def _replace(table: LakeTable, group: list[DataFile], written: list[DataFile]) -
         try:
             table.replace(group, written)
         except CommitConflict:
-            there = {each.path for each in table.live_files()}
-            if any(each.path not in there for each in group):
+            live = {file.path for file in table.live_files()}
+            if any(file.path not in live for file in group):
                 raise
-            pause(attempt)
+            back_off(attempt)
         else:
             return
     raise ServiceUnavailable(f"table {table.name}: others committed first, {_TRIES_MAX} times in a row; try again")

@@ -36,7 +36,7 @@ from penstock.spark.lake.tables.table import (
     TableState,
     TopicPartition,
     marker_from_json,
-    marker_json,
+    marker_to_json,
     spans_after,
     wrong_owner,
 )
@@ -76,11 +76,11 @@ class DeltaLakeTable(LakeTable):
         if self.exists():
             return
         self.folder.make()
-        made = self._created(schema, partition_by, {} if owner is None else {_OWNER: owner})
-        if made:
-            self._sync(_FIRST_VERSION)
+        is_new = self._try_create(schema, partition_by, {} if owner is None else {_OWNER: owner})
+        if is_new:
+            self._sync_log(_FIRST_VERSION)
 
-    def _created(self, schema: pa.Schema, partition_by: str | None, properties: dict[str, str | None]) -> bool:
+    def _try_create(self, schema: pa.Schema, partition_by: str | None, properties: dict[str, str | None]) -> bool:
         try:
             DeltaTable.create(
                 self._uri,
@@ -110,7 +110,7 @@ class DeltaLakeTable(LakeTable):
                 return
             with _conflicts(retried=True):
                 self._table().alter.add_columns(
-                    [Field.from_arrow(each) for each in missing], commit_properties=_properties()
+                    [Field.from_arrow(field) for field in missing], commit_properties=_properties()
                 )
         raise ServiceUnavailable(f"table {self.name}: its columns could not be added", columns=str(missing))
 
@@ -122,51 +122,55 @@ class DeltaLakeTable(LakeTable):
             if owner != seen:
                 raise wrong_owner(self.name, owner, query_id)
             with _conflicts(retried=True):
-                _set(table, {_OWNER: query_id})
+                _set_properties(table, {_OWNER: query_id})
 
     def live_files(self) -> list[DataFile]:
         table = self._table()
         _check_readable(table, self.name)
         by = _partition_column(table, self.name)
         actions = pa.table(table.get_add_actions(flatten=True)).to_pylist()
-        return [_file(each, by) for each in actions]
+        return [_file_of_action(action, by) for action in actions]
 
     def replace(self, removed: Sequence[DataFile], added: Sequence[DataFile]) -> None:
         table = self._table()
-        there = set(map(unquote, pa.table(table.get_add_actions(flatten=True)).column("path").to_pylist()))
-        if any(each.path not in there for each in removed):
+        live = set(map(unquote, pa.table(table.get_add_actions(flatten=True)).column("path").to_pylist()))
+        if any(file.path not in live for file in removed):
             raise CommitConflict
         by, now = _partition_column(table, self.name), _now_ms()
-        actions: list[AddAction | RemoveAction] = [_add(each, by, changes=False) for each in added]
+        actions: list[AddAction | RemoveAction] = [_add_action(file, by, changes=False) for file in added]
         actions += [
             RemoveAction(
-                each.path, data_change=False, deletion_timestamp=now, size=each.size, partition_values=_values(each, by)
+                file.path,
+                data_change=False,
+                deletion_timestamp=now,
+                size=file.size,
+                partition_values=_partition_values(file, by),
             )
-            for each in removed
+            for file in removed
         ]
         self._transact(table, actions, {"penstock.operation": "optimize"}, [])
 
     def commit_history(self, limit: int | None = None) -> list[tuple[int, CommitMarker]]:
         # Commits without a marker are few: claims, columns, compactions. Each entry of the log is a file to be read.
         entries = self._table().history(None if limit is None else limit + _UNMARKED_MAX)
-        found = [(int(each["timestamp"]), each[_MARKER]) for each in entries if _MARKER in each][:limit]
-        return [(when, marker_from_json(json.loads(text))) for when, text in reversed(found)]
+        marked = [(int(entry["timestamp"]), entry[_MARKER]) for entry in entries if _MARKER in entry][:limit]
+        return [(when, marker_from_json(json.loads(text))) for when, text in reversed(marked)]
 
     def vacuum(self, *, hours: float, dry_run: bool = False) -> list[str]:
-        found = self._table().vacuum(
+        deleted = self._table().vacuum(
             retention_hours=math.ceil(hours),
             dry_run=dry_run,
             enforce_retention_duration=False,  # the caller is responsible for it
             full=True,
         )
-        return sorted(found)
+        return sorted(deleted)
 
     def expire(self, *, hours: float) -> int:
         table = self._table()
         before = self._versions()
-        wanted = f"interval {max(1, int(hours * 3600))} seconds"
-        if table.metadata().configuration.get("delta.logRetentionDuration") != wanted:
-            _set(table, {"delta.logRetentionDuration": wanted})
+        retention = f"interval {max(1, int(hours * 3600))} seconds"
+        if table.metadata().configuration.get("delta.logRetentionDuration") != retention:
+            _set_properties(table, {"delta.logRetentionDuration": retention})
         table = self._table()
         table.create_checkpoint()
         table.cleanup_metadata()
@@ -177,18 +181,18 @@ class DeltaLakeTable(LakeTable):
 
     def _try_commit(self, files: Sequence[DataFile], marker: CommitMarker, state: TableState) -> None:
         spans = spans_after(state, marker)
-        self._name_sources(spans)
+        self._register_sources(spans)
         table = self._table()
         # Not refreshed from here on: the library checks what others did since the version that this handle has.
-        if _table_state(table, marker.query_id, [each[:2] for each in marker.ranges]) != state:
+        if _table_state(table, marker.query_id, [offsets[:2] for offsets in marker.ranges]) != state:
             raise CommitConflict
         numbers = {_query_transaction_id(marker.query_id): marker.batch_id, _LOCK: table.version() + 1}
         for source, span in spans.items():
             numbers |= {_transaction_id("first", source): span.first, _transaction_id("next", source): span.next}
         self._transact(
             table,
-            [_add(each, _partition_column(table, self.name)) for each in files],
-            {_MARKER: json.dumps(marker_json(marker))},
+            [_add_action(file, _partition_column(table, self.name)) for file in files],
+            {_MARKER: json.dumps(marker_to_json(marker))},
             [Transaction(name, number, _now_ms()) for name, number in numbers.items()],
         )
 
@@ -225,26 +229,26 @@ class DeltaLakeTable(LakeTable):
                 actions, "append", table.schema(), by, commit_properties=_properties(metadata, transactions)
             )
         table.update_incremental()
-        self._sync(table.version())
+        self._sync_log(table.version())
 
-    def _name_sources(self, sources: Iterable[TopicPartition]) -> None:
+    def _register_sources(self, sources: Iterable[TopicPartition]) -> None:
         """Add partitions to the table's properties before the commit: a named partition without offsets does no
         harm."""
         table = self._table()
         known = dict(_known_partitions(table))
-        wanted = dict(known)
+        partitions = dict(known)
         for topic, partition in sources:
-            wanted[topic] = max(wanted.get(topic, 0), partition + 1)
-        if wanted != known:
+            partitions[topic] = max(partitions.get(topic, 0), partition + 1)
+        if partitions != known:
             with _conflicts():
-                _set(table, {f"{_SOURCES}{topic}": str(count) for topic, count in wanted.items()})
+                _set_properties(table, {f"{_SOURCES}{topic}": str(count) for topic, count in partitions.items()})
 
-    def _sync(self, version: int) -> None:
+    def _sync_log(self, version: int) -> None:
         self.folder.sync([f"_delta_log/{version:020d}.json", *(["_delta_log"] if version == _FIRST_VERSION else [])])
 
     def _versions(self) -> int:
         entries = self.folder.list("_delta_log")
-        return sum(each.path.endswith(".json") and Path(each.path).stem.isdigit() for each in entries)
+        return sum(entry.path.endswith(".json") and Path(entry.path).stem.isdigit() for entry in entries)
 
 
 @contextlib.contextmanager
@@ -264,7 +268,7 @@ def _properties(metadata: dict[str, Any] | None = None, transactions: list[Trans
     )
 
 
-def _set(table: DeltaTable, properties: dict[str, str]) -> None:
+def _set_properties(table: DeltaTable, properties: dict[str, str]) -> None:
     table.alter.set_table_properties(
         properties, raise_if_not_exists=False, commit_properties=_properties(), post_commithook_properties=_NO_HOOKS
     )
@@ -310,15 +314,15 @@ def _sources(table: DeltaTable) -> list[TopicPartition]:
     return [(topic, number) for topic, count in _known_partitions(table) for number in range(count)]
 
 
-def _values(file: DataFile, by: str | None) -> dict[str, str | None]:
+def _partition_values(file: DataFile, by: str | None) -> dict[str, str | None]:
     return {} if by is None else {by: file.partition}
 
 
-def _add(file: DataFile, by: str | None, *, changes: bool = True) -> AddAction:
-    return AddAction(file.path, file.size, _values(file, by), _now_ms(), changes, file.stats)
+def _add_action(file: DataFile, by: str | None, *, changes: bool = True) -> AddAction:
+    return AddAction(file.path, file.size, _partition_values(file, by), _now_ms(), changes, file.stats)
 
 
-def _file(action: dict[str, Any], by: str | None) -> DataFile:
+def _file_of_action(action: dict[str, Any], by: str | None) -> DataFile:
     low, high = _prefixed(action, "min."), _prefixed(action, "max.")
     rows = action.get("num_records")
     stats = {"numRecords": rows, "minValues": low, "maxValues": high}
@@ -337,7 +341,7 @@ def _prefixed(action: dict[str, Any], prefix: str) -> dict[str, Any]:
 
 
 def _missing(have: pa.Schema, wanted: pa.Schema) -> list[pa.Field]:
-    return [each for each in canonical(wanted) if each.name not in have.names or have.field(each.name) != each]
+    return [field for field in canonical(wanted) if field.name not in have.names or have.field(field.name) != field]
 
 
 def _check_readable(table: DeltaTable, name: str) -> None:

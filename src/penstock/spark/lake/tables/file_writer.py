@@ -103,9 +103,9 @@ class FileWriter:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         if kind is None:
             return
-        for each in self._open.values():
-            each.stack.__exit__(kind, error, None)
-        self._folder.delete([each.path for each in self._done])
+        for file in self._open.values():
+            file.stack.__exit__(kind, error, None)
+        self._folder.delete([file.path for file in self._done])
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Write rows in the table's schema, the partition column included."""
@@ -164,8 +164,8 @@ def _settings(first: pa.RecordBatch, compression: str) -> dict[str, Any]:
     """Return writer settings with dictionaries and statistics where they pay: hashing values that all differ would take
     a third of the time, and make the file larger."""
     schema = first.schema
-    plain = [each.name for each in schema if each.name.startswith("_") and each.name not in _DICTIONARY_COLUMNS]
-    typed = [each.name for each in schema if not each.name.startswith("_") and _repeats(first.column(each.name))]
+    plain = [field.name for field in schema if field.name.startswith("_") and field.name not in _DICTIONARY_COLUMNS]
+    typed = [field.name for field in schema if not field.name.startswith("_") and _repeats(first.column(field.name))]
     dictionaries = [name for name in schema.names if name in _DICTIONARY_COLUMNS]
     rising = {name: "DELTA_BINARY_PACKED" for name in plain if name in _RISING_COLUMNS}
     return {
@@ -173,7 +173,7 @@ def _settings(first: pa.RecordBatch, compression: str) -> dict[str, Any]:
         "compression_level": 1 if compression == "zstd" else None,
         "use_dictionary": [*dictionaries, *typed] or False,
         "column_encoding": rising or None,
-        "write_statistics": [each.name for each in schema if any(test(each.type) for test in _STATS_OF)] or False,
+        "write_statistics": [field.name for field in schema if any(test(field.type) for test in _STATS_OF)] or False,
         "store_schema": False,
         "data_page_size": _PAGE_BYTES,
     }
@@ -219,7 +219,7 @@ def partition_folder(column: str, value: str | None) -> str:
 
 def _escaped(text: str) -> str:
     """Escape to ASCII: readers of such names take each escape for one character."""
-    return "".join(f"%{ord(each):02X}" if each in _ESCAPED or each < " " else each for each in text)
+    return "".join(f"%{ord(char):02X}" if char in _ESCAPED or char < " " else char for char in text)
 
 
 def partition_text(value: Any) -> str | None:
@@ -236,32 +236,32 @@ def _or_none(value: Any) -> str | None:
 def statistics(metadata: pq.FileMetaData, rows: int) -> str:
     """Return the statistics that Delta keeps of a file, from its footer: whole numbers, dates and times for which every
     row group has them."""
-    found: dict[str, Any] = {"numRecords": rows, "minValues": {}, "maxValues": {}, "nullCount": {}}
+    stats: dict[str, Any] = {"numRecords": rows, "minValues": {}, "maxValues": {}, "nullCount": {}}
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
     for number in range(metadata.num_columns if groups else 0):
         name = metadata.schema.column(number).path
         if "." not in name:
-            _add_column(found, name, [group.column(number).statistics for group in groups])
-    return json.dumps(found)
+            _add_column(stats, name, [group.column(number).statistics for group in groups])
+    return json.dumps(stats)
 
 
-def _add_column(found: dict[str, Any], name: str, groups: list[Any]) -> None:
-    if any(each is None or not each.has_null_count for each in groups):
+def _add_column(stats: dict[str, Any], name: str, groups: list[Any]) -> None:
+    if any(group is None or not group.has_null_count for group in groups):
         return
-    found["nullCount"][name] = sum(each.null_count for each in groups)
-    bounded = [each for each in groups if each.has_min_max]
-    if bounded and all(each.has_min_max or each.num_values == 0 for each in groups):
+    stats["nullCount"][name] = sum(group.null_count for group in groups)
+    bounded = [group for group in groups if group.has_min_max]
+    if bounded and all(group.has_min_max or group.num_values == 0 for group in groups):
         low, high = _bounds(bounded, is_micros=_is_micros(bounded[0]))
         if isinstance(low, int | dt.date) and not isinstance(low, bool):
-            found["minValues"][name], found["maxValues"][name] = _json_stat(low), _json_stat(high, up=True)
+            stats["minValues"][name], stats["maxValues"][name] = _json_stat(low), _json_stat(high, up=True)
 
 
 def _bounds(groups: list[Any], *, is_micros: bool) -> tuple[Any, Any]:
     """Return the least and the greatest value. Times are computed from their raw numbers: for a time value pyarrow
     imports pandas if it is installed, which takes a second in every new worker."""
     if not is_micros:
-        return min(each.min for each in groups), max(each.max for each in groups)
-    low, high = min(each.min_raw for each in groups), max(each.max_raw for each in groups)
+        return min(group.min for group in groups), max(group.max for group in groups)
+    low, high = min(group.min_raw for group in groups), max(group.max_raw for group in groups)
     return _EPOCH + dt.timedelta(microseconds=low), _EPOCH + dt.timedelta(microseconds=high)
 
 

@@ -53,10 +53,10 @@ class Folder:
         if parts.scheme not in SCHEMES:
             allowed = ", ".join(f"{scheme}://" for scheme in SCHEMES[:-1])
             raise InvalidRequest(f"warehouse {given!r}: expected a directory, or one of {allowed}", given=given)
-        found = cls(given.rstrip("/"), chosen)
+        folder = cls(given.rstrip("/"), chosen)
         if chosen:
-            _store(found)  # refuse an unknown option now, before any work
-        return found
+            _store(folder)  # refuse an unknown option now, before any work
+        return folder
 
     @property
     def is_local(self) -> bool:
@@ -242,10 +242,10 @@ def _sync(path: Path) -> None:
 def _make_directory(directory: Path) -> None:
     """Create a directory and its parents, each synced to disk: otherwise a power cut could lose the folder of synced
     files."""
-    missing = [each for each in (directory, *directory.parents) if not each.exists()]
-    for each in reversed(missing):
-        each.mkdir(exist_ok=True)
-        _sync(each.parent)
+    missing = [path for path in (directory, *directory.parents) if not path.exists()]
+    for path in reversed(missing):
+        path.mkdir(exist_ok=True)
+        _sync(path.parent)
 
 
 def write_atomically(path: Path, text: str) -> None:
@@ -282,16 +282,16 @@ def _list_local(root: Path, below: str) -> Iterator[FileEntry]:
         for name in names:
             path = Path(directory, name)
             with contextlib.suppress(FileNotFoundError):
-                found = path.stat()
-                yield FileEntry(str(path.relative_to(root)), found.st_size, int(found.st_mtime * 1000))
+                status = path.stat()
+                yield FileEntry(str(path.relative_to(root)), status.st_size, int(status.st_mtime * 1000))
 
 
 def _list_store(folder: Folder, below: str) -> Iterator[FileEntry]:
     import obstore
 
     for group in obstore.list(_store(folder), prefix=below or None):
-        for found in group:
-            yield FileEntry(found["path"], found["size"], int(found["last_modified"].timestamp() * 1000))
+        for meta in group:
+            yield FileEntry(meta["path"], meta["size"], int(meta["last_modified"].timestamp() * 1000))
 
 
 @lru_cache(maxsize=64)

@@ -43,7 +43,7 @@ from penstock.spark.lake.tables.table import (
     TableState,
     TopicPartition,
     marker_from_json,
-    marker_json,
+    marker_to_json,
     spans_after,
     wrong_owner,
 )
@@ -72,8 +72,8 @@ def catalog_of(warehouse: Folder, options: Mapping[str, str] | None = None) -> C
     check_catalog(warehouse, options)
     if not chosen and name == CATALOG:
         warehouse.local.mkdir(parents=True, exist_ok=True)
-        chosen = {"type": "sql", "uri": _database(warehouse.local / CATALOG_FILE)}
-    return _opened(name, {"warehouse": warehouse.url} | chosen)
+        chosen = {"type": "sql", "uri": _database_url(warehouse.local / CATALOG_FILE)}
+    return _open_catalog(name, {"warehouse": warehouse.url} | chosen)
 
 
 def check_catalog(warehouse: Folder, options: Mapping[str, str] | None = None) -> None:
@@ -86,12 +86,12 @@ def check_catalog(warehouse: Folder, options: Mapping[str, str] | None = None) -
         )
 
 
-def _database(file: Path) -> str:
+def _database_url(file: Path) -> str:
     """Return the database URL of the catalog file; it waits for other writers."""
     return URL.create("sqlite", database=str(file), query={"timeout": str(_LOCKED_SECONDS)}).render_as_string()
 
 
-def _opened(name: str, properties: Mapping[str, str]) -> Catalog:
+def _open_catalog(name: str, properties: Mapping[str, str]) -> Catalog:
     """Open a catalog. One in a database creates its tables when first opened, and fails if another process creates them
     at that moment: on the next try they exist. Raises `ServiceUnavailable` if retries do not help."""
     for _ in range(_OPENINGS_MAX):
@@ -143,8 +143,8 @@ class IcebergLakeTable(LakeTable):
 
     def partition_by(self) -> str | None:
         table = self._table()
-        names = [table.schema().find_column_name(each.source_id) for each in table.spec().fields]
-        if len(names) > 1 or any(str(each.transform) != "identity" for each in table.spec().fields):
+        names = [table.schema().find_column_name(field.source_id) for field in table.spec().fields]
+        if len(names) > 1 or any(str(field.transform) != "identity" for field in table.spec().fields):
             raise InvalidRequest(
                 f"table {self.name} is partitioned by {table.spec()}: at most one column, as it is, is supported"
             )
@@ -173,45 +173,47 @@ class IcebergLakeTable(LakeTable):
         schema, by = self._table().schema(), self.partition_by()
         is_day = by is not None and isinstance(schema.find_type(by), DateType)
         whole = {
-            each.field_id: each.name for each in schema.fields if isinstance(each.field_type, IntegerType | LongType)
+            field.field_id: field.name
+            for field in schema.fields
+            if isinstance(field.field_type, IntegerType | LongType)
         }
-        return [_file(self.folder, each, whole, is_day=is_day) for each in self._tasks()]
+        return [_data_file(self.folder, file, whole, is_day=is_day) for file in self._tasks()]
 
     def _tasks(self) -> list[IcebergFile]:
         tasks = list(self._table().scan().plan_files())
-        if any(each.delete_files for each in tasks):
+        if any(task.delete_files for task in tasks):
             raise InvalidRequest(
                 f"table {self.name} has row deletes, which another program has made: its rows cannot be read file by"
                 " file. Read it with that program, or let it rewrite the files"
             )
-        return [each.file for each in tasks]
+        return [task.file for task in tasks]
 
     def replace(self, removed: Sequence[DataFile], added: Sequence[DataFile]) -> None:
         table = self._table()
-        there = {_relative(self.folder, each.file.file_path): each.file for each in table.scan().plan_files()}
-        gone = [each.path for each in removed]
-        if any(each not in there for each in gone):
+        live = {_relative(self.folder, task.file.file_path): task.file for task in table.scan().plan_files()}
+        gone = [file.path for file in removed]
+        if any(path not in live for path in gone):
             raise CommitConflict
         with _conflicts(), table.transaction() as change:
             described = self._as_iceberg_files(table, change, added)
             with change.update_snapshot({"penstock.operation": "optimize"}).overwrite() as rewrite:
-                for each in gone:
-                    rewrite.delete_data_file(there[each])
+                for path in gone:
+                    rewrite.delete_data_file(live[path])
                 for file in described:
                     rewrite.append_data_file(file)
 
     def commit_history(self, limit: int | None = None) -> list[tuple[int, CommitMarker]]:
-        found = [(each.timestamp_ms, _summary(each)) for each in self._table().snapshots()]
-        marked = [(when, text[_MARKER]) for when, text in found if _MARKER in text]
+        summaries = [(snapshot.timestamp_ms, _summary(snapshot)) for snapshot in self._table().snapshots()]
+        marked = [(when, text[_MARKER]) for when, text in summaries if _MARKER in text]
         chosen = marked if limit is None else marked[max(0, len(marked) - limit) :]
         return [(when, marker_from_json(json.loads(text))) for when, text in chosen]
 
     def vacuum(self, *, hours: float, dry_run: bool = False) -> list[str]:
         before_ms = time.time() * 1000 - hours * 3_600_000
         # Listed first: what is committed after the listing is not in it.
-        there = [each for each in self.folder.list() if each.modified_ms < before_ms]
-        kept = self._files_in_use()
-        unused = sorted(each.path for each in there if each.path not in kept)
+        old = [file for file in self.folder.list() if file.modified_ms < before_ms]
+        in_use = self._files_in_use()
+        unused = sorted(file.path for file in old if file.path not in in_use)
         if not dry_run:
             self.folder.delete(unused)
         return unused
@@ -219,16 +221,16 @@ class IcebergLakeTable(LakeTable):
     def _files_in_use(self) -> set[str]:
         """Return every file that a snapshot in use needs, and those of the table's own metadata log."""
         table = self._table()
-        paths = {table.metadata_location, *(each.metadata_file for each in table.metadata.metadata_log)}
+        paths = {table.metadata_location, *(entry.metadata_file for entry in table.metadata.metadata_log)}
         for snapshot in table.snapshots():
             paths.add(snapshot.manifest_list)
             for manifest in snapshot.manifests(table.io):
                 paths.add(manifest.manifest_path)
                 entries = manifest.fetch_manifest_entry(table.io, discard_deleted=True)
-                paths |= {each.data_file.file_path for each in entries}
+                paths |= {entry.data_file.file_path for entry in entries}
         metadata = table.metadata
-        paths |= {each.statistics_path for each in (*metadata.statistics, *metadata.partition_statistics)}
-        return {self._path_in_folder(each) for each in paths} | {"metadata/version-hint.text"}
+        paths |= {entry.statistics_path for entry in (*metadata.statistics, *metadata.partition_statistics)}
+        return {self._path_in_folder(path) for path in paths} | {"metadata/version-hint.text"}
 
     def _path_in_folder(self, address: str) -> str:
         """Return the path below the table's folder. Raises `InvalidRequest` for a file that is elsewhere, or may be."""
@@ -259,11 +261,11 @@ class IcebergLakeTable(LakeTable):
 
     def _try_commit(self, files: Sequence[DataFile], marker: CommitMarker, state: TableState) -> None:
         table = self._table()
-        if _table_state(table.properties, marker.query_id, [each[:2] for each in marker.ranges]) != state:
+        if _table_state(table.properties, marker.query_id, [offsets[:2] for offsets in marker.ranges]) != state:
             raise CommitConflict
         spans = {_span_key(source): f"{span.first}-{span.next}" for source, span in spans_after(state, marker).items()}
         with _conflicts(), table.transaction() as change:
-            summary = {_MARKER: json.dumps(marker_json(marker))}
+            summary = {_MARKER: json.dumps(marker_to_json(marker))}
             _snapshot(change, self._as_iceberg_files(table, change, files), summary)
             change.set_properties(_RETRIES | spans | {f"{_BATCH}{marker.query_id}": str(marker.batch_id)})
 
@@ -280,13 +282,13 @@ class IcebergLakeTable(LakeTable):
         name."""
         if files and table.name_mapping() is None:
             change.set_properties({"schema.name-mapping.default": table.schema().name_mapping.model_dump_json()})
-        return [parquet_file_to_data_file(table.io, change.table_metadata, self._address(each)) for each in files]
+        return [parquet_file_to_data_file(table.io, change.table_metadata, self._address(file)) for file in files]
 
 
 def _snapshot(change: Transaction, files: Sequence[IcebergFile], summary: dict[str, str]) -> None:
     with change.update_snapshot(summary).fast_append() as appended:
-        for each in files:
-            appended.append_data_file(each)
+        for file in files:
+            appended.append_data_file(file)
 
 
 @contextlib.contextmanager
@@ -328,7 +330,7 @@ def _summary(snapshot: Any) -> Mapping[str, str]:
     return {} if snapshot.summary is None else snapshot.summary.additional_properties
 
 
-def _file(folder: Folder, file: IcebergFile, whole: Mapping[int, str], *, is_day: bool) -> DataFile:
+def _data_file(folder: Folder, file: IcebergFile, whole: Mapping[int, str], *, is_day: bool) -> DataFile:
     value = file.partition[0] if len(file.partition) else None
     stats = {
         "numRecords": file.record_count,
@@ -356,21 +358,21 @@ def _day(value: Any) -> str | None:
 
 def _relative(folder: Folder, address: str) -> str:
     """Return the path below the folder; the address itself if it is elsewhere."""
-    plain, start = _plain(address), f"{_plain(folder.uri)}/"
+    plain, start = _normalized(address), f"{_normalized(folder.uri)}/"
     return plain.removeprefix(start) if plain.startswith(start) else address
 
 
-def _plain(address: str) -> str:
+def _normalized(address: str) -> str:
     """Return an address without differences that do not matter: the spellings of one scheme, and of local paths."""
-    scheme, found, rest = address.partition(":")
-    if not found or "/" in scheme:
+    scheme, colon, rest = address.partition(":")
+    if not colon or "/" in scheme:
         return address
     return "/" + rest.lstrip("/") if scheme == "file" else f"{_SCHEMES.get(scheme, scheme)}:{rest}"
 
 
 def _folder_at(location: str, known: Folder) -> Folder:
     """Return the folder at a location from the catalog, where a local path is not encoded."""
-    plain = _plain(location)
+    plain = _normalized(location)
     if plain.startswith("/"):
         return Folder(plain.rstrip("/"))
     return Folder.parse(location, dict(known.options))

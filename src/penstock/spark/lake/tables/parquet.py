@@ -29,7 +29,7 @@ from penstock.spark.lake.tables.table import (
     TableState,
     TopicPartition,
     marker_from_json,
-    marker_json,
+    marker_to_json,
     spans_after,
     wrong_owner,
 )
@@ -92,32 +92,32 @@ class ParquetLakeTable(LakeTable):
 
     def replace(self, removed: Sequence[DataFile], added: Sequence[DataFile]) -> None:
         manifest = self._manifest()
-        if any(each.path not in manifest.files for each in removed):
+        if any(file.path not in manifest.files for file in removed):
             raise CommitConflict
-        gone = {each.path for each in removed}
-        files = {path: each for path, each in manifest.files.items() if path not in gone} | _by_path(added)
+        gone = {file.path for file in removed}
+        files = {path: file for path, file in manifest.files.items() if path not in gone} | _by_path(added)
         after = replace(manifest, number=manifest.number + 1, files=files)
         body = {"operation": "optimize", "remove": sorted(gone)}
         if not self._write(after, body, _by_path(added)):
             raise CommitConflict
 
     def commit_history(self, limit: int | None = None) -> list[tuple[int, CommitMarker]]:
-        found: list[tuple[int, CommitMarker]] = []
+        history: list[tuple[int, CommitMarker]] = []
         for number in reversed(self._manifest_numbers()):
-            if limit is not None and len(found) >= limit:
+            if limit is not None and len(history) >= limit:
                 break
             with contextlib.suppress(FileNotFoundError):  # expired since it was listed
                 body = self._read_body(number)
                 if "marker" in body:
-                    found.append((int(body["time_ms"]), marker_from_json(body["marker"])))
-        return found[::-1]
+                    history.append((int(body["time_ms"]), marker_from_json(body["marker"])))
+        return history[::-1]
 
     def vacuum(self, *, hours: float, dry_run: bool = False) -> list[str]:
         before_ms = _now_ms() - hours * 3_600_000
         # Listed first: files committed after the listing are not in it, and the state is read behind it.
-        there = [each for each in self.folder.list() if each.modified_ms < before_ms]
-        kept = set(self._manifest().files) | self._recently_removed(before_ms)
-        unused = sorted(each.path for each in there if each.path.endswith(".parquet") and each.path not in kept)
+        old = [file for file in self.folder.list() if file.modified_ms < before_ms]
+        in_use = set(self._manifest().files) | self._recently_removed(before_ms)
+        unused = sorted(file.path for file in old if file.path.endswith(".parquet") and file.path not in in_use)
         if not dry_run:
             self.folder.delete(unused)
         return unused
@@ -131,9 +131,11 @@ class ParquetLakeTable(LakeTable):
         before_ms = _now_ms() - hours * 3_600_000
         whole = self._last_full_manifest()
         old = [
-            each for each in self._manifest_numbers() if each < whole and self._read_body(each)["time_ms"] < before_ms
+            number
+            for number in self._manifest_numbers()
+            if number < whole and self._read_body(number)["time_ms"] < before_ms
         ]
-        self.folder.delete([_manifest_path(each) for each in old])
+        self.folder.delete([_manifest_path(number) for number in old])
         return len(old)
 
     def _last_full_manifest(self) -> int:
@@ -155,7 +157,7 @@ class ParquetLakeTable(LakeTable):
 
     def _try_commit(self, files: Sequence[DataFile], marker: CommitMarker, state: TableState) -> None:
         manifest = self._manifest()
-        if _table_state(manifest, marker.query_id, [each[:2] for each in marker.ranges]) != state:
+        if _table_state(manifest, marker.query_id, [offsets[:2] for offsets in marker.ranges]) != state:
             raise CommitConflict
         after = replace(
             manifest,
@@ -164,14 +166,14 @@ class ParquetLakeTable(LakeTable):
             spans={**manifest.spans, **spans_after(state, marker)},
             files={**manifest.files, **_by_path(files)},
         )
-        if not self._write(after, {"operation": "append", "marker": marker_json(marker)}, _by_path(files)):
+        if not self._write(after, {"operation": "append", "marker": marker_to_json(marker)}, _by_path(files)):
             raise CommitConflict
 
     # manifests
 
     def _manifest_numbers(self) -> list[int]:
-        found = [_MANIFEST_NAME.fullmatch(each.path) for each in self.folder.list(MANIFESTS)]
-        return sorted(int(each[1]) for each in found if each is not None)
+        matches = [_MANIFEST_NAME.fullmatch(file.path) for file in self.folder.list(MANIFESTS)]
+        return sorted(int(match[1]) for match in matches if match is not None)
 
     def _read_body(self, number: int) -> dict[str, Any]:
         body: dict[str, Any] = json.loads(self.folder.read(_manifest_path(number)))
@@ -203,10 +205,10 @@ class ParquetLakeTable(LakeTable):
                 f" restore {self.folder.full(MANIFESTS)} from a backup",
                 table=self.name,
             )
-        files = _by_path(file_from(each) for each in bodies[-1]["files"])
+        files = _by_path(file_from_json(file) for file in bodies[-1]["files"])
         for body in reversed(bodies[:-1]):
-            files |= _by_path(file_from(each) for each in body.get("add", ()))
-            files = {path: each for path, each in files.items() if path not in body.get("remove", ())}
+            files |= _by_path(file_from_json(file) for file in body.get("add", ()))
+            files = {path: file for path, file in files.items() if path not in body.get("remove", ())}
         return _manifest_of(numbers[-1], bodies[0], files)
 
     def _write(
@@ -218,14 +220,14 @@ class ParquetLakeTable(LakeTable):
             "format": FORMAT,
             "time_ms": _now_ms(),
             **body,
-            "columns": {each.name: str(each.type) for each in manifest.schema},
+            "columns": {field.name: str(field.type) for field in manifest.schema},
             "schema": base64.b64encode(manifest.schema.serialize()).decode(),
             "partition_by": manifest.partition_by,
             "owner": manifest.owner,
             "batches": dict(manifest.batches),
             "spans": [[*source, *span] for source, span in sorted(manifest.spans.items())],
-            "add": [asdict(each) for each in added.values()],
-        } | ({"files": [asdict(each) for each in manifest.files.values()]} if whole else {})
+            "add": [asdict(file) for file in added.values()],
+        } | ({"files": [asdict(file) for file in manifest.files.values()]} if whole else {})
         return self.folder.put_new(_manifest_path(manifest.number), json.dumps(body).encode())
 
 
@@ -242,12 +244,12 @@ def _manifest_of(number: int, body: Mapping[str, Any], files: Mapping[str, DataF
 
 
 def _table_state(manifest: _Manifest, query_id: str, sources: Sequence[TopicPartition] | None) -> TableState:
-    spans = {each: span for each, span in manifest.spans.items() if sources is None or each in sources}
+    spans = {source: span for source, span in manifest.spans.items() if sources is None or source in sources}
     return TableState(manifest.batches.get(query_id), manifest.owner, spans)
 
 
 def _by_path(files: Any) -> dict[str, DataFile]:
-    return {each.path: each for each in files}
+    return {file.path: file for file in files}
 
 
 def _manifest_path(number: int) -> str:
@@ -258,5 +260,5 @@ def _now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def file_from(described: Mapping[str, Any]) -> DataFile:
+def file_from_json(described: Mapping[str, Any]) -> DataFile:
     return DataFile(**described)

@@ -106,32 +106,32 @@ def needs_commit(state: TableState, marker: CommitMarker, table: str) -> bool:
         return False
     if state.owner not in (None, marker.query_id) and not marker.before:
         raise wrong_owner(table, state.owner, marker.query_id)
-    for each in marker.ranges:
-        span = state.spans.get((each.topic, each.partition))
-        if span is not None and not _is_adjacent(span, each, marker):
-            raise _not_adjacent(table, span, each)
+    for offsets in marker.ranges:
+        span = state.spans.get((offsets.topic, offsets.partition))
+        if span is not None and not _is_adjacent(span, offsets, marker):
+            raise _not_adjacent(table, span, offsets)
     return True
 
 
 def spans_after(state: TableState, marker: CommitMarker) -> dict[TopicPartition, OffsetSpan]:
     """Return the spans after the commit, of the partitions in it."""
     spans: dict[TopicPartition, OffsetSpan] = {}
-    for each in marker.ranges:
-        source = (each.topic, each.partition)
+    for offsets in marker.ranges:
+        source = (offsets.topic, offsets.partition)
         span = spans.get(source) or state.spans.get(source)
         spans[source] = OffsetSpan(
-            each.start if span is None else min(span.first, each.start),
-            each.stop if span is None else max(span.next, each.stop),
+            offsets.start if span is None else min(span.first, offsets.start),
+            offsets.stop if span is None else max(span.next, offsets.stop),
         )
     return spans
 
 
-def marker_json(marker: CommitMarker) -> dict[str, Any]:
-    return {"query": marker.query_id, "batch": marker.batch_id, "ranges": [list(each) for each in marker.ranges]}
+def marker_to_json(marker: CommitMarker) -> dict[str, Any]:
+    return {"query": marker.query_id, "batch": marker.batch_id, "ranges": [list(offsets) for offsets in marker.ranges]}
 
 
 def marker_from_json(described: Mapping[str, Any]) -> CommitMarker:
-    ranges = tuple(OffsetRange(*each) for each in described["ranges"])
+    ranges = tuple(OffsetRange(*values) for values in described["ranges"])
     return CommitMarker(described["query"], described["batch"], ranges)
 
 
@@ -146,22 +146,22 @@ def wrong_owner(table: str, owner: str | None, query_id: str) -> NotOwner:
     )
 
 
-def _is_adjacent(span: OffsetSpan, each: OffsetRange, marker: CommitMarker) -> bool:
+def _is_adjacent(span: OffsetSpan, offsets: OffsetRange, marker: CommitMarker) -> bool:
     if marker.before:
-        return each.stop <= span.first if marker.gaps else each.stop == span.first
-    return each.start >= span.next if marker.gaps else each.start == span.next
+        return offsets.stop <= span.first if marker.gaps else offsets.stop == span.first
+    return offsets.start >= span.next if marker.gaps else offsets.start == span.next
 
 
-def _not_adjacent(table: str, span: OffsetSpan, each: OffsetRange) -> StorageFailed:
+def _not_adjacent(table: str, span: OffsetSpan, offsets: OffsetRange) -> StorageFailed:
     return StorageFailed(
-        f"table {table} holds offsets {span.first} to {span.next - 1} of {each.topic}[{each.partition}], and the batch"
-        f" has {each.start} to {each.stop - 1}: they do not join. Another archive has written to the table, or the"
-        " checkpoint is an old copy; --take-over goes on where the table ends",
+        f"table {table} holds offsets {span.first} to {span.next - 1} of {offsets.topic}[{offsets.partition}], and the"
+        f" batch has {offsets.start} to {offsets.stop - 1}: they do not join. Another archive has written to the table,"
+        " or the checkpoint is an old copy; --take-over goes on where the table ends",
         table=table,
-        topic=each.topic,
-        partition=each.partition,
+        topic=offsets.topic,
+        partition=offsets.partition,
         table_next=span.next,
-        batch_start=each.start,
+        batch_start=offsets.start,
     )
 
 
@@ -251,7 +251,7 @@ class LakeTable(ABC):
         Raises what `needs_commit` does; `ServiceUnavailable` if others commit all the time; the format's own error if
         the commit failed, after a check that it did.
         """
-        sources = [(each.topic, each.partition) for each in marker.ranges]
+        sources = [(offsets.topic, offsets.partition) for offsets in marker.ranges]
         for attempt in range(ATTEMPTS_MAX):
             state = self.table_state(marker.query_id, sources)
             if not needs_commit(state, marker, self.name):
@@ -261,7 +261,7 @@ class LakeTable(ABC):
             try:
                 self._try_commit(files, marker, state)
             except CommitConflict:
-                pause(attempt)
+                back_off(attempt)
                 continue
             except Exception:
                 if not self._has_batch(marker):
@@ -276,14 +276,14 @@ class LakeTable(ABC):
 
     def _check_files(self, files: Sequence[DataFile]) -> None:
         """Raise `StorageFailed` if a file is gone: a table that names it could no longer be read."""
-        for each in files:
-            if self.folder.size(each.path) != each.size:
+        for file in files:
+            if self.folder.size(file.path) != file.size:
                 raise StorageFailed(
-                    f"table {self.name}: the file {each.path} was written and is gone or another, so the batch was not"
+                    f"table {self.name}: the file {file.path} was written and is gone or another, so the batch was not"
                     " committed. A vacuum has deleted it, if it was older than what that spares; start again, which"
                     " writes it anew",
                     table=self.name,
-                    path=each.path,
+                    path=file.path,
                 )
 
     def _has_batch(self, marker: CommitMarker) -> bool:
@@ -308,6 +308,6 @@ class LakeTable(ABC):
         return scan(self, columns, where)
 
 
-def pause(attempt: int) -> None:
+def back_off(attempt: int) -> None:
     """Sleep longer with each attempt, by a random share, so that two writers that met do not meet again."""
     time.sleep(min(_PAUSE_SECONDS_MAX, 0.05 * 2**attempt) * random.uniform(0.5, 1.0))  # noqa: S311 - no secret

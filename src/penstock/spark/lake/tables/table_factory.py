@@ -90,8 +90,8 @@ def table_names(
     if table_format == "iceberg":
         from penstock.spark.lake.tables.iceberg import catalog_of
 
-        found = catalog_of(root, catalog)
-        return sorted(".".join(name) for space in found.list_namespaces() for name in found.list_tables(space))
+        opened = catalog_of(root, catalog)
+        return sorted(".".join(name) for space in opened.list_namespaces() for name in opened.list_tables(space))
     return sorted(_tables_with_folder(root, f"{_FORMAT_FOLDERS[table_format]}/"))
 
 
@@ -124,7 +124,7 @@ def _is_iceberg_catalog(file: Path) -> bool:
 def _tables_with_folder(root: Folder, mark: str) -> set[str]:
     """Return tables, two levels down, that have this format's folder."""
     if root.is_local:
-        found = root.local.glob(f"*/*/{mark.rstrip('/')}")
-        return {".".join(path.parts[-3:-1]) for path in found if path.is_dir()}
-    paths = (each.path.split("/") for each in root.list())
+        folders = root.local.glob(f"*/*/{mark.rstrip('/')}")
+        return {".".join(path.parts[-3:-1]) for path in folders if path.is_dir()}
+    paths = (file.path.split("/") for file in root.list())
     return {".".join(parts[:2]) for parts in paths if len(parts) > 3 and f"{parts[2]}/" == mark}

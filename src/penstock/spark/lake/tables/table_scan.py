@@ -43,18 +43,18 @@ _POSSIBLE: Final[Mapping[str, Callable[[Any, Any, Any], bool]]] = {
 def scan(table: LakeTable, columns: Sequence[str] | None, where: Sequence[Condition]) -> Iterator[pa.RecordBatch]:
     """Yield rows of the live files that match all conditions, in these columns."""
     schema, partition_by = table.schema(), table.partition_by()
-    wanted = list(schema.names) if columns is None else list(columns)
-    _check(schema, wanted, where)
-    needed = list(dict.fromkeys([*wanted, *(name for name, _, _ in where)]))
+    selected = list(schema.names) if columns is None else list(columns)
+    _check(schema, selected, where)
+    needed = list(dict.fromkeys([*selected, *(name for name, _, _ in where)]))
     read = pa.schema([schema.field(name) for name in needed])
     for file in sorted(table.live_files(), key=lambda each: each.path):
         if may_match(file, where, partition_by):
             for batch in file_batches(table.folder, file, read, partition_by):
-                yield matching(batch, where).select(wanted)
+                yield matching(batch, where).select(selected)
 
 
-def _check(schema: pa.Schema, wanted: Sequence[str], where: Sequence[Condition]) -> None:
-    for name in (*wanted, *(name for name, _, _ in where)):
+def _check(schema: pa.Schema, selected: Sequence[str], where: Sequence[Condition]) -> None:
+    for name in (*selected, *(name for name, _, _ in where)):
         if name not in schema.names:
             raise InvalidRequest(f"no column {name!r}: the table has {', '.join(schema.names)}", column=name)
     for _, sign, _ in where:
@@ -68,20 +68,20 @@ def file_batches(
     """Yield the rows of one file in this schema: columns it lacks are null, the partition column is the file's
     value."""
     with folder.open(file.path) as source, pq.ParquetFile(source, memory_map=False) as parquet:
-        there = set(parquet.schema_arrow.names)
-        for batch in parquet.iter_batches(batch_size=ROWS_MAX, columns=[n for n in schema.names if n in there]):
+        present = set(parquet.schema_arrow.names)
+        for batch in parquet.iter_batches(batch_size=ROWS_MAX, columns=[n for n in schema.names if n in present]):
             yield _fitted(batch, schema, file.partition, partition_by)
 
 
 def _fitted(batch: pa.RecordBatch, schema: pa.Schema, value: str | None, partition_by: str | None) -> pa.RecordBatch:
     arrays = []
-    for each in schema:
-        if each.name in batch.schema.names:
-            arrays.append(cast_array(batch.column(each.name), each.type))
-        elif each.name == partition_by and value is not None:
-            arrays.append(pa.repeat(pa.scalar(value).cast(each.type), batch.num_rows))
+    for field in schema:
+        if field.name in batch.schema.names:
+            arrays.append(cast_array(batch.column(field.name), field.type))
+        elif field.name == partition_by and value is not None:
+            arrays.append(pa.repeat(pa.scalar(value).cast(field.type), batch.num_rows))
         else:
-            arrays.append(pa.nulls(batch.num_rows, each.type))
+            arrays.append(pa.nulls(batch.num_rows, field.type))
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 

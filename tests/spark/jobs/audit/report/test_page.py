@@ -1,4 +1,4 @@
-"""The report: fields that scripts rely on, and a page that loads nothing, runs nothing, and shows what is there."""
+"""The report: fields that scripts rely on, and a page that loads nothing, runs nothing, and shows all results."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from penstock.spark.jobs.audit.inventory import LogSnapshot, time_spans
 from penstock.spark.jobs.audit.report.fields import as_dict
 from penstock.spark.jobs.audit.report.figures import size_text, span_text
 from penstock.spark.jobs.audit.report.page import page
-from penstock.spark.jobs.audit.report.plots import SERIES_MAX, Bars, Series, draw, few, short, ticks
+from penstock.spark.jobs.audit.report.plots import SERIES_MAX, Bars, Series, draw, limit_series, short_number, ticks
 from penstock.spark.jobs.stats.groups import BY
 
 HOSTILE = '"><script>alert(1)</script><img src=x onerror=alert(2)>&'
@@ -30,7 +30,7 @@ VOID = {"meta", "br", "line", "rect"}
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """Of a log with a finding, a lag and an archive."""
+    """Return the report of a log with a finding, a lag and an archive."""
     root = make_data(tmp_path_factory.mktemp("report") / "data")
     warehouse = archived(root, stop=60)
     flip(segments(root)[0], 20)
@@ -38,7 +38,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 def spoiled(value: Any) -> Any:
-    """Every text of a report, replaced by one that would do harm."""
+    """Return a report with every text replaced by a harmful one."""
     match value:
         case dict():
             return {key: spoiled(each) for key, each in value.items()}
@@ -51,7 +51,7 @@ def spoiled(value: Any) -> Any:
 
 
 class Reader(HTMLParser):
-    """The tags and the text of a page, with the tags closed in order."""
+    """A parser of a page's tags and text that checks the order of closing tags."""
 
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)
@@ -98,17 +98,17 @@ def test_the_report_is_json_and_has_the_fields_that_the_page_of_the_manual_names
     assert report["findings"]["told"][0]["topic"] == str(ORDERS)
 
 
-MANUAL = (Path(__file__).parents[4] / "docs" / "jobs.md").read_text()
+MANUAL = (Path(__file__).parents[5] / "docs" / "jobs.md").read_text()
 
 
 def rows_below(heading: str) -> list[str]:
-    """The first column of the tables of a section of the manual, but for their heads."""
+    """Return the first column of the tables of a section of the manual, without their heads."""
     section = re.split(r"^#{2,3} ", MANUAL.split(f"{heading}\n", 1)[1], flags=re.MULTILINE)[0]
     return re.findall(r"^\| `(\w+)` \|", section, flags=re.MULTILINE)
 
 
 def names_in(value: Any) -> set[str]:
-    """Every name of a field, however deep."""
+    """Return every name of a field, however deep."""
     match value:
         case dict():
             return {*value, *(name for each in value.values() for name in names_in(each))}
@@ -229,14 +229,14 @@ def test_ticks_begin_at_nothing_and_reach_the_largest(largest: float) -> None:
 
 
 def test_too_many_series_are_added_up_as_the_last() -> None:
-    found = few([Series(str(number), [1, 2]) for number in range(10)])
+    found = limit_series([Series(str(number), [1, 2]) for number in range(10)])
     assert len(found) == SERIES_MAX
     assert (found[-1].name, found[-1].values) == ("5 others", [5, 10])
-    assert few([Series("nothing", [0, 0])]) == []
+    assert limit_series([Series("nothing", [0, 0])]) == []
 
 
 def test_numbers_are_short() -> None:
-    assert [short(value) for value in (0, 950, 1500, 2e6, 3.25e9)] == ["0", "950", "1.5k", "2M", "3.25G"]
+    assert [short_number(value) for value in (0, 950, 1500, 2e6, 3.25e9)] == ["0", "950", "1.5k", "2M", "3.25G"]
     assert [size_text(value) for value in (0, 1023, 1536, 2**40)] == ["0 B", "1023 B", "1.5 KiB", "1 TiB"]
     assert [span_text(value) for value in (5, 1500, 90_000, 7_200_000, 2 * 86_400_000)] == [
         "5 ms", "1.5 s", "1.5 min", "2 h", "2 d",

@@ -11,7 +11,7 @@ from penstock.spark.jobs.audit.audit import Audit, AuditedPartition, Comparison
 from penstock.spark.jobs.audit.findings import day_text, difference
 from penstock.spark.jobs.audit.partition_summary import Digest
 from penstock.spark.jobs.audit.scan_range import LossKind
-from penstock.spark.jobs.histogram import total as total
+from penstock.spark.jobs.histogram import add_histograms
 
 VERSION: Final = 1
 """Version of the fields. Adding one keeps the version; changing or removing one does not."""
@@ -60,22 +60,22 @@ def _summary(audit: Audit, topics: Sequence[Mapping[str, Any]]) -> dict[str, Any
     return {
         "topics": len(topics),
         "partitions": len(audit.partitions),
-        "segments": sum(each.log.segments for each in audit.partitions),
-        "messages": sum(each.summary.records for each in audit.partitions),
-        "bytes": sum(each.summary.record_bytes for each in audit.partitions),
-        "payload_bytes": sum(each.summary.payload_bytes for each in audit.partitions),
-        "lost": sum(_lost(each, LossKind.DAMAGED, LossKind.MISSING) for each in audit.partitions),
+        "segments": sum(partition.log.segments for partition in audit.partitions),
+        "messages": sum(partition.summary.records for partition in audit.partitions),
+        "bytes": sum(partition.summary.record_bytes for partition in audit.partitions),
+        "payload_bytes": sum(partition.summary.payload_bytes for partition in audit.partitions),
+        "lost": sum(_lost(partition, LossKind.DAMAGED, LossKind.MISSING) for partition in audit.partitions),
         "findings": audit.found.count,
     }
 
 
-def _lost(each: AuditedPartition, *kinds: LossKind) -> int:
-    return sum(each.summary.losses.records.get(kind, 0) for kind in kinds)
+def _lost(partition: AuditedPartition, *kinds: LossKind) -> int:
+    return sum(partition.summary.losses.records.get(kind, 0) for kind in kinds)
 
 
 def _topic(topic: str, partitions: Sequence[AuditedPartition]) -> dict[str, Any]:
-    parts = [each.summary for each in partitions]
-    latency = total(part.latency for part in parts)
+    parts = [partition.summary for partition in partitions]
+    latency = add_histograms(part.latency for part in parts)
     schemas: dict[tuple[int, int], int] = {}
     for part in parts:
         for key, count in part.schemas.items():
@@ -87,10 +87,10 @@ def _topic(topic: str, partitions: Sequence[AuditedPartition]) -> dict[str, Any]
         "payload_bytes": sum(part.payload_bytes for part in parts),
         "first_time": time_text(_edge(min, (part.first_ms for part in parts))),
         "last_time": time_text(_edge(max, (part.last_ms for part in parts))),
-        "sizes": total(part.sizes for part in parts).as_dict(),
+        "sizes": add_histograms(part.sizes for part in parts).as_dict(),
         "latency_ms": latency.as_dict() if len(latency) else None,
         "schemas": [{"id": key[0], "version": key[1], "messages": count} for key, count in sorted(schemas.items())],
-        "partitions": [_partition(each) for each in partitions],
+        "partitions": [_partition(partition) for partition in partitions],
     }
 
 
@@ -99,8 +99,8 @@ def _edge(choose: Any, times: Iterable[int | None]) -> int | None:
     return choose(known) if known else None
 
 
-def _partition(each: AuditedPartition) -> dict[str, Any]:
-    log, part = each.log, each.summary
+def _partition(partition: AuditedPartition) -> dict[str, Any]:
+    log, part = partition.log, partition.summary
     return {
         "partition": log.partition,
         "first_offset": log.start,
@@ -108,27 +108,29 @@ def _partition(each: AuditedPartition) -> dict[str, Any]:
         "segments": log.segments,
         "messages": part.records,
         "bytes": part.record_bytes,
-        "damaged": _lost(each, LossKind.DAMAGED),
-        "missing": _lost(each, LossKind.MISSING),
-        "dropped": _lost(each, LossKind.DROPPED),
+        "damaged": _lost(partition, LossKind.DAMAGED),
+        "missing": _lost(partition, LossKind.MISSING),
+        "dropped": _lost(partition, LossKind.DROPPED),
         "out_of_order": part.disorder.count,
         "nonconforming": part.nonconforming.count,
         "producers": len(part.requests),
         "quarantine": {"files": log.quarantined_files, "bytes": log.quarantined_bytes},
-        "archive": None if each.comparison is None else _archive(each, each.comparison),
+        "archive": None if partition.comparison is None else _archive(partition, partition.comparison),
     }
 
 
-def _archive(each: AuditedPartition, compared: Comparison) -> dict[str, Any]:
-    days = sorted({*each.summary.digests, *compared.rows.days})
-    rows = [_day(day, each.summary.digests.get(day, Digest()), compared.rows.days.get(day, Digest())) for day in days]
+def _archive(partition: AuditedPartition, compared: Comparison) -> dict[str, Any]:
+    days = sorted({*partition.summary.digests, *compared.rows.days})
+    rows = [
+        _day(day, partition.summary.digests.get(day, Digest()), compared.rows.days.get(day, Digest())) for day in days
+    ]
     return {
         "table": compared.holding.table,
         "first_offset": compared.holding.first,
         "next_offset": compared.holding.next,
         "messages": compared.compared,
         "payloads": compared.has_payloads,
-        "lag": compared.lag(each.log),
+        "lag": compared.lag(partition.log),
         "recovered": compared.rows.recovered,
         "elsewhere": compared.rows.elsewhere,
         "equal": all(row["equal"] for row in rows),
@@ -151,11 +153,11 @@ def _day(day: int, log: Digest, archive: Digest) -> dict[str, Any]:
 
 def _volume(audit: Audit) -> dict[str, Any]:
     """Return messages and bytes by topic, for every time span that has messages."""
-    found: dict[tuple[int, str], tuple[int, int]] = {}
-    for each in audit.partitions:
-        for span, (count, size) in each.summary.volume.items():
-            before = found.get((span, each.log.topic), (0, 0))
-            found[span, each.log.topic] = before[0] + count, before[1] + size
+    volume: dict[tuple[int, str], tuple[int, int]] = {}
+    for partition in audit.partitions:
+        for span, (count, size) in partition.summary.volume.items():
+            before = volume.get((span, partition.log.topic), (0, 0))
+            volume[span, partition.log.topic] = before[0] + count, before[1] + size
     spans = audit.spans
     return {
         "since": time_text(spans.since_ms),
@@ -164,6 +166,6 @@ def _volume(audit: Audit) -> dict[str, Any]:
         "count": spans.count,
         "spans": [
             {"span": span, "topic": topic, "messages": count, "bytes": size}
-            for (span, topic), (count, size) in sorted(found.items())
+            for (span, topic), (count, size) in sorted(volume.items())
         ],
     }

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from html import escape
 from typing import Any
 
-from penstock.spark.jobs.audit.report.plots import NARROW, WIDE, Bars, Series, draw, few, legend
+from penstock.spark.jobs.audit.report.plots import NARROW, WIDE, Bars, Series, draw, legend, limit_series
 
 Report = dict[str, Any]
 
@@ -40,33 +40,33 @@ def _figure(bars: Bars) -> str:
 def _volume(volume: Report, topics: Sequence[str]) -> Bars:
     count, width = volume["count"], volume["width_ms"]
     by_topic = {topic: [0.0] * count for topic in topics}
-    for each in volume["spans"]:
-        by_topic[each["topic"]][each["span"]] += each["messages"]
-    starts = [volume["since_ms"] + place * width for place in range(count)]
+    for cell in volume["spans"]:
+        by_topic[cell["topic"]][cell["span"]] += cell["messages"]
+    starts = [volume["since_ms"] + number * width for number in range(count)]
     return Bars(
         title="Volume over time",
         description=f"messages in spans of {span_text(width)}, by the time of publish (UTC)",
         labels=[_moment(start, width) for start in starts],
         hints=[_moment(start, 0) for start in starts],
-        series=few([Series(topic, values) for topic, values in by_topic.items()]),
+        series=limit_series([Series(topic, values) for topic, values in by_topic.items()]),
     )
 
 
 def _doublings(topics: Sequence[Report], name: str, title: str, text: str, show: Callable[[float], str]) -> Bars:
     counts = {topic["topic"]: _buckets(topic[name]) for topic in topics}
-    edges = _filled({edge for found in counts.values() for edge in found})
+    edges = _filled({edge for steps in counts.values() for edge in steps})
     return Bars(
         title=title,
         description=text,
         labels=[show(low) for low, _ in edges],
         hints=[f"{show(low)} to {show(stop)}" for low, stop in edges],
-        series=few([Series(topic, [found.get(edge, 0) for edge in edges]) for topic, found in counts.items()]),
+        series=limit_series([Series(topic, [steps.get(edge, 0) for edge in edges]) for topic, steps in counts.items()]),
         width=NARROW,
     )
 
 
 def _buckets(histogram: Report | None) -> dict[tuple[int, int], int]:
-    return {(each["from"], each["to"]): each["count"] for each in (histogram or {"buckets": ()})["buckets"]}
+    return {(bucket["from"], bucket["to"]): bucket["count"] for bucket in (histogram or {"buckets": ()})["buckets"]}
 
 
 def _filled(edges: set[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -76,11 +76,11 @@ def _filled(edges: set[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def _latency_facts(topics: Sequence[Report]) -> str:
-    known = [topic for topic in topics if topic["latency_ms"]][:3]
+    shown = [topic for topic in topics if topic["latency_ms"]][:3]
     return "".join(
         f" · {topic['topic']}: median {span_text(topic['latency_ms']['median'])},"
         f" 99 % within {span_text(topic['latency_ms']['p99'])}"
-        for topic in known
+        for topic in shown
     )
 
 
@@ -88,13 +88,13 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]], *, label: str, nu
     """Return an HTML table. `rows` are HTML already; the first cell of each is its heading, columns in `numbers` are
     numeric."""
 
-    def kind(place: int) -> str:
-        return ' class="n"' if place in numbers else ' class="what"' if heads[place] == "What" else ""
+    def kind(column: int) -> str:
+        return ' class="n"' if column in numbers else ' class="what"' if heads[column] == "What" else ""
 
-    head = "".join(f'<th scope="col"{kind(place)}>{name}</th>' for place, name in enumerate(heads))
+    head = "".join(f'<th scope="col"{kind(column)}>{name}</th>' for column, name in enumerate(heads))
     body = "".join(
         f'<tr><th scope="row">{row[0]}</th>'
-        + "".join(f"<td{kind(place)}>{cell}</td>" for place, cell in enumerate(row[1:], 1))
+        + "".join(f"<td{kind(column)}>{cell}</td>" for column, cell in enumerate(row[1:], 1))
         + "</tr>\n"
         for row in rows
     )

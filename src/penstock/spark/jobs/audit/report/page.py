@@ -75,10 +75,11 @@ def _facts(report: dict[str, Any]) -> str:
 def _archive_facts(report: dict[str, Any]) -> list[tuple[str, str]]:
     if report["checked"]["archive"] is None:
         return []
-    held = [each for topic in report["topics"] for each in topic["partitions"]]
-    compared = sum(each["archive"]["messages"] for each in held if each["archive"])
+    partitions = [partition for topic in report["topics"] for partition in topic["partitions"]]
+    compared = sum(partition["archive"]["messages"] for partition in partitions if partition["archive"])
     lag = sum(
-        each["archive"]["lag"] if each["archive"] else each["next_offset"] - each["first_offset"] for each in held
+        partition["archive"]["lag"] if partition["archive"] else partition["next_offset"] - partition["first_offset"]
+        for partition in partitions
     )
     return [("Compared", f"{compared:,}"), ("Lag", f"{lag:,}")]
 
@@ -93,20 +94,20 @@ def _text(value: object) -> str:
     return f"{value:,}" if isinstance(value, int) else escape(str(value))
 
 
-def _findings(found: dict[str, Any]) -> str:
-    if not found["total"]:
+def _findings(findings: dict[str, Any]) -> str:
+    if not findings["total"]:
         return '<h2>Findings</h2>\n<p class="soft">None: all that was looked at is as it should be.</p>\n'
-    kinds = ", ".join(f"{escape(kind)} {count:,}" for kind, count in found["by_kind"].items())
+    kinds = ", ".join(f"{escape(kind)} {count:,}" for kind, count in findings["by_kind"].items())
     rows = [
         (
-            f'<span class="tag bad">{escape(each["kind"])}</span>',
-            *(_text(each[name]) for name in ("topic", "partition", "offset", "count", "position")),
-            _what(each),
+            f'<span class="tag bad">{escape(finding["kind"])}</span>',
+            *(_text(finding[name]) for name in ("topic", "partition", "offset", "count", "position")),
+            _what(finding),
         )
-        for each in found["told"][:_ROWS_MAX]
+        for finding in findings["told"][:_ROWS_MAX]
     ]
     heads = ("Kind", "Topic", "Partition", "Offset", "Messages", "Position", "What")
-    rest = _more(found["total"] - len(rows))
+    rest = _more(findings["total"] - len(rows))
     return (
         f'<h2>Findings</h2>\n<p class="soft">{kinds}</p>\n'
         f"{table(heads, rows, label='Findings', numbers=(2, 3, 4, 5))}{rest}"
@@ -133,16 +134,16 @@ def _topics(topics: Sequence[dict[str, Any]]) -> str:
     heads = ("Topic", "Messages", "Size", "Payload, median", "Payload, largest", "First", "Last", "Schemas")
     rows = [
         (
-            escape(each["topic"]),
-            f"{each['messages']:,}",
-            size_text(each["bytes"]),
-            _size(each["sizes"]["median"]),
-            _size(each["sizes"]["max"]),
-            _time(each["first_time"]),
-            _time(each["last_time"]),
-            _text(len(each["schemas"])),
+            escape(topic["topic"]),
+            f"{topic['messages']:,}",
+            size_text(topic["bytes"]),
+            _size(topic["sizes"]["median"]),
+            _size(topic["sizes"]["max"]),
+            _time(topic["first_time"]),
+            _time(topic["last_time"]),
+            _text(len(topic["schemas"])),
         )
-        for each in topics
+        for topic in topics
     ]
     return f"<h2>Topics</h2>\n{table(heads, rows, label='Topics', numbers=(1, 2, 3, 4, 7))}"
 
@@ -162,13 +163,13 @@ def _partitions(topics: Sequence[dict[str, Any]]) -> str:
     rows = [
         (
             escape(topic["topic"]),
-            f"{each['partition']}",
-            f"{each['first_offset']:,} – {each['next_offset']:,}",
-            *(f"{each[name]:,}" for name in names),
-            f"{each['quarantine']['files']:,}",
+            f"{partition['partition']}",
+            f"{partition['first_offset']:,} – {partition['next_offset']:,}",
+            *(f"{partition[name]:,}" for name in names),
+            f"{partition['quarantine']['files']:,}",
         )
         for topic in topics
-        for each in topic["partitions"]
+        for partition in topic["partitions"]
     ]
     more = _more(len(rows) - _ROWS_MAX)
     return f"<h2>Partitions</h2>\n{table(heads, rows[:_ROWS_MAX], label='Partitions', numbers=range(1, 10))}{more}"
@@ -179,11 +180,11 @@ def _archive(report: dict[str, Any]) -> str:
         return ""
     heads = ("Topic", "Partition", "Table", "Day", "In the log", "In the archive", "Hash", "Verdict")
     rows = [
-        _day(topic["topic"], each, day)
+        _day(topic["topic"], partition, day)
         for topic in report["topics"]
-        for each in topic["partitions"]
-        if each["archive"]
-        for day in each["archive"]["days"]
+        for partition in topic["partitions"]
+        if partition["archive"]
+        for day in partition["archive"]["days"]
     ]
     shown = sorted(rows, key=lambda row: "good" in row[-1])[:_ROWS_MAX] if len(rows) > _ROWS_MAX else rows
     checked = report["checked"]["archive"]
@@ -207,7 +208,7 @@ def _day(topic: str, partition: dict[str, Any], day: dict[str, Any]) -> tuple[st
         escape(day["day"]),
         f"{day['log']['messages']:,}",
         f"{day['archive']['messages']:,}",
-        "<br>".join(f"<code>{escape(each)}</code>" for each in hashes),
+        "<br>".join(f"<code>{escape(text)}</code>" for text in hashes),
         f'<span class="tag {kind}">{word}</span>',
     )
 

@@ -45,16 +45,16 @@ class Bars:
 
     @property
     def totals(self) -> list[float]:
-        return [sum(each.values[place] for each in self.series) for place in range(len(self.labels))]
+        return [sum(series.values[bar] for series in self.series) for bar in range(len(self.labels))]
 
 
-def few(series: Sequence[Series]) -> list[Series]:
+def limit_series(series: Sequence[Series]) -> list[Series]:
     """Return the first series, and the others as one; empty series are left out."""
-    used = [each for each in series if any(each.values)]
+    used = [one for one in series if any(one.values)]
     if len(used) <= SERIES_MAX:
         return used
     kept, rest = used[: SERIES_MAX - 1], used[SERIES_MAX - 1 :]
-    others = [sum(values) for values in zip(*(each.values for each in rest), strict=True)]
+    others = [sum(values) for values in zip(*(one.values for one in rest), strict=True)]
     return [*kept, Series(f"{len(rest)} others", others)]
 
 
@@ -70,7 +70,7 @@ def ticks(largest: float, count: int = 4) -> list[float]:
     return [step * number for number in range(math.ceil(largest / step - 1e-9) + 1)]
 
 
-def short(value: float) -> str:
+def short_number(value: float) -> str:
     """Return a number with three digits at most: 1.5k, 20M."""
     for size, letter in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
         if value >= size:
@@ -92,7 +92,7 @@ def legend(series: Sequence[Series]) -> str:
     """Return the legend of colours; empty for a single series."""
     if len(series) < 2:
         return ""
-    items = "".join(f'<li><i class="s{place}"></i>{escape(each.name)}</li>' for place, each in enumerate(series))
+    items = "".join(f'<li><i class="s{number}"></i>{escape(one.name)}</li>' for number, one in enumerate(series))
     return f'<ul class="legend">{items}</ul>'
 
 
@@ -109,38 +109,40 @@ def _grid(marks: Sequence[float], width: int) -> str:
     for mark in marks:
         y = _TOP + _height() * (1 - mark / marks[-1])
         lines.append(f'<line class="grid" x1="{_LEFT}" x2="{width - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
-        lines.append(f'<text class="tick" x="{_LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{short(mark)}</text>')
+        lines.append(
+            f'<text class="tick" x="{_LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{short_number(mark)}</text>'
+        )
     return "".join(lines)
 
 
 def _columns(bars: Bars, top: float) -> str:
     step = _across(bars.width) / max(1, len(bars.labels))
     gap = min(3.0, step * 0.18)
-    return "".join(_column(bars, place, _LEFT + step * place + gap / 2, step - gap, top) for place in _used(bars))
+    return "".join(_column(bars, bar, _LEFT + step * bar + gap / 2, step - gap, top) for bar in _non_empty_bars(bars))
 
 
-def _used(bars: Bars) -> list[int]:
-    return [place for place, total in enumerate(bars.totals) if total > 0]
+def _non_empty_bars(bars: Bars) -> list[int]:
+    return [bar for bar, total in enumerate(bars.totals) if total > 0]
 
 
-def _column(bars: Bars, place: int, x: float, width: float, top: float) -> str:
+def _column(bars: Bars, bar: int, x: float, width: float, top: float) -> str:
     """Return one bar: the pieces of its series from the bottom up, none too small to be seen."""
     y, pieces = _TOP + _height(), []
-    for number, each in enumerate(bars.series):
-        if each.values[place] > 0:
-            height = max(0.75, _height() * each.values[place] / top)
+    for number, series in enumerate(bars.series):
+        if series.values[bar] > 0:
+            height = max(0.75, _height() * series.values[bar] / top)
             y -= height
             pieces.append(
                 f'<rect class="s{number}" x="{x:.2f}" y="{y:.2f}" width="{width:.2f}" height="{height:.2f}"/>'
             )
-    return f"<g><title>{escape(_hint(bars, place))}</title>{''.join(pieces)}</g>"
+    return f"<g><title>{escape(_hint(bars, bar))}</title>{''.join(pieces)}</g>"
 
 
-def _hint(bars: Bars, place: int) -> str:
-    total = f"{bars.hints[place]}: {bars.totals[place]:,.0f} {bars.unit}"
+def _hint(bars: Bars, bar: int) -> str:
+    total = f"{bars.hints[bar]}: {bars.totals[bar]:,.0f} {bars.unit}"
     if len(bars.series) < 2:
         return total
-    parts = [f"{each.name} {each.values[place]:,.0f}" for each in bars.series if each.values[place] > 0]
+    parts = [f"{series.name} {series.values[bar]:,.0f}" for series in bars.series if series.values[bar] > 0]
     return f"{total} ({', '.join(parts)})"
 
 
@@ -150,10 +152,10 @@ def _labels(labels: Sequence[str], width: int) -> str:
     longest = max((len(label) for label in labels), default=0) + 2
     half = longest * _LABEL_CHARS / 2
     drawn, taken = [], 0.0
-    for place in range(0, len(labels), math.ceil(2 * half / step)):
-        x = min(max(_LEFT + step * (place + 0.5), half), width - half)
+    for bar in range(0, len(labels), math.ceil(2 * half / step)):
+        x = min(max(_LEFT + step * (bar + 0.5), half), width - half)
         if x - half >= taken:
-            drawn.append(_label(labels[place], x))
+            drawn.append(_label(labels[bar], x))
             taken = x + half
     return "".join(drawn)
 

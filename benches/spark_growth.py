@@ -14,9 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
-from benches.spark_jobs import CORES, TOPIC, Sample, drain
-
 from penstock.bench import Figure, best_seconds
+from penstock.bench.spark import CORES, TOPIC, Sample, drain
 from penstock.record.kernels import kernel_cache
 from penstock.spark.jobs.audit.audit import audit
 from penstock.spark.lake.archive.archive import archive

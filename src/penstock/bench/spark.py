@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
-from benches.spark_latency import latencies
 
 from penstock.bench import Figure, best_seconds
 from penstock.bench.schema import ORDER, payload
+from penstock.bench.spark_latency import latencies
 from penstock.bench.stream import best_in_turns
 from penstock.core.names import TopicName
 from penstock.core.schemas import Schema, SchemaKind, default_subject

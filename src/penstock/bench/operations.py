@@ -119,7 +119,7 @@ def _within(name: str, ms: float, most: float) -> Figure:
 @contextmanager
 def watching(urls: Sequence[str]) -> Iterator[None]:
     """Ask for all of `urls` every second, from a process of its own; the first round is over when this begins."""
-    command = [sys.executable, str(Path(__file__).with_name("scraper.py")), *urls]
+    command = [sys.executable, "-P", str(Path(__file__).with_name("scraper.py")), *urls]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:  # noqa: S603 - our own program
         try:
             if process.stdout is None or not process.stdout.readline():

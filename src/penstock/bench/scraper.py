@@ -1,6 +1,6 @@
 """A monitoring system: asks for every URL it is given each second, and prints a dot for each round.
 
-`python scraper.py URL...`. A program without any import of Penstock, so that it starts at once.
+`python -P scraper.py URL...`. A program without any import of Penstock, so that it starts at once.
 """
 
 from __future__ import annotations

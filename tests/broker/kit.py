@@ -10,7 +10,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from penstock.broker.access.policy import Access
+from penstock.broker.access.policy import AccessPolicy
 from penstock.broker.base.effects import (
     AdjustBacklog,
     Append,
@@ -24,7 +24,7 @@ from penstock.broker.base.effects import (
 )
 from penstock.broker.broker import Broker
 from penstock.broker.live.connections import Client
-from penstock.broker.live.routing import Kind, Trie, _Node
+from penstock.broker.live.routing import LiveKind, Trie, _Node
 from penstock.broker.topics.topics import AutoCreate, TopicState
 from penstock.core.errors import PenstockError
 from penstock.core.limits import Limits, WireLimits
@@ -244,7 +244,7 @@ class World:
         root: Path | None = None,
         auto_create: AutoCreate = AutoCreate.RELIABLE,
         storage: Limits | None = None,
-        access: Access | None = None,
+        access: AccessPolicy | None = None,
         **limits: int,
     ) -> None:
         self.limits = WireLimits(**limits).check()
@@ -422,7 +422,7 @@ class World:
     def _check_nothing_waits(self) -> None:
         """What is not under way anywhere is not waited for either."""
         if self.broker.durable is not None:
-            assert self.broker.durable.guards.idle
+            assert self.broker.durable.schema_enforcer.idle
             assert all(not topic.pending for topic in self.broker.durable.topics)
         assert not any(self._held_bytes.values())
 
@@ -464,12 +464,12 @@ class World:
                 assert set(runner.endpoints) == set(runner.machine.consumers)
                 assert {seat.client for seat in runner.endpoints.values()} <= set(self.peers)
         if not self.open:
-            assert durable.publishing.pending == 0
+            assert durable.publisher.pending == 0
             assert not durable.subscriptions.cursor_store._saving
             assert not durable.topics._creating
 
     def _check_routes(self) -> None:
-        for kind in Kind:
+        for kind in LiveKind:
             expected = {
                 (str(pattern), client.id): priority
                 for client in self.broker.clients

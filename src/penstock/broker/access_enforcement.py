@@ -9,13 +9,13 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from penstock.broker.access.policy import ANONYMOUS, SERVER, Access, Operation, Principal, Resource, unauthorized
+from penstock.broker.access.policy import ANONYMOUS, SERVER, AccessPolicy, Operation, Principal, Resource, unauthorized
 from penstock.broker.base.effects import Close, Effect, RunInThread, Send
 from penstock.broker.base.replies import response
 from penstock.broker.context import BrokerContext
 from penstock.broker.live.connections import Client, Clients
-from penstock.broker.live.routing import Kind, Routes
-from penstock.broker.permissions import LIVE
+from penstock.broker.live.routing import LiveKind, Routes
+from penstock.broker.permissions import LIVE_OPERATIONS
 from penstock.broker.subscriptions.service import Subscriptions
 from penstock.core.errors import InvalidRequest, PenstockError, Unauthorized
 from penstock.core.names import TopicName
@@ -25,13 +25,13 @@ from penstock.storage.catalog.access import AccessCatalog, AccessRows
 UNKNOWN_MS_MAX: Final = 10_000
 """For a connection to say who it is: time for a slow network, too little to hold places for nothing."""
 
-LOOK_EVERY_MS: Final = 500
+READ_EVERY_MS: Final = 500
 """Another process may have changed keys or bindings: what it revoked is closed within a second."""
 
 _LOG: Final = logging.getLogger(__name__)
 
 
-class Gate:
+class AccessEnforcer:
     """Access, carried out on the connections of one broker."""
 
     def __init__(self, context: BrokerContext, clients: Clients, routes: Routes) -> None:
@@ -40,15 +40,15 @@ class Gate:
         self._routes = routes
         self._catalog: AccessCatalog | None = None
         self._subscriptions: Subscriptions | None = None
-        self._look_ms = context.now_ms
-        self._looking = False
-        self._trouble = False
+        self._next_read_ms = context.now_ms
+        self._reading_catalog = False
+        self._read_failed = False
         self.access.now_ms = context.unix_ms()
         if self.access.enabled:
-            routes.allowed = self._may_have
+            routes.allowed = self._may_receive
 
     @property
-    def access(self) -> Access:
+    def access(self) -> AccessPolicy:
         return self._context.access
 
     def attach(self, catalog: AccessCatalog, subscriptions: Subscriptions) -> None:
@@ -57,17 +57,17 @@ class Gate:
         if self.access.enabled:
             self.access.load(catalog.load())
 
-    def _may_have(self, kind: Kind, client_id: str, topic: TopicName) -> bool:
+    def _may_receive(self, kind: LiveKind, client_id: str, topic: TopicName) -> bool:
         """Whether a client may still have what it subscribed to. What is found is kept with the routes."""
         client = self._clients.get(client_id)
-        return client is not None and self.may(client.principal, kind, topic)
+        return client is not None and self.may_receive(client.principal, kind, topic)
 
-    def may(self, principal: Principal, kind: Kind, topic: TopicName) -> bool:
-        return self.access.allows(principal, LIVE[kind], Resource.topic(topic))
+    def may_receive(self, principal: Principal, kind: LiveKind, topic: TopicName) -> bool:
+        return self.access.allows(principal, LIVE_OPERATIONS[kind], Resource.topic(topic))
 
     # who it is
 
-    def admit(self, client: Client, token: str) -> Principal:
+    def authenticate(self, client: Client, token: str) -> Principal:
         """It says who it is. Raises `BadCredentials`; `InvalidRequest` for somebody else than before."""
         found = self.access.authenticate(token, client.origin)
         before = client.principal
@@ -82,32 +82,34 @@ class Gate:
 
     def load(self, rows: AccessRows) -> list[Effect]:
         """Keys and bindings as they are now; what that ends."""
-        return self._sweep() if self.access.load(rows) and self.access.enabled else []
+        return self._enforce_again() if self.access.load(rows) and self.access.enabled else []
 
-    def renewed(self) -> list[Effect]:
+    def trust_changed(self) -> list[Effect]:
         """Something else has changed, such as whose tokens are trusted."""
-        self.access.renew()
-        return self._sweep() if self.access.enabled else []
+        self.access.invalidate()
+        return self._enforce_again() if self.access.enabled else []
 
-    def _sweep(self) -> list[Effect]:
+    def _enforce_again(self) -> list[Effect]:
         self._routes.forget()
         effects: list[Effect] = []
         for client in list(self._clients):
             if client.principal is not ANONYMOUS and not self.access.is_live(client.principal):
-                effects += self._show_out(client, unauthorized(client.principal))
+                effects += self._disconnect(client, unauthorized(client.principal))
             else:
-                effects += self._take_back(client)
+                effects += self._end_unpermitted(client)
         return effects
 
-    def _take_back(self, client: Client) -> list[Effect]:
+    def _end_unpermitted(self, client: Client) -> list[Effect]:
         """What it has and may no longer have; the connection stays."""
         if client.log_filter is not None and not self.access.allows(client.principal, Operation.SERVER_VIEW, SERVER):
             self._clients.filter_logs(client, None)
         if self._subscriptions is None:
             return []
-        return self._subscriptions.revoke(client, lambda topic: self.may(client.principal, Kind.PUBLISH, topic))
+        return self._subscriptions.revoke(
+            client, lambda topic: self.may_receive(client.principal, LiveKind.PUBLISH, topic)
+        )
 
-    def _show_out(self, client: Client, reason: PenstockError) -> list[Effect]:
+    def _disconnect(self, client: Client, reason: PenstockError) -> list[Effect]:
         said = response(NO_HEADER.topic, NO_HEADER.version, self._context.new_id(), self._context.error(reason))
         return [Send(client.id, said), Close(client.id, reason)]
 
@@ -115,40 +117,40 @@ class Gate:
 
     def next_due_ms(self, due_ms: int) -> int:
         """When `tick` has something to do, at the latest then."""
-        return min(due_ms, self._look_ms) if self.access.enabled and not self._looking else due_ms
+        return min(due_ms, self._next_read_ms) if self.access.enabled and not self._reading_catalog else due_ms
 
     def tick(self) -> list[Effect]:
         self.access.now_ms = self._context.unix_ms()
         if not self.access.enabled:
             return []
         effects = [each for client in list(self._clients) for each in self._overdue(client)]
-        if self._catalog is not None and not self._looking and self._look_ms <= self._context.now_ms:
-            self._looking = True
+        if self._catalog is not None and not self._reading_catalog and self._next_read_ms <= self._context.now_ms:
+            self._reading_catalog = True
             catalog, known = self._catalog, self.access.stored_revision
-            effects.append(RunInThread(lambda: _newer(catalog, known), self._looked, read_only=True))
+            effects.append(RunInThread(lambda: _load_if_newer(catalog, known), self._catalog_read, read_only=True))
         return effects
 
     def _overdue(self, client: Client) -> list[Effect]:
         if client.principal is not ANONYMOUS:
             live = self.access.is_live(client.principal)
-            return [] if live else self._show_out(client, unauthorized(client.principal))
+            return [] if live else self._disconnect(client, unauthorized(client.principal))
         if self._context.now_ms - client.connected_ms < UNKNOWN_MS_MAX:
             return []
         silent = Unauthorized(f"nobody said within {UNKNOWN_MS_MAX // 1000} s who this is; closing the connection")
-        return self._show_out(client, silent)
+        return self._disconnect(client, silent)
 
-    def _looked(self, outcome: AccessRows | PenstockError | None) -> list[Effect]:
-        self._looking = False
-        self._look_ms = self._context.now_ms + LOOK_EVERY_MS
+    def _catalog_read(self, outcome: AccessRows | PenstockError | None) -> list[Effect]:
+        self._reading_catalog = False
+        self._next_read_ms = self._context.now_ms + READ_EVERY_MS
         if isinstance(outcome, PenstockError):
-            if not self._trouble:
+            if not self._read_failed:
                 _LOG.warning("keys and bindings cannot be read", extra={"error": outcome.message})
-            self._trouble = True
+            self._read_failed = True
             return []
-        self._trouble = False
+        self._read_failed = False
         return [] if outcome is None else self.load(outcome)
 
 
-def _newer(catalog: AccessCatalog, known: int) -> AccessRows | None:
+def _load_if_newer(catalog: AccessCatalog, known: int) -> AccessRows | None:
     """None where nothing has changed. In another thread."""
     return None if catalog.revision() == known else catalog.load()

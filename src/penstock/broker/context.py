@@ -6,7 +6,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Any, Final
 
-from penstock.broker.access.policy import Access
+from penstock.broker.access.policy import AccessPolicy
 from penstock.broker.base.effects import Effect, Send
 from penstock.broker.base.metrics import Metrics
 from penstock.broker.base.redaction import PathRedactor
@@ -40,11 +40,11 @@ def errors_to(reply: Reply, then: Callable[..., list[Effect]]) -> Reply:
 class BrokerContext:
     """`now_ms` is a clock that only goes forward; the time of day, for people, comes from a `Clock`."""
 
-    def __init__(self, clock: Clock, random: Random, now_ms: int, access: Access | None = None) -> None:
+    def __init__(self, clock: Clock, random: Random, now_ms: int, access: AccessPolicy | None = None) -> None:
         self._clock = clock
         self._random = random
         self.now_ms = now_ms
-        self.access = access or Access()
+        self.access = access or AccessPolicy()
         self.metrics = Metrics()
         self.redactor = PathRedactor()
         self.address = ""

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import msgspec
 
-from penstock.broker.access.policy import ANONYMOUS, Access, Principal
+from penstock.broker.access.policy import ANONYMOUS, AccessPolicy, Principal
 from penstock.broker.base.effects import (
     AdjustBacklog,
     Append,
@@ -387,7 +387,7 @@ class Hub:
         return self.broker.durable.registry
 
     @property
-    def access(self) -> Access:
+    def access(self) -> AccessPolicy:
         return self.broker.access
 
     async def ask(self, topic: str, fields: dict[str, Any], principal: Principal) -> Any:

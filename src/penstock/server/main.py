@@ -21,7 +21,7 @@ import msgspec
 import uvloop
 
 from penstock import __version__
-from penstock.broker.access.policy import Access
+from penstock.broker.access.policy import AccessPolicy
 from penstock.broker.broker import Broker
 from penstock.core.clock import SteadyClock, SystemClock
 from penstock.core.clock import now_ms as clock_ms
@@ -166,7 +166,7 @@ async def _serve(settings: Settings, store: Store, relay: _CommitRelay, ready: C
     return caught
 
 
-def _broker(settings: Settings, store: Store, access: Access) -> Broker:
+def _broker(settings: Settings, store: Store, access: AccessPolicy) -> Broker:
     # Ids must be unique, not secret: an answer counts only if it comes from the connection that the request went to.
     chance = random.Random(secrets.randbits(256))  # noqa: S311
     return Broker(

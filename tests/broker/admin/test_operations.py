@@ -40,7 +40,7 @@ NOT_JSON = [b"{", b"{bad", b"not json", b"\xff\xfe", b'{"a":"\xff"}', b"{}{}", b
 NOT_JSON += [b'{"a":1e400}', b'{"a":NaN}', b'{"a":"\\ud800"}', b"\0", b"'x'", b"1" * 5000, b" "]
 NO_OBJECT = [b"null", b"[]", b'"x"', b"1", b"true", b"1.5", b"[{}]", b"[" * 500 + b"]" * 500]
 READING = [topic for topic, row in TOPICS.items() if row.reads_payload]
-LIVE = [topic for topic, row in TOPICS.items() if row.later is None]
+LIVE = [topic for topic, row in TOPICS.items() if row.durable_handler is None]
 """Those that need no disk; the others have tests of their own."""
 
 

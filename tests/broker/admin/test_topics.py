@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.broker.conftest import Keeping
 from tests.broker.kit import ID, ID2, Peer, World
 from tests.broker.subscriptions.test_service import cursor, fill
-from tests.broker.topics.test_publishing import refused, topics_of
+from tests.broker.topics.test_publisher import refused, topics_of
 
 from penstock.broker.admin import topics
 from penstock.core.errors import DiskFull, StorageFailed

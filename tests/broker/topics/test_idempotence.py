@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from tests.broker.kit import ID, ID2, ID3, ID4, Peer, World, block_of, numbered
-from tests.broker.topics.test_publishing import place, refused
+from tests.broker.topics.test_publisher import place, refused
 
 from penstock.core.errors import DiskFull
 from penstock.core.ids import format_id

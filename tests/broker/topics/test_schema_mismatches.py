@@ -100,5 +100,5 @@ def test_topics_are_told_of_one_by_one_and_nothing_is_lost_when_one_goes_or_the_
     ann.ask("system.topic.delete", {"topic": "people", "confirm": answer["confirm"]})
     assert [line.split(" did")[0] for line in told.lines()] == ["3 messages of /default/people"]
     assert world.broker.durable is not None
-    world.broker.durable.guards.mismatches.close()
+    world.broker.durable.schema_enforcer.mismatch_log.close()
     assert [line.split(" did")[0] for line in told.lines()] == ["3 messages of /default/others"]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from penstock.broker.topics.publish_batch import Numbered
+from penstock.broker.topics.publish_batch import MessageNumbers
 from penstock.core.errors import InvalidRequest, MalformedMessage, PayloadTooLarge, SchemaRejected, VerbatimDetails
 from penstock.core.limits import ATTRIBUTES_MAX
 from penstock.record.block import Block, Draft
@@ -110,7 +110,7 @@ def test_messages_are_recognised_by_a_key_or_by_a_producers_number() -> None:
     assert _numbered({"x-producer": "p"}) is None
     by_number = _numbered({"x-producer": "p", "x-request-id": "7"})
     assert by_number is not None
-    assert (by_number.producer, by_number.first, by_number.scattered) == ("p", 7, False)
+    assert (by_number.producer, by_number.first, by_number.unordered) == ("p", 7, False)
     by_key = _numbered({"idempotency-key": "a"})
     assert by_key is not None
     assert by_key == _numbered({"idempotency-key": "a"}) != _numbered({"idempotency-key": "b"})
@@ -121,7 +121,7 @@ def test_messages_are_recognised_by_a_key_or_by_a_producers_number() -> None:
         _numbered({"idempotency-key": "a", "x-producer": "p", "x-request-id": "7"})
 
 
-def _numbered(said: dict[str, str], count: int = 1, principal: str = "anonymous") -> Numbered | None:
+def _numbered(said: dict[str, str], count: int = 1, principal: str = "anonymous") -> MessageNumbers | None:
     return numbered(said, count, principal)
 
 

@@ -1,4 +1,4 @@
-"""The catalog: what it promises to one caller, to many at once, and to whoever opens it after a kill."""
+"""The catalog: its promises to one caller, to many at once, and after a kill."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 
 class Hand:
-    """A clock that stands still unless somebody moves it."""
+    """A clock that stands still unless a test moves it."""
 
     def __init__(self) -> None:
         self.ms = START_MS

@@ -14,10 +14,10 @@ import msgspec
 
 from penstock.broker.access.policy import (
     ADMINISTRATION,
+    NO_ACTION,
     PREFIX,
-    UNSAID,
-    Access,
-    Deed,
+    AccessPolicy,
+    AuditedAction,
     Operation,
     Origin,
     Principal,
@@ -30,7 +30,7 @@ from penstock.core.limits import KIB
 if TYPE_CHECKING:
     from penstock.broker.base.effects import Effect
 
-NAMES: Final[dict[Operation, tuple[str, ...]]] = {
+TARGET_FIELDS: Final[dict[Operation, tuple[str, ...]]] = {
     Operation.SERVER_MANAGE: (
         "name",
         "key",
@@ -50,7 +50,7 @@ NAMES: Final[dict[Operation, tuple[str, ...]]] = {
 TEXTS_MAX: Final = 100
 """Of a list: as many as may be granted in one message. What is longer is refused anyway."""
 
-FOUND: Final[dict[Operation, tuple[str, ...]]] = {Operation.SCHEMA_WRITE: ("version", "id")}
+RESULT_FIELDS: Final[dict[Operation, tuple[str, ...]]] = {Operation.SCHEMA_WRITE: ("version", "id")}
 """The same, of what came of it: a schema has them only once it is registered."""
 
 _ANSWER_BYTES_MAX: Final = 64 * KIB
@@ -61,12 +61,12 @@ _SECRET: Final = re.compile(rf"{PREFIX}|eyJ[A-Za-z0-9_-]*\.")
 """A key, or the beginning of any JWT."""
 
 
-def deed_of(operation: Operation, action: str, *given: Mapping[str, Any]) -> Deed:
+def audited_action(operation: Operation, action: str, *given: Mapping[str, Any]) -> AuditedAction:
     """Of what was sent, whatever that is: nothing is known of it yet."""
-    names = NAMES.get(operation, ())
+    names = TARGET_FIELDS.get(operation, ())
     found = {name: each[name] for each in given for name in names if name in each}
     target = tuple((name, text) for name in names if (text := _shown(found.get(name))))
-    return Deed(action, target) if action or target else UNSAID
+    return AuditedAction(action, target) if action or target else NO_ACTION
 
 
 def _shown(value: object) -> str | tuple[str, ...]:
@@ -94,64 +94,64 @@ def _text(given: str) -> str:
     return _HIDDEN if _SECRET.search(shown) else shown
 
 
-Act = tuple[Operation, Resource, Deed]
+TrailEntry = tuple[Operation, Resource, AuditedAction]
 """What somebody may do, what to, and what exactly."""
 
 
-class Trail:
+class AuditTrail:
     """What one request does that belongs into the audit log, kept until it is known how that ended."""
 
-    def __init__(self, access: Access, principal: Principal, origin: Origin) -> None:
+    def __init__(self, access: AccessPolicy, principal: Principal, origin: Origin) -> None:
         self._access = access
         self._principal = principal
         self._origin = origin
-        self._unread: list[Act] = []
-        self._deeds: list[Act] = []
+        self._expected: list[TrailEntry] = []
+        self._actions: list[TrailEntry] = []
 
     def expect(self, operation: Operation, resource: Resource, action: str) -> None:
         """As much as is known of a request that nobody has read: told if it is refused before it says more."""
-        self._unread = [(operation, resource, Deed(action))] if operation in ADMINISTRATION else []
+        self._expected = [(operation, resource, AuditedAction(action))] if operation in ADMINISTRATION else []
 
-    def add(self, operation: Operation, resource: Resource, deed: Deed) -> None:
+    def add(self, operation: Operation, resource: Resource, audited: AuditedAction) -> None:
         """Something that may be done now."""
-        self._unread = []
+        self._expected = []
         if operation in ADMINISTRATION:
-            self._deeds.append((operation, resource, deed))
+            self._actions.append((operation, resource, audited))
 
-    def found(self, **facts: object) -> None:
+    def add_results(self, **facts: object) -> None:
         """What came of it, as far as the table wants to know that."""
-        self._deeds = [
-            (operation, resource, _with(operation, deed, facts)) for operation, resource, deed in self._deeds
+        self._actions = [
+            (operation, resource, _with(operation, audited, facts)) for operation, resource, audited in self._actions
         ]
 
     def end(self, error: PenstockError | None = None) -> None:
         """It was done; or refused, with this. Told once; and what was denied has been told by whoever did that."""
         if error is not None and not isinstance(error, Unauthorized | Forbidden):
-            self._deeds += self._unread
-        deeds, self._deeds, self._unread = self._deeds, [], []
+            self._actions += self._expected
+        actions, self._actions, self._expected = self._actions, [], []
         refused = "" if error is None else _reason(error)
-        for operation, resource, deed in deeds:
-            self._access.record(self._principal, operation, resource, self._origin, deed, refused=refused)
+        for operation, resource, audited in actions:
+            self._access.record(self._principal, operation, resource, self._origin, audited, refused=refused)
 
-    def told(self, reply: Callable[[Any], list[Effect]]) -> Callable[[Any], list[Effect]]:
+    def closing(self, reply: Callable[[Any], list[Effect]]) -> Callable[[Any], list[Effect]]:
         """A reply that ends it, with what is answered."""
 
         def answer(outcome: Any) -> list[Effect]:
             if isinstance(outcome, PenstockError):
                 self.end(outcome)
-            elif self._deeds:
-                self.found(**_members(outcome))
+            elif self._actions:
+                self.add_results(**_members(outcome))
                 self.end()
             return reply(outcome)
 
         return answer
 
 
-def _with(operation: Operation, deed: Deed, facts: Mapping[str, object]) -> Deed:
+def _with(operation: Operation, audited: AuditedAction, facts: Mapping[str, object]) -> AuditedAction:
     """What was found counts before what was asked for: `latest` is a number by now."""
-    names = FOUND.get(operation, ())
+    names = RESULT_FIELDS.get(operation, ())
     more = {name: text for name in names if name in facts and (text := _shown(facts[name]))}
-    return replace(deed, target=tuple((dict(deed.target) | more).items())) if more else deed
+    return replace(audited, target=tuple((dict(audited.target) | more).items())) if more else audited
 
 
 def _members(answer: object) -> dict[str, Any]:

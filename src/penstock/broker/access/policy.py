@@ -11,7 +11,16 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from penstock.broker.access.roles import ADMINISTRATION, ROLES, SERVER, Binding, Kind, Operation, Resource, Scope
+from penstock.broker.access.roles import (
+    ADMINISTRATION,
+    ROLES,
+    SERVER,
+    Binding,
+    Operation,
+    Resource,
+    ResourceKind,
+    Scope,
+)
 from penstock.core.errors import Forbidden, InvalidRequest, PenstockError, Unauthorized
 from penstock.core.limits import KIB, QUOTED_CHARS_MAX
 from penstock.storage.catalog.access import AccessRows, StoredKey
@@ -23,7 +32,7 @@ KEY_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,62}", re.ASCII)
 _ID_BYTES: Final = 8
 _SECRET_BYTES: Final = 32
 _KEY: Final = re.compile(r"psk_([a-z2-7]{13})_([a-z2-7]{52})", re.ASCII)
-_CONTEXT: Final = b"penstock key\0"
+_DIGEST_PREFIX: Final = b"penstock key\0"
 """What is hashed here is no digest of anything else."""
 
 
@@ -34,28 +43,28 @@ class NewKey(NamedTuple):
     digest: str
 
 
-class GivenKey(NamedTuple):
+class PresentedKey(NamedTuple):
     key_id: str
     secret: str
 
 
-def new_key(chance: Callable[[int], bytes]) -> NewKey:
+def new_key(random_bytes: Callable[[int], bytes]) -> NewKey:
     """`chance` gives so many bytes that nobody can foresee."""
-    key_id, secret = _spelled(chance(_ID_BYTES)), _spelled(chance(_SECRET_BYTES))
+    key_id, secret = _spelled(random_bytes(_ID_BYTES)), _spelled(random_bytes(_SECRET_BYTES))
     return NewKey(key_id, f"{PREFIX}{key_id}_{secret}", digest_of(secret))
 
 
-def parse_key(text: str) -> GivenKey | None:
+def parse_key(text: str) -> PresentedKey | None:
     """None for what no key looks like."""
     found = _KEY.fullmatch(text)
-    return None if found is None else GivenKey(found[1], found[2])
+    return None if found is None else PresentedKey(found[1], found[2])
 
 
 def digest_of(secret: str) -> str:
-    return hashlib.sha256(_CONTEXT + secret.encode()).hexdigest()
+    return hashlib.sha256(_DIGEST_PREFIX + secret.encode()).hexdigest()
 
 
-def is_secret(secret: str, digest: str) -> bool:
+def matches_digest(secret: str, digest: str) -> bool:
     """In the same time, however much of it is right."""
     return hmac.compare_digest(digest_of(secret), digest)
 
@@ -78,23 +87,23 @@ def _spelled(raw: bytes) -> str:
 __all__ = [
     "ADMINISTRATION",
     "ANONYMOUS",
-    "NOWHERE",
+    "NO_ACTION",
+    "NO_ORIGIN",
     "ROLES",
     "SERVER",
     "SYSTEM",
-    "UNKNOWN",
-    "UNSAID",
-    "Access",
+    "UNKNOWN_PRINCIPAL",
+    "AccessPolicy",
+    "AuditedAction",
     "BadCredentials",
     "Binding",
     "Decision",
-    "Deed",
-    "Kind",
     "Operation",
     "Origin",
     "Outcome",
     "Principal",
     "Resource",
+    "ResourceKind",
     "Scope",
 ]
 
@@ -153,13 +162,13 @@ class Origin:
     """What a connection calls itself: not who it is, but where nobody asks that it is what is known."""
 
 
-NOWHERE: Final = Origin("broker", "")
-UNKNOWN: Final = "unknown"
+NO_ORIGIN: Final = Origin("broker", "")
+UNKNOWN_PRINCIPAL: Final = "unknown"
 """Who came with credentials that are no good, for the audit log."""
 
 
 @dataclass(frozen=True, slots=True)
-class Deed:
+class AuditedAction:
     """What exactly was asked for, for the audit log."""
 
     action: str = ""
@@ -169,7 +178,7 @@ class Deed:
     """What it named, by the names of its fields."""
 
 
-UNSAID: Final = Deed()
+NO_ACTION: Final = AuditedAction()
 
 
 class Outcome:
@@ -191,10 +200,10 @@ class Decision:
     outcome: str
     origin: Origin
     reason: str = ""
-    deed: Deed = UNSAID
+    audited: AuditedAction = NO_ACTION
 
 
-class Access:
+class AccessPolicy:
     """What everybody may. One for each broker; while it is not enabled, everybody may everything."""
 
     def __init__(self, *, enabled: bool = False) -> None:
@@ -211,18 +220,18 @@ class Access:
 
         self._bindings: dict[str, tuple[Binding, ...]] = {}
         self._keys: dict[str, StoredKey] = {}
-        self._stored = -1
+        self._stored_revision = -1
         self._trusted: frozenset[str] = frozenset()
         self._watchers: dict[object, Callable[[], None]] = {}
-        self._decided: dict[tuple[Principal, Operation, Resource], bool] = {}
+        self._decisions: dict[tuple[Principal, Operation, Resource], bool] = {}
 
     # what is known
 
     def load(self, rows: AccessRows) -> bool:
         """These in the place of all that was known; False, and nothing changes, where it is known already."""
-        if rows.revision <= self._stored:
+        if rows.revision <= self._stored_revision:
             return False
-        self._stored = rows.revision
+        self._stored_revision = rows.revision
         self._keys = {each.key_id: each for each in rows.keys}
         found: dict[str, list[Binding]] = {}
         for row in rows.bindings:
@@ -231,7 +240,7 @@ class Access:
             except InvalidRequest as error:  # of a newer release: what is not understood allows nothing
                 _LOG.warning("a binding is not understood", extra={"principal": row.principal, "error": error.message})
         self._bindings = {principal: tuple(bindings) for principal, bindings in found.items()}
-        self.renew()
+        self.invalidate()
         return True
 
     def trust(self, marks: Iterable[str]) -> None:
@@ -246,11 +255,11 @@ class Access:
     @property
     def stored_revision(self) -> int:
         """Of the catalog, as it was last read."""
-        return self._stored
+        return self._stored_revision
 
-    def renew(self) -> None:
+    def invalidate(self) -> None:
         """Something has changed: nothing that was decided counts any more, and whoever watches looks again."""
-        self._decided.clear()
+        self._decisions.clear()
         self.revision += 1
         for look in list(self._watchers.values()):
             look()
@@ -263,12 +272,14 @@ class Access:
 
     # who
 
-    def authenticate(self, token: str, origin: Origin = NOWHERE) -> Principal:
+    def authenticate(self, token: str, origin: Origin = NO_ORIGIN) -> Principal:
         """Who a key or a token speaks for. Raises `BadCredentials`, which says no more than it must."""
         try:
             return self._principal_of(token)
         except Unauthorized as error:
-            self.audit(Decision(UNKNOWN, "authenticate", "the server", Outcome.REFUSED, origin, error.message))
+            self.audit(
+                Decision(UNKNOWN_PRINCIPAL, "authenticate", "the server", Outcome.REFUSED, origin, error.message)
+            )
             raise BadCredentials(error.message) from None
 
     def _principal_of(self, token: str) -> Principal:
@@ -286,7 +297,7 @@ class Access:
     def _principal_of_key(self, text: str) -> Principal:
         given = parse_key(text)
         known = None if given is None else self._keys.get(given.key_id)
-        right = given is not None and is_secret(given.secret, known.digest if known is not None else "")
+        right = given is not None and matches_digest(given.secret, known.digest if known is not None else "")
         if known is None or not right:
             raise Unauthorized("this key is not known here")
         principal = Principal(name=f"key:{known.name}", key_id=known.key_id, expires_ms=known.expires_ms)
@@ -318,12 +329,12 @@ class Access:
         if principal.expires_ms is not None and principal.expires_ms <= self.now_ms:
             return operation is Operation.PUBLIC
         asked = (principal, operation, resource)
-        known = self._decided.get(asked)
+        known = self._decisions.get(asked)
         if known is None:
             known = self._decide(principal, operation, resource)
-            if len(self._decided) >= _REMEMBERED:
-                self._decided.clear()
-            self._decided[asked] = known
+            if len(self._decisions) >= _REMEMBERED:
+                self._decisions.clear()
+            self._decisions[asked] = known
         return known
 
     def _decide(self, principal: Principal, operation: Operation, resource: Resource) -> bool:
@@ -341,18 +352,23 @@ class Access:
         principal: Principal,
         operation: Operation,
         resource: Resource,
-        origin: Origin = NOWHERE,
-        deed: Deed = UNSAID,
+        origin: Origin = NO_ORIGIN,
+        audited: AuditedAction = NO_ACTION,
     ) -> None:
         """Raises `Unauthorized` where nobody has said who is asking, `Forbidden` where that is not enough.
 
         What was denied is told to the audit log, and administration too where it is known where that came from.
         """
-        self.require(principal, operation, resource, origin, deed)
-        self.record(principal, operation, resource, origin, deed)
+        self.require(principal, operation, resource, origin, audited)
+        self.record(principal, operation, resource, origin, audited)
 
     def require(
-        self, principal: Principal, operation: Operation, resource: Resource, origin: Origin, deed: Deed = UNSAID
+        self,
+        principal: Principal,
+        operation: Operation,
+        resource: Resource,
+        origin: Origin,
+        audited: AuditedAction = NO_ACTION,
     ) -> None:
         """The same, for who does not know yet what exactly is asked for, and will `record` it then.
 
@@ -360,8 +376,8 @@ class Access:
         """
         if not self.enabled or self.allows(principal, operation, resource):
             return
-        denied = Deed(deed.action)
-        self.audit(Decision(principal.name, operation.value, str(resource), Outcome.DENIED, origin, deed=denied))
+        denied = AuditedAction(audited.action)
+        self.audit(Decision(principal.name, operation.value, str(resource), Outcome.DENIED, origin, audited=denied))
         raise self.refusal(principal, operation, resource)
 
     def record(
@@ -370,7 +386,7 @@ class Access:
         operation: Operation,
         resource: Resource,
         origin: Origin,
-        deed: Deed,
+        audited: AuditedAction,
         *,
         refused: str = "",
     ) -> None:
@@ -378,9 +394,9 @@ class Access:
 
         `refused`: why it was not done all the same.
         """
-        if operation in ADMINISTRATION and origin is not NOWHERE:
+        if operation in ADMINISTRATION and origin is not NO_ORIGIN:
             outcome = Outcome.REFUSED if refused else Outcome.ALLOWED
-            self.audit(Decision(principal.name, operation.value, str(resource), outcome, origin, refused, deed))
+            self.audit(Decision(principal.name, operation.value, str(resource), outcome, origin, refused, audited))
 
     def refusal(self, principal: Principal, operation: Operation, resource: Resource) -> PenstockError:
         """What is said of something that is not allowed."""

@@ -55,7 +55,7 @@ class Operation(StrEnum):
     """What anybody may: heartbeats, to authenticate, to ask whether the server lives."""
 
 
-class Kind(StrEnum):
+class ResourceKind(StrEnum):
     """What an operation is about."""
 
     SERVER = "server"
@@ -68,7 +68,7 @@ class Kind(StrEnum):
 class Resource:
     """One thing that an operation is about; or every topic that a pattern may match."""
 
-    kind: Kind
+    kind: ResourceKind
     name: str = ""
 
     def __hash__(self) -> int:
@@ -76,22 +76,22 @@ class Resource:
 
     @classmethod
     def topic(cls, name: TopicName | TopicPattern) -> Resource:
-        return cls(Kind.TOPIC, str(name))
+        return cls(ResourceKind.TOPIC, str(name))
 
     @classmethod
     def subject(cls, text: str) -> Resource:
         """As the registry understands it, however it is written. Raises `RegistryError` for what names no subject."""
-        return cls(Kind.SUBJECT, parse_subject(text))
+        return cls(ResourceKind.SUBJECT, parse_subject(text))
 
     @classmethod
     def namespace(cls, name: str) -> Resource:
-        return cls(Kind.NAMESPACE, name.lower())
+        return cls(ResourceKind.NAMESPACE, name.lower())
 
     def __str__(self) -> str:
         return f"{self.kind.value} {self.name[:QUOTED_CHARS_MAX]}" if self.name else "the server"
 
 
-SERVER: Final = Resource(Kind.SERVER)
+SERVER: Final = Resource(ResourceKind.SERVER)
 
 _READS: Final = frozenset({Operation.DESCRIBE, Operation.SCHEMA_READ})
 _SCHEMAS: Final = frozenset({Operation.SCHEMA_READ, Operation.SCHEMA_WRITE, Operation.SCHEMA_DELETE})
@@ -137,38 +137,42 @@ _SUBJECT: Final = re.compile(rf"[^\x00-\x1f\x7f]{{1,{_SUBJECT_CHARS_MAX}}}")
 class Scope:
     """Where a role holds: everywhere, in a namespace, for topics or for subjects that match."""
 
-    kind: Kind
+    kind: ResourceKind
     pattern: str = ""
 
     @classmethod
     def parse(cls, text: str) -> Scope:
         """`server`, `namespace:shop`, `topic:orders.#`, `subject:orders-*`. Raises `InvalidRequest`."""
         kind, colon, name = text.partition(":")
-        if len(text) > SCOPE_CHARS_MAX or kind not in tuple(Kind) or bool(colon) != (kind != Kind.SERVER):
+        if (
+            len(text) > SCOPE_CHARS_MAX
+            or kind not in tuple(ResourceKind)
+            or bool(colon) != (kind != ResourceKind.SERVER)
+        ):
             raise InvalidRequest(
                 f"a scope is server, namespace:NAME, topic:PATTERN or subject:PATTERN, not '{text[:QUOTED_CHARS_MAX]}'",
                 field="scope",
             )
-        return cls(Kind(kind), _PATTERNS[Kind(kind)](name))
+        return cls(ResourceKind(kind), _PATTERNS[ResourceKind(kind)](name))
 
     def __str__(self) -> str:
         return f"{self.kind.value}:{self.pattern}" if self.pattern else self.kind.value
 
     def covers(self, resource: Resource) -> bool:
         """Whether all of it lies within this scope."""
-        if self.kind is Kind.SERVER:
+        if self.kind is ResourceKind.SERVER:
             return True
-        if self.kind is Kind.NAMESPACE:
+        if self.kind is ResourceKind.NAMESPACE:
             return _namespace_of(resource) == self.pattern
         if self.kind is not resource.kind:
             return False
-        return (covers_topic if self.kind is Kind.TOPIC else covers_subject)(self.pattern, resource.name)
+        return (covers_topic if self.kind is ResourceKind.TOPIC else covers_subject)(self.pattern, resource.name)
 
 
 def _namespace_of(resource: Resource) -> str | None:
-    if resource.kind is Kind.NAMESPACE:
+    if resource.kind is ResourceKind.NAMESPACE:
         return resource.name
-    return resource.name[1:].partition("/")[0] if resource.kind is Kind.TOPIC else None
+    return resource.name[1:].partition("/")[0] if resource.kind is ResourceKind.TOPIC else None
 
 
 def covers_topic(pattern: str, name: str) -> bool:
@@ -227,7 +231,12 @@ def _subject(text: str) -> str:
     return text
 
 
-_PATTERNS: Final = {Kind.SERVER: _server, Kind.NAMESPACE: _namespace, Kind.TOPIC: _topic, Kind.SUBJECT: _subject}
+_PATTERNS: Final = {
+    ResourceKind.SERVER: _server,
+    ResourceKind.NAMESPACE: _namespace,
+    ResourceKind.TOPIC: _topic,
+    ResourceKind.SUBJECT: _subject,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,7 +250,7 @@ class Binding:
     def parse(cls, text: str) -> Binding:
         """`publisher@topic:orders.#`; a role alone holds everywhere. Raises `InvalidRequest`."""
         role, at, scope = text.partition("@")
-        return cls.of(role, scope if at else Kind.SERVER.value)
+        return cls.of(role, scope if at else ResourceKind.SERVER.value)
 
     @classmethod
     def of(cls, role: str, scope: str) -> Binding:

@@ -117,7 +117,7 @@ def _changed(
     def done(outcome: AccessRows | PenstockError) -> list[Effect]:
         if isinstance(outcome, PenstockError):
             return reply(outcome)
-        ended = [] if durable.gate is None else durable.gate.load(outcome)
+        ended = [] if durable.enforcer is None else durable.enforcer.load(outcome)
         return [*reply(answer(outcome)), *ended]
 
     return [RunInThread(change, done)]

@@ -11,7 +11,7 @@ from penstock.broker.base.replies import SUCCESS, listed
 from penstock.broker.base.request_fields import Fields
 from penstock.broker.context import Reply
 from penstock.broker.live.connections import Client
-from penstock.broker.topics.schema_rejections import NotThere
+from penstock.broker.topics.schema_rejections import NotFound
 from penstock.core.clock import iso_time
 from penstock.core.errors import ServiceUnavailable
 from penstock.core.limits import LIST_ENTRIES_MAX, QUOTED_CHARS_MAX
@@ -46,7 +46,7 @@ def _described(broker: Broker, client: Client) -> Fields:
         "errors": client.errors,
         "subscriptions": len(client.subscriptions),
         "consumes": 0 if durable is None else durable.subscriptions.count(client),
-        "produces": len(client.produces),
+        "produces": len(client.producer_topics),
     }
 
 
@@ -56,7 +56,7 @@ def _close(broker: Broker, client: Client, fields: Fields, reply: Reply) -> list
     wanted = read.text(fields, "id")
     found = broker.clients.get(wanted.lower()) if is_request_id(wanted) else None
     if found is None:
-        raise NotThere(f"there is no connection {wanted[:QUOTED_CHARS_MAX]!r}: it may be gone by now", field="id")
+        raise NotFound(f"there is no connection {wanted[:QUOTED_CHARS_MAX]!r}: it may be gone by now", field="id")
     said = read.text(fields, "reason", "no reason was given")[:_REASON_CHARS_MAX]
     error = ServiceUnavailable(f"An operator ended this connection: {said}")
     end: list[Effect] = [broker.closing_error(found, error), Close(found.id, error)]

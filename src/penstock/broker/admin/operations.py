@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import re2
 
-from penstock.broker.access.audit import Trail
+from penstock.broker.access.audit import AuditTrail
 from penstock.broker.access.policy import SERVER, Operation
 from penstock.broker.admin import access, connections, dead_letters, messages, schemas, topics
 from penstock.broker.base.effects import Effect, RunRegistryProcedure
@@ -16,8 +16,8 @@ from penstock.broker.base.replies import FAILURE, SUCCESS, json_bytes, listed
 from penstock.broker.base.request_fields import Fields, read_fields
 from penstock.broker.context import Reply
 from penstock.broker.live.connections import Client, LogFilter, Pattern
-from penstock.broker.live.routing import Kind
-from penstock.broker.permissions import AUTHENTICATE, check_known, check_system, trail_of
+from penstock.broker.live.routing import LiveKind
+from penstock.broker.permissions import AUTHENTICATE, check_identified, check_system, trail_of
 from penstock.core.clock import iso_time
 from penstock.core.errors import InvalidRequest, MalformedMessage, PenstockError, ServiceUnavailable, TopicNotSupported
 from penstock.core.limits import (
@@ -37,14 +37,18 @@ if TYPE_CHECKING:
     from penstock.broker.durable import DurableBroker
 
 LEVELS: Final = ("debug", "info", "warn", "error")
-_KINDS: Final = {"publish": (Kind.PUBLISH,), "request": (Kind.REQUEST,), "both": (Kind.PUBLISH, Kind.REQUEST)}
+_LIVE_KINDS: Final = {
+    "publish": (LiveKind.PUBLISH,),
+    "request": (LiveKind.REQUEST,),
+    "both": (LiveKind.PUBLISH, LiveKind.REQUEST),
+}
 _PRIORITY_MAX: Final = 2**31 - 1
-_UNSAID: Final = 'Missing or invalid token: expected {"token": "a key or a token"}'
+_INVALID_CREDENTIALS: Final = 'Missing or invalid token: expected {"token": "a key or a token"}'
 
 Handler = Callable[["Broker", Client, Fields], bytes]
-Later = Callable[["DurableBroker", Client, Fields, Reply], list[Effect]]
+DurableHandler = Callable[["DurableBroker", Client, Fields, Reply], list[Effect]]
 """Answered when the disk has answered."""
-Act = Callable[["Broker", Client, Fields, Reply], list[Effect]]
+BrokerHandler = Callable[["Broker", Client, Fields, Reply], list[Effect]]
 """Does something to others than whoever asks."""
 
 
@@ -53,22 +57,22 @@ class SystemTopic:
     """How one is answered. `missing` is what is said where the payload is not a JSON object at all."""
 
     handle: Handler | None = None
-    later: Later | None = None
-    act: Act | None = None
+    durable_handler: DurableHandler | None = None
+    broker_handler: BrokerHandler | None = None
     missing: str = "The payload must be a JSON object"
     actions: tuple[Action, ...] = field(default=(Action.REQUEST,))
     reads_payload: bool = True
     secret: bool = False
     """Nothing of its payload is repeated, whatever is wrong with it."""
 
-    anybody: bool = False
+    without_connection: bool = False
     """Whether it means something to who is no connection."""
 
 
 def answer(broker: Broker, client: Client, frame: Frame) -> list[Effect]:
     """The answer, where one is due. Raises the error that is the answer."""
-    topic = _bare(frame.header.head)
-    check_known(broker.access, client, topic)
+    topic = _canonical_topic(frame.header.head)
+    check_identified(broker.access, client, topic)
     if frame.header.action not in _actions(topic):
         raise wrong_action(frame.header.head)
     found = TOPICS.get(topic)
@@ -77,7 +81,7 @@ def answer(broker: Broker, client: Client, frame: Frame) -> list[Effect]:
     trail = trail_of(broker.access, client, topic)
     fields = _read(found, frame.payload, trail) if found.reads_payload else {}
     reply = broker.context.reply(client, frame.header, always=True)
-    if found.later is not None or found.act is not None:
+    if found.durable_handler is not None or found.broker_handler is not None:
         return _in_time(broker, frame, ask(broker, client, topic, fields, reply))
     check_system(broker.access, client, topic, fields, trail)
     payload = found.handle(broker, client, fields) if found.handle is not None else SUCCESS
@@ -93,7 +97,7 @@ def _in_time(broker: Broker, frame: Frame, effects: list[Effect]) -> list[Effect
     return [each._replace(until_ms=until_ms) if isinstance(each, RunRegistryProcedure) else each for each in effects]
 
 
-def _read(topic: SystemTopic, payload: bytes, trail: Trail) -> Fields:
+def _read(topic: SystemTopic, payload: bytes, trail: AuditTrail) -> Fields:
     try:
         return read_fields(payload, topic.missing)
     except PenstockError as error:
@@ -108,12 +112,12 @@ def ask(broker: Broker, client: Client, topic: str, fields: Fields, reply: Reply
     found = TOPICS.get(topic)
     if found is None:
         raise TopicNotSupported(f"Unknown system message topic: {topic}")
-    if found.later is not None and broker.durable is None:
+    if found.durable_handler is not None and broker.durable is None:
         raise TopicNotSupported(f"{topic}: this broker keeps no topics")
     client.trail = trail = trail_of(broker.access, client, topic)
     try:
         check_system(broker.access, client, topic, fields, trail)
-        return _asked(broker, client, topic, fields, trail.told(reply))
+        return _asked(broker, client, topic, fields, trail.closing(reply))
     except PenstockError as error:
         trail.end(error)
         raise
@@ -123,22 +127,22 @@ def ask(broker: Broker, client: Client, topic: str, fields: Fields, reply: Reply
 
 def _asked(broker: Broker, client: Client, topic: str, fields: Fields, reply: Reply) -> list[Effect]:
     found = TOPICS[topic]
-    if found.later is not None and broker.durable is not None:
-        return found.later(broker.durable, client, fields, reply)
-    if found.act is not None:
-        return found.act(broker, client, fields, reply)
-    if found.handle is None or not found.anybody:
+    if found.durable_handler is not None and broker.durable is not None:
+        return found.durable_handler(broker.durable, client, fields, reply)
+    if found.broker_handler is not None:
+        return found.broker_handler(broker, client, fields, reply)
+    if found.handle is None or not found.without_connection:
         raise TopicNotSupported(f"{topic}: only a connection can ask this")
     return reply(found.handle(broker, client, fields))
 
 
 def wrong_action(head: Head) -> InvalidRequest:
-    topic = _bare(head)
+    topic = _canonical_topic(head)
     expected = " or ".join(each.value.upper() for each in _actions(topic))
     return InvalidRequest(f"Invalid action, expected {expected} for {topic}", action=head.action.value, topic=topic)
 
 
-def _bare(head: Head) -> str:
+def _canonical_topic(head: Head) -> str:
     """The topic as it stands in the table: `/default/...` is the same as without it."""
     return head.topic.lower().removeprefix(f"/{DEFAULT_NAMESPACE}/")
 
@@ -148,7 +152,7 @@ def _actions(topic: str) -> tuple[Action, ...]:
     return (Action.REQUEST,) if found is None else found.actions
 
 
-def _given(fields: Fields, *names: str) -> Fields:
+def _given_values(fields: Fields, *names: str) -> Fields:
     """What was given of these, to be repeated in an error; nothing stands for what was not."""
     return {name: fields.get(name) for name in names}
 
@@ -161,10 +165,10 @@ def _authenticate(broker: Broker, client: Client, fields: Fields) -> bytes:
     """Who a connection is from now on. Where nobody asks, nothing is looked at."""
     token = fields.get("token")
     if not isinstance(token, str) or len(fields) > 1:
-        raise InvalidRequest(_UNSAID, field="token")
+        raise InvalidRequest(_INVALID_CREDENTIALS, field="token")
     if not broker.access.enabled:
         return json_bytes({"status": "success", "principal": client.principal.name})
-    found = broker.gate.admit(client, token)
+    found = broker.enforcer.authenticate(client, token)
     until = {} if found.expires_ms is None else {"expires_ms": found.expires_ms}
     return json_bytes({"status": "success", "principal": found.name} | until)
 
@@ -175,7 +179,7 @@ def _authenticate(broker: Broker, client: Client, fields: Fields) -> bytes:
 def _register(broker: Broker, client: Client, fields: Fields) -> bytes:
     name, description = fields.get("name"), fields.get("description")
     if not (isinstance(name, str) and name and isinstance(description, str) and description):
-        raise InvalidRequest("Missing or invalid name or description", **_given(fields, "name", "description"))
+        raise InvalidRequest("Missing or invalid name or description", **_given_values(fields, "name", "description"))
     if len(name) > SERVICE_NAME_CHARS_MAX:
         raise InvalidRequest("Name of service is too long", name=name)
     if len(description) > SERVICE_DESCRIPTION_CHARS_MAX:
@@ -210,19 +214,19 @@ def _service_subscriptions(broker: Broker, client: Client, fields: Fields) -> by
     if target is None:
         raise ServiceUnavailable(f"Service {wanted} not found")
     shown = [
-        {"action": kind.value, "topic": spelled(pattern)} | _priority(kind, priority)
+        {"action": kind.value, "topic": display_pattern(pattern)} | _priority(kind, priority)
         for (kind, pattern), priority in target.subscriptions.items()
     ]
     return listed(broker.answer_bytes_max, "subscriptions", shown, len(shown))
 
 
-def spelled(pattern: TopicPattern) -> str:
+def display_pattern(pattern: TopicPattern) -> str:
     """A bare name where it is in the default namespace."""
     return pattern.pattern if pattern.namespace == DEFAULT_NAMESPACE else str(pattern)
 
 
-def _priority(kind: Kind, priority: int) -> Fields:
-    return {"priority": priority} if kind is Kind.REQUEST else {}
+def _priority(kind: LiveKind, priority: int) -> Fields:
+    return {"priority": priority} if kind is LiveKind.REQUEST else {}
 
 
 # topics
@@ -241,14 +245,14 @@ def parse_pattern(text: object, **details: object) -> TopicPattern:
 
 def refuse_system(pattern: TopicPattern) -> None:
     if pattern.is_system:
-        raise InvalidRequest("Unable to subscribe to restricted topic", topic=spelled(pattern))
+        raise InvalidRequest("Unable to subscribe to restricted topic", topic=display_pattern(pattern))
 
 
-def parse_kinds(fields: Fields) -> tuple[Kind, ...]:
+def parse_kinds(fields: Fields) -> tuple[LiveKind, ...]:
     given = fields.get("action")
-    kinds = _KINDS.get(given.lower()) if isinstance(given, str) else None
+    kinds = _LIVE_KINDS.get(given.lower()) if isinstance(given, str) else None
     if kinds is None:
-        raise InvalidRequest("Missing or invalid action", **_given(fields, "action"))
+        raise InvalidRequest("Missing or invalid action", **_given_values(fields, "action"))
     return kinds
 
 
@@ -262,14 +266,14 @@ def parse_priority(fields: Fields) -> int:
 
 def _subscribe(broker: Broker, client: Client, fields: Fields) -> bytes:
     kinds = parse_kinds(fields)
-    pattern = parse_pattern(fields.get("topic"), **_given(fields, "topic"))
+    pattern = parse_pattern(fields.get("topic"), **_given_values(fields, "topic"))
     broker.subscribe(client, kinds, pattern, parse_priority(fields))
     return SUCCESS
 
 
 def _unsubscribe(broker: Broker, client: Client, fields: Fields) -> bytes:
     kinds = parse_kinds(fields)
-    pattern = parse_pattern(fields.get("topic"), **_given(fields, "topic"))
+    pattern = parse_pattern(fields.get("topic"), **_given_values(fields, "topic"))
     return SUCCESS if broker.unsubscribe(client, kinds, pattern) else FAILURE
 
 
@@ -287,7 +291,7 @@ def _subscribed(broker: Broker, what: str) -> bytes:
     for client in broker.clients:
         for (kind, pattern), priority in client.subscriptions.items():
             entry = {"serviceId": client.id} | _priority(kind, priority)
-            found.setdefault((spelled(pattern), kind.value), []).append(entry)
+            found.setdefault((display_pattern(pattern), kind.value), []).append(entry)
     entries = (_subscribers(topic, kind, found[topic, kind]) for topic, kind in sorted(found))
     return listed(broker.answer_bytes_max, what, entries, len(found))
 
@@ -365,20 +369,20 @@ def _fitting(found: dict[str, float], room: int) -> dict[str, float]:
 
 TOPICS: Final[dict[str, SystemTopic]] = {
     HEARTBEAT: SystemTopic(_heartbeat, actions=(Action.REQUEST, Action.RESPONSE), reads_payload=False),
-    AUTHENTICATE: SystemTopic(_authenticate, missing=_UNSAID, secret=True),
+    AUTHENTICATE: SystemTopic(_authenticate, missing=_INVALID_CREDENTIALS, secret=True),
     "system.service.register": SystemTopic(_register, missing="Missing or invalid name or description"),
-    "system.service.list": SystemTopic(_list_services, anybody=True),
-    "system.service.subscriptions": SystemTopic(_service_subscriptions, anybody=True),
+    "system.service.list": SystemTopic(_list_services, without_connection=True),
+    "system.service.subscriptions": SystemTopic(_service_subscriptions, without_connection=True),
     "system.topic.subscribe": SystemTopic(_subscribe, missing="Missing or invalid action"),
     "system.topic.unsubscribe": SystemTopic(_unsubscribe, missing="Missing or invalid action"),
     "system.topic.list": SystemTopic(_list_topics),
     "system.topic.subscriptions": SystemTopic(_list_subscriptions),
     "system.log.subscribe": SystemTopic(_log_subscribe),
     "system.log.unsubscribe": SystemTopic(_log_unsubscribe),
-    "system.metrics": SystemTopic(_metrics, anybody=True),
-    **{topic: SystemTopic(act=act) for topic, act in connections.TOPICS.items()},
+    "system.metrics": SystemTopic(_metrics, without_connection=True),
+    **{topic: SystemTopic(broker_handler=broker_handler) for topic, broker_handler in connections.TOPICS.items()},
 } | {
-    topic: SystemTopic(later=handle)
+    topic: SystemTopic(durable_handler=handle)
     for table in (topics.TOPICS, access.TOPICS, schemas.TOPICS, messages.TOPICS, dead_letters.TOPICS)
     for topic, handle in table.items()
 }

@@ -7,14 +7,14 @@ from contextlib import suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
-from penstock.broker.access.policy import SERVER, Kind, Operation, Resource
+from penstock.broker.access.policy import SERVER, Operation, Resource, ResourceKind
 from penstock.broker.base import request_fields as read
 from penstock.broker.base.effects import Effect, RunRegistryProcedure
 from penstock.broker.base.replies import json_bytes, listed
 from penstock.broker.base.request_fields import Fields
 from penstock.broker.context import Reply
 from penstock.broker.live.connections import Client
-from penstock.broker.topics.schema_usage import forget_unused, with_names
+from penstock.broker.topics.schema_usage import forget_unused, with_topic_names
 from penstock.core.errors import InvalidRequest, PayloadTooLarge, PenstockError, VerbatimDetails
 from penstock.core.schemas import SCHEMA_REFERENCES_MAX, SCHEMA_VERSION_MAX, Mode, Reference, Schema, SchemaKind
 from penstock.schema.errors import ReferenceExists, RegistryError, SubjectNotFound
@@ -195,7 +195,7 @@ def _look_up(durable: DurableBroker, client: Client, fields: Fields, reply: Repl
 
 def _may_read(durable: DurableBroker, client: Client, subject: str) -> bool:
     """Of a subject by the name it is kept under."""
-    return durable.is_allowed(client, Operation.SCHEMA_READ, Resource(Kind.SUBJECT, subject))
+    return durable.is_allowed(client, Operation.SCHEMA_READ, Resource(ResourceKind.SUBJECT, subject))
 
 
 def _check_read(durable: DurableBroker, client: Client, fields: Fields) -> None:
@@ -299,7 +299,7 @@ def _delete(durable: DurableBroker, _client: Client, fields: Fields, reply: Repl
             return told(error)
 
     def told(outcome: Any) -> list[Effect]:
-        return reply(with_names(durable, outcome) if isinstance(outcome, ReferenceExists) else outcome)
+        return reply(with_topic_names(durable, outcome) if isinstance(outcome, ReferenceExists) else outcome)
 
     return forget_unused(durable, subject, version, delete) if permanent else delete()
 

@@ -21,7 +21,7 @@ from penstock.broker.subscriptions import events
 from penstock.broker.subscriptions.delivery import SubscriptionRunner
 from penstock.broker.subscriptions.progress_reports import report
 from penstock.broker.subscriptions.requests import DURABLE_OPTIONS, parse_subscribe
-from penstock.broker.topics.schema_usage import note_archive
+from penstock.broker.topics.schema_usage import record_archive_uses
 from penstock.broker.topics.topics import TopicState
 from penstock.core.errors import InvalidRequest, OffsetOutOfRange, PenstockError, TopicNotSupported
 from penstock.core.limits import LIST_ENTRIES_MAX, PARTITIONS_MAX
@@ -184,7 +184,7 @@ def _alter(durable: DurableBroker, _client: Client, fields: Fields, reply: Reply
         if isinstance(outcome, PenstockError):
             return reply(outcome)
         topic.catalog_topic = outcome
-        durable.rates.set_topic(topic.name, outcome.settings.rate_max)
+        durable.rate_limiter.set_topic(topic.name, outcome.settings.rate_max)
         return reply(_topic(topic))
 
     return [RunInThread(alter, altered)]
@@ -201,8 +201,8 @@ def _delete(durable: DurableBroker, _client: Client, fields: Fields, reply: Repl
         lost = {name: facts[name] for name in ("topic", "messages", "bytes", "subscriptions")}
         return reply({"status": "confirm", "confirm": token} | lost)
     durable.topics.remove(topic.name)
-    durable.rates.set_topic(topic.name, None)
-    durable.guards.forget(topic)
+    durable.rate_limiter.set_topic(topic.name, None)
+    durable.schema_enforcer.forget(topic)
     ended = [
         each
         for runner in list(topic.subscriptions.values())
@@ -388,7 +388,7 @@ def _report(durable: DurableBroker, _client: Client, fields: Fields, reply: Repl
     told = partial(report, durable.topics, durable.subscriptions, fields, reply)
     if not read.flag(fields, "archive"):
         return told()
-    return note_archive(durable, fields, errors_to(reply, lambda _noted: told()))
+    return record_archive_uses(durable, fields, errors_to(reply, lambda _noted: told()))
 
 
 def _pause(durable: DurableBroker, _client: Client, fields: Fields, reply: Reply) -> list[Effect]:

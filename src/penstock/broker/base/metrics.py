@@ -66,7 +66,7 @@ class Metrics:
         """All totals by name."""
         return dict(self._counts)
 
-    def saw(self, messages: int, size: int, largest: int) -> None:
+    def add_messages(self, messages: int, size: int, largest: int) -> None:
         self._counts["router.message"] += messages
         self.bytes += size
         self.bytes_largest = max(self.bytes_largest, largest)
@@ -76,7 +76,7 @@ class Metrics:
             self._rates[name] = count - self._before[name]
         self._before = dict(self._counts)
 
-    def shown(self) -> dict[str, float]:
+    def to_dict(self) -> dict[str, float]:
         found: dict[str, float] = {}
         for name in _COUNTERS:
             found[_spelled(name, "count")] = self._counts[name]

@@ -9,7 +9,7 @@ SECONDS: Final = 10
 """Over which a pace is taken: long enough for a consumer that works in batches, short enough to be of now."""
 
 
-class Pace:
+class RecentRate:
     """Counts of the last seconds, one number for each second in which there was something to count."""
 
     __slots__ = ("_counts", "first_ms", "last_ms")
@@ -30,7 +30,7 @@ class Pace:
         else:
             self._counts.append((second, count))
 
-    def a_second(self, now_ms: int) -> float:
+    def per_second(self, now_ms: int) -> float:
         """The mean of the last seconds; of fewer where it began later."""
         if self.first_ms is None:
             return 0.0

@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from penstock.broker.access.policy import ANONYMOUS, NOWHERE, Origin, Principal
-from penstock.broker.live.rate_limits import Bucket
-from penstock.broker.live.routing import Kind
+from penstock.broker.access.policy import ANONYMOUS, NO_ORIGIN, Origin, Principal
+from penstock.broker.live.rate_limits import TokenBucket
+from penstock.broker.live.routing import LiveKind
 from penstock.core.names import TopicPattern
 
 if TYPE_CHECKING:
-    from penstock.broker.access.audit import Trail
+    from penstock.broker.access.audit import AuditTrail
     from penstock.broker.topics.topics import TopicState
 
 
@@ -39,14 +39,14 @@ class Client:
     address: str
     connected_ms: int
     heard_ms: int
-    asked: bool = False
+    heartbeat_pending: bool = False
     """A heartbeat was asked for and nothing has come since."""
 
     name: str = ""
     description: str = ""
-    subscriptions: dict[tuple[Kind, TopicPattern], int] = field(default_factory=dict)
+    subscriptions: dict[tuple[LiveKind, TopicPattern], int] = field(default_factory=dict)
     log_filter: LogFilter | None = None
-    bucket: Bucket | None = None
+    bucket: TokenBucket | None = None
     errors: int = 0
     connected: bool = True
     """Whether what is answered later still reaches anybody."""
@@ -57,19 +57,19 @@ class Client:
     surface: str = ""
     """What it came through; nothing where it came through none."""
 
-    asks: Callable[[], bool] | None = None
+    request_alive: Callable[[], bool] | None = None
     """It is no connection, but somebody who asks once: whether the answer is still waited for."""
 
-    trail: Trail | None = None
+    trail: AuditTrail | None = None
     """While it is looked at what it asks: what of that belongs into the audit log."""
 
-    produces: set[TopicState] = field(default_factory=set)
+    producer_topics: set[TopicState] = field(default_factory=set)
     """Topics of which it has registered a producer."""
 
     @property
-    def waits(self) -> bool:
+    def awaits_answer(self) -> bool:
         """Whether an answer still reaches anybody: what takes long is given up if not."""
-        return self.connected or (self.asks is not None and self.asks())
+        return self.connected or (self.request_alive is not None and self.request_alive())
 
     @property
     def signature(self) -> str:
@@ -79,7 +79,7 @@ class Client:
     @property
     def origin(self) -> Origin:
         """For the audit log."""
-        return Origin(self.surface, self.address, self.name) if self.surface else NOWHERE
+        return Origin(self.surface, self.address, self.name) if self.surface else NO_ORIGIN
 
 
 class Clients:
@@ -117,6 +117,6 @@ class Clients:
     def silent(self, now_ms: int) -> tuple[list[Client], list[Client]]:
         """Those to ask whether they are there, and those that were asked and are not."""
         silence = [(client, now_ms - client.heard_ms) for client in self if now_ms - client.heard_ms >= self._retry_ms]
-        ask = [client for client, _ in silence if not client.asked]
-        gone = [client for client, ms in silence if client.asked and ms >= self._deregister_ms]
+        ask = [client for client, _ in silence if not client.heartbeat_pending]
+        gone = [client for client, ms in silence if client.heartbeat_pending and ms >= self._deregister_ms]
         return ask, gone

@@ -14,7 +14,7 @@ _TOPICS_MAX: Final = 10_000  # whose rate is known at once: idle ones are forgot
 _ALL_OTHERS: Final = TopicName("default", "system.others")
 
 
-class Bucket:
+class TokenBucket:
     """Fills with `rate` tokens a second, holds as many, and starts full."""
 
     __slots__ = ("_at_ms", "_rate", "_tokens")
@@ -46,21 +46,21 @@ class Bucket:
         return self._tokens + max(0, now_ms - self._at_ms) * self._rate / 1000 >= self._rate
 
 
-class Rates:
+class RateLimiter:
     """What a connection and a topic may take. None: no limit."""
 
     def __init__(self, *, connection: int | None, topic: int | None) -> None:
         self._connection = connection
         self._topic = topic
-        self._topics: dict[TopicName, Bucket] = {}
+        self._topics: dict[TopicName, TokenBucket] = {}
         self._own: dict[TopicName, int] = {}
         """Topics with a rate of their own."""
 
         self._swept_ms = -1000
 
-    def for_connection(self, now_ms: int) -> Bucket | None:
+    def for_connection(self, now_ms: int) -> TokenBucket | None:
         """A new connection's own."""
-        return None if self._connection is None else Bucket(self._connection, now_ms)
+        return None if self._connection is None else TokenBucket(self._connection, now_ms)
 
     def set_topic(self, topic: TopicName, rate: int | None) -> None:
         """A rate of the topic's own; None: as all others."""
@@ -73,14 +73,14 @@ class Rates:
     def topic_rate(self, topic: TopicName) -> int | None:
         return self._own.get(topic, self._topic)
 
-    def allow(self, own: Bucket | None, topic: TopicName | None, now_ms: int, count: int = 1) -> bool:
+    def allow(self, own: TokenBucket | None, topic: TopicName | None, now_ms: int, count: int = 1) -> bool:
         """Whether so many more may come, of this connection and to this topic; they are counted if so."""
         if own is not None and not own.take_all(count, now_ms):
             return False
         bucket = None if topic is None else self._bucket(topic, now_ms)
         return bucket is None or bucket.take_all(count, now_ms)
 
-    def allowed(self, own: Bucket | None, batch: PublishBatch, now_ms: int) -> Any:
+    def allowed(self, own: TokenBucket | None, batch: PublishBatch, now_ms: int) -> Any:
         """Which messages of a batch may come, as an array of truths; None if all may."""
         if own is None and self._topic is None and not self._own:
             return None
@@ -94,7 +94,7 @@ class Rates:
                     wanted[places[bucket.take(len(places), now_ms) :]] = False
         return None if wanted.all() else wanted
 
-    def _bucket(self, topic: TopicName, now_ms: int) -> Bucket | None:
+    def _bucket(self, topic: TopicName, now_ms: int) -> TokenBucket | None:
         rate = self.topic_rate(topic)
         if rate is None:
             return None
@@ -105,7 +105,7 @@ class Rates:
                 self._topics = {key: each for key, each in self._topics.items() if not each.is_full(now_ms)}
             if len(self._topics) >= _TOPICS_MAX - 1:
                 topic = _ALL_OTHERS
-            bucket = self._topics.setdefault(topic, Bucket(rate, now_ms))
+            bucket = self._topics.setdefault(topic, TokenBucket(rate, now_ms))
         return bucket
 
     def exceeded(self, topic: TopicName | None = None) -> QuotaExceeded:

@@ -10,7 +10,7 @@ from typing import Final
 from penstock.core.errors import InvalidRequestId, ServiceUnavailable
 from penstock.protocol.header import Header
 
-_UNWANTED_MAX: Final = 10_000  # answers that nobody waits for, known so that their servers are not blamed
+_ABANDONED_MAX: Final = 10_000  # answers that nobody waits for, known so that their servers are not blamed
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class OpenRequests:
         self._deadlines: list[tuple[int, str]] = []
         self._of_requester: dict[str, set[str]] = {}
         self._of_server: dict[str, set[str]] = {}
-        self._unwanted: dict[str, str] = {}
+        self._abandoned: dict[str, str] = {}
 
     def __len__(self) -> int:
         return len(self._open)
@@ -69,8 +69,8 @@ class OpenRequests:
         if request_id is None:
             raise InvalidRequestId("Received response message without requestId.")
         key = request_id.lower()
-        if self._unwanted.get(key) == server:
-            del self._unwanted[key]
+        if self._abandoned.get(key) == server:
+            del self._abandoned[key]
             return None
         request = self._open.get(key)
         if request is None or request.server != server:
@@ -91,15 +91,15 @@ class OpenRequests:
             heapq.heappop(self._deadlines)
         return self._deadlines[0][0] if self._deadlines else None
 
-    def all_gone(self) -> list[OpenRequest]:
+    def close_all(self) -> list[OpenRequest]:
         """Every one of them, now closed."""
         return self._closed(list(self._open))
 
-    def server_gone(self, server: str) -> list[OpenRequest]:
+    def close_of_server(self, server: str) -> list[OpenRequest]:
         """All that this server would have answered, now closed."""
         return self._closed(sorted(self._of_server.get(server, ())))
 
-    def requester_gone(self, requester: str) -> None:
+    def abandon_requester(self, requester: str) -> None:
         """Nobody waits any more. Their servers may still answer, and are not to blame: the answer is dropped."""
         for request in self._closed(list(self._of_requester.get(requester, ()))):
             self._forget(request)
@@ -111,9 +111,9 @@ class OpenRequests:
         return requests
 
     def _forget(self, request: OpenRequest) -> None:
-        if len(self._unwanted) >= _UNWANTED_MAX:
-            del self._unwanted[next(iter(self._unwanted))]
-        self._unwanted[request.id] = request.server
+        if len(self._abandoned) >= _ABANDONED_MAX:
+            del self._abandoned[next(iter(self._abandoned))]
+        self._abandoned[request.id] = request.server
 
     def _close(self, request: OpenRequest) -> None:
         del self._open[request.id]

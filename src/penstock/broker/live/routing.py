@@ -14,14 +14,14 @@ THE_REST: Final = "#"
 _REMEMBERED: Final = 10_000  # topics whose routes are known at once; past this, all are found anew
 
 
-class Kind(StrEnum):
+class LiveKind(StrEnum):
     """What a subscription receives: every published message, or its share of the requests."""
 
     PUBLISH = "publish"
     REQUEST = "request"
 
 
-class Subscription(NamedTuple):
+class LiveSubscription(NamedTuple):
     client: str
     priority: int
     """Of requests: the highest is served. Published messages reach everybody."""
@@ -67,7 +67,7 @@ class Trie:
             del node.below[level]
         return True
 
-    def matching(self, name: TopicName) -> Iterator[Subscription]:
+    def matching(self, name: TopicName) -> Iterator[LiveSubscription]:
         """Every subscription whose pattern matches; a client with several patterns comes several times."""
         nodes = [self._root]
         for level in _path(name):
@@ -85,10 +85,10 @@ def _path(name: TopicName | TopicPattern) -> tuple[str, ...]:
     return (name.namespace, *name.levels)
 
 
-def _members(node: _Node | None) -> Iterator[Subscription]:
+def _members(node: _Node | None) -> Iterator[LiveSubscription]:
     if node is not None:
         for client, priority in node.members.items():
-            yield Subscription(client, priority)
+            yield LiveSubscription(client, priority)
 
 
 class Routes:
@@ -96,17 +96,17 @@ class Routes:
 
     def __init__(self, random: Random) -> None:
         self._random = random
-        self._tries = {kind: Trie() for kind in Kind}
+        self._tries = {kind: Trie() for kind in LiveKind}
         self._subscribers: dict[TopicName, tuple[str, ...]] = {}
         self._servers: dict[TopicName, tuple[str, ...]] = {}
-        self.allowed: Callable[[Kind, str, TopicName], bool] | None = None
+        self.allowed: Callable[[LiveKind, str, TopicName], bool] | None = None
         """Whether a client may have what it subscribed to, where that is to be asked. Asked once: see `forget`."""
 
-    def add(self, kind: Kind, pattern: TopicPattern, client: str, priority: int = 0) -> None:
+    def add(self, kind: LiveKind, pattern: TopicPattern, client: str, priority: int = 0) -> None:
         self._tries[kind].add(pattern, client, priority)
         self._forget(kind)
 
-    def remove(self, kind: Kind, pattern: TopicPattern, client: str) -> bool:
+    def remove(self, kind: LiveKind, pattern: TopicPattern, client: str) -> bool:
         self._forget(kind)
         return self._tries[kind].remove(pattern, client)
 
@@ -114,7 +114,7 @@ class Routes:
         """Everybody a published message goes to, each once."""
         found = self._subscribers.get(name)
         if found is None:
-            matching = self._matching(Kind.PUBLISH, name)
+            matching = self._matching(LiveKind.PUBLISH, name)
             found = _remember(self._subscribers, name, tuple(dict.fromkeys(each.client for each in matching)))
         return found
 
@@ -122,22 +122,22 @@ class Routes:
         """Who gets the next request: one of those with the highest priority, by chance."""
         found = self._servers.get(name)
         if found is None:
-            found = _remember(self._servers, name, _highest(self._matching(Kind.REQUEST, name)))
+            found = _remember(self._servers, name, _highest(self._matching(LiveKind.REQUEST, name)))
         if not found:
             return None
         return found[0] if len(found) == 1 else self._random.choice(found)
 
-    def _matching(self, kind: Kind, name: TopicName) -> Iterator[Subscription]:
+    def _matching(self, kind: LiveKind, name: TopicName) -> Iterator[LiveSubscription]:
         found, allowed = self._tries[kind].matching(name), self.allowed
         return found if allowed is None else (each for each in found if allowed(kind, each.client, name))
 
     def forget(self) -> None:
         """Who may have what is asked anew."""
-        for kind in Kind:
+        for kind in LiveKind:
             self._forget(kind)
 
-    def _forget(self, kind: Kind) -> None:
-        (self._subscribers if kind is Kind.PUBLISH else self._servers).clear()
+    def _forget(self, kind: LiveKind) -> None:
+        (self._subscribers if kind is LiveKind.PUBLISH else self._servers).clear()
 
 
 def _remember(known: dict[TopicName, tuple[str, ...]], name: TopicName, found: tuple[str, ...]) -> tuple[str, ...]:
@@ -147,7 +147,7 @@ def _remember(known: dict[TopicName, tuple[str, ...]], name: TopicName, found: t
     return found
 
 
-def _highest(matching: Iterator[Subscription]) -> tuple[str, ...]:
+def _highest(matching: Iterator[LiveSubscription]) -> tuple[str, ...]:
     best: dict[str, int] = {}
     for client, priority in matching:
         best[client] = max(priority, best.get(client, priority))

@@ -25,10 +25,10 @@ from penstock.storage.producer_windows import PRODUCERS_MAX, WINDOW
 
 BY_KEY: Final = "idempotency-key"
 """The producer of all messages that were posted with a key of the sender's."""
-_FIRST = attrgetter("first")
+_FIRST_REQUEST = attrgetter("first")
 
 
-def check_not_own(name: str) -> None:
+def check_not_reserved(name: str) -> None:
     """Raises `InvalidRequest` for a name that is the broker's own.
 
     Whoever had it could keep the broker from storing anything under it, or have it take messages for repetitions.
@@ -40,7 +40,7 @@ def check_not_own(name: str) -> None:
 
 
 @dataclass(slots=True, frozen=True)
-class Entry:
+class StoredRequests:
     """Requests with consecutive numbers, and where they lie: side by side in one partition, or each elsewhere."""
 
     first: int
@@ -48,7 +48,7 @@ class Entry:
     partition: Any
     offset: Any
 
-    def place(self, request_id: int) -> tuple[int, int]:
+    def position_of(self, request_id: int) -> tuple[int, int]:
         index = request_id - self.first
         if isinstance(self.offset, int):
             return self.partition, self.offset + index
@@ -63,7 +63,7 @@ class Entry:
         for index, (partition, offset) in enumerate(places):
             yield partition, RequestRun(self.first + index, offset, 1)
 
-    def follows(self, other: Entry) -> bool:
+    def continues(self, other: StoredRequests) -> bool:
         """They are one: the numbers and the offsets go on."""
         return (
             isinstance(self.offset, int)
@@ -75,13 +75,13 @@ class Entry:
 
 
 @dataclass(slots=True)
-class Window:
+class ProducerWindow:
     """The last requests of one producer on one topic: at least `WINDOW` of them, at most about three times as many."""
 
-    entries: list[Entry] = field(default_factory=list)
+    entries: list[StoredRequests] = field(default_factory=list)
     """By their numbers."""
 
-    arrived: deque[Entry] = field(default_factory=deque)
+    arrived: deque[StoredRequests] = field(default_factory=deque)
     highest: int = 0
     count: int = 0
     submitted: int = 0
@@ -99,24 +99,24 @@ class Window:
     parked: deque[Callable[[], list[Effect]]] = field(default_factory=deque)
     """Blocks that may repeat a pending one: they wait until that is known."""
 
-    scattered: bool = False
+    unordered: bool = False
     """Its numbers do not rise and say nothing of order: only what bears the same number waits for each other."""
 
     under_way: dict[int, int] = field(default_factory=dict)
     """The first and the last number of every block that is pending."""
 
     @classmethod
-    def of(cls, runs: Iterable[tuple[int, RequestRun]]) -> Window:
+    def of(cls, runs: Iterable[tuple[int, RequestRun]]) -> ProducerWindow:
         """From what the log holds: partition and run, oldest first."""
         window = cls()
         for partition, run in runs:
-            window.add(Entry(run.request_id, run.count, partition, run.offset))
+            window.add(StoredRequests(run.request_id, run.count, partition, run.offset))
         window.submitted = window.highest
         return window
 
     def must_wait(self, first: int, last: int) -> bool:
         """Whether these numbers may be among those that are pending."""
-        if not self.scattered:
+        if not self.unordered:
             return bool(self.pending and (self.parked or first <= self.submitted))
         return any(first <= end and begin <= last for begin, end in self.under_way.items())
 
@@ -130,33 +130,33 @@ class Window:
 
     def find(self, request_id: int) -> tuple[int, int] | None:
         """Partition and offset of a request that is stored already."""
-        place = bisect_right(self.entries, request_id, key=_FIRST) - 1
-        if place < 0 or request_id >= self.entries[place].first + self.entries[place].count:
+        position_of = bisect_right(self.entries, request_id, key=_FIRST_REQUEST) - 1
+        if position_of < 0 or request_id >= self.entries[position_of].first + self.entries[position_of].count:
             return None
-        return self.entries[place].place(request_id)
+        return self.entries[position_of].position_of(request_id)
 
-    def add(self, entry: Entry) -> None:
+    def add(self, entry: StoredRequests) -> None:
         self.highest = max(self.highest, entry.first + entry.count - 1)
         self.count += entry.count
-        if self.arrived and entry.follows(self.arrived[-1]):
+        if self.arrived and entry.continues(self.arrived[-1]):
             before = self.arrived.pop()
             self._forget(before)
-            entry = Entry(before.first, before.count + entry.count, before.partition, before.offset)
+            entry = StoredRequests(before.first, before.count + entry.count, before.partition, before.offset)
         self.arrived.append(entry)
-        insort(self.entries, entry, key=_FIRST)
+        insort(self.entries, entry, key=_FIRST_REQUEST)
         while self.count - self.arrived[0].count >= WINDOW:
             oldest = self.arrived.popleft()
             self._forget(oldest)
             self.count -= oldest.count
 
-    def _forget(self, entry: Entry) -> None:
-        place = bisect_right(self.entries, entry.first, key=_FIRST) - 1
-        while self.entries[place] is not entry:
-            place -= 1
-        del self.entries[place]
+    def _forget(self, entry: StoredRequests) -> None:
+        position_of = bisect_right(self.entries, entry.first, key=_FIRST_REQUEST) - 1
+        while self.entries[position_of] is not entry:
+            position_of -= 1
+        del self.entries[position_of]
 
 
-def entries_of(requests: Any, partitions: Any, offsets: Any) -> Iterator[Entry]:
+def entries_of(requests: Any, partitions: Any, offsets: Any) -> Iterator[StoredRequests]:
     """What was stored, as entries: rising numbers and where each lies."""
     edges = np.flatnonzero(np.diff(requests) != 1) + 1
     for first, stop in zip([0, *edges.tolist()], [*edges.tolist(), len(requests)], strict=True):
@@ -164,9 +164,9 @@ def entries_of(requests: Any, partitions: Any, offsets: Any) -> Iterator[Entry]:
             continue
         part, where = partitions[first:stop], offsets[first:stop]
         if part[0] == part[-1] and (part == part[0]).all() and (np.diff(where) == 1).all():
-            yield Entry(int(requests[first]), stop - first, int(part[0]), int(where[0]))
+            yield StoredRequests(int(requests[first]), stop - first, int(part[0]), int(where[0]))
         else:
-            yield Entry(int(requests[first]), stop - first, part.copy(), where.copy())
+            yield StoredRequests(int(requests[first]), stop - first, part.copy(), where.copy())
 
 
 def _oldest_first(runs: Mapping[int, tuple[RequestRun, ...]]) -> list[tuple[int, RequestRun]]:
@@ -182,7 +182,7 @@ def _oldest_first(runs: Mapping[int, tuple[RequestRun, ...]]) -> list[tuple[int,
 
 
 @dataclass(slots=True)
-class Owner:
+class ProducerOwner:
     """The connection that a numbered producer has now."""
 
     client: str
@@ -195,22 +195,22 @@ class Owner:
     """It comes back: if another has come since, that one stays."""
 
 
-class Producers:
+class TopicProducers:
     """Those of one topic: windows by producer id, and who may use each id."""
 
     def __init__(self, checkpoints: Mapping[int, ProducerCheckpoint]) -> None:
-        self._windows: dict[int, Window] = {}
-        self.owners: dict[int, dict[str, Owner]] = {}
+        self._windows: dict[int, ProducerWindow] = {}
+        self.owners: dict[int, dict[str, ProducerOwner]] = {}
         runs: dict[int, dict[int, tuple[RequestRun, ...]]] = {}
         for partition, checkpoint in checkpoints.items():
             for producer, found in checkpoint.runs.items():
                 runs.setdefault(producer, {})[partition] = found
         for producer, of_partitions in runs.items():
-            self._windows[producer] = Window.of(_oldest_first(of_partitions))
+            self._windows[producer] = ProducerWindow.of(_oldest_first(of_partitions))
 
-    def window(self, producer_id: int) -> Window:
+    def window(self, producer_id: int) -> ProducerWindow:
         """The one that was asked for last is the last to be forgotten."""
-        found = self._windows.pop(producer_id, None) or Window()
+        found = self._windows.pop(producer_id, None) or ProducerWindow()
         self._windows[producer_id] = found
         if len(self._windows) > PRODUCERS_MAX:
             self._forget_one()
@@ -223,7 +223,7 @@ class Producers:
         if gone is not None:
             del self._windows[gone]
 
-    def claim(self, producer_id: int, owner: Owner) -> list[str]:
+    def claim(self, producer_id: int, owner: ProducerOwner) -> list[str]:
         """From now on it is this connection's; those that lose it. A shared one loses nobody but to an exclusive."""
         owners = self.owners.setdefault(producer_id, {})
         fenced = [each.client for each in owners.values() if (owner.exclusive or each.exclusive)]
@@ -248,13 +248,13 @@ class Producers:
             if not self.owners[producer_id]:
                 del self.owners[producer_id]
 
-    def written(self) -> list[tuple[int, tuple[Entry, ...]]]:
+    def written(self) -> list[tuple[int, tuple[StoredRequests, ...]]]:
         """What each wrote last, as it is now."""
         return [(producer_id, tuple(window.arrived)) for producer_id, window in self._windows.items()]
 
 
 def checkpoints_of(
-    written: Iterable[tuple[int, tuple[Entry, ...]]], ends: Sequence[int]
+    written: Iterable[tuple[int, tuple[StoredRequests, ...]]], ends: Sequence[int]
 ) -> dict[int, ProducerCheckpoint]:
     """A checkpoint for each partition, of what lies before its end."""
     runs: list[dict[int, list[RequestRun]]] = [{} for _ in ends]

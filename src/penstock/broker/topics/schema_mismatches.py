@@ -27,7 +27,7 @@ class _Tally:
     first: str = ""
 
 
-class Mismatches:
+class MismatchLog:
     def __init__(self) -> None:
         self._tallies: dict[TopicState, _Tally] = {}
         """In the order in which they are due: all wait equally long."""
@@ -40,7 +40,7 @@ class Mismatches:
         """Count some; `reason` is of the first of them."""
         tally = self._tallies.get(topic)
         if tally is None:
-            _tell(topic, messages, reason, "")
+            _log_line(topic, messages, reason, "")
             self._tallies[topic] = _Tally(now_ms + EVERY_MS)
             return
         tally.first = tally.first or reason
@@ -49,24 +49,24 @@ class Mismatches:
     def tick(self, now_ms: int) -> None:
         """Tell of every interval that is over; a topic without new ones is forgotten."""
         for topic in [each for each, tally in self._tallies.items() if tally.due_ms <= now_ms]:
-            if self.settle(topic):
+            if self.flush(topic):
                 self._tallies[topic] = _Tally(now_ms + EVERY_MS)
 
-    def settle(self, topic: TopicState) -> bool:
+    def flush(self, topic: TopicState) -> bool:
         """Tell what was not told yet of a topic, and forget it. Whether there was anything."""
         tally = self._tallies.pop(topic, None)
         if tally is None or not tally.messages:
             return False
-        _tell(topic, tally.messages, tally.first, f" in the last {EVERY_MS // 1000} s")
+        _log_line(topic, tally.messages, tally.first, f" in the last {EVERY_MS // 1000} s")
         return True
 
     def close(self) -> None:
         """Tell what was not told yet: there is no later."""
         for topic in list(self._tallies):
-            self.settle(topic)
+            self.flush(topic)
 
 
-def _tell(topic: TopicState, messages: int, reason: str, span: str) -> None:
+def _log_line(topic: TopicState, messages: int, reason: str, span: str) -> None:
     facts = {"topic": str(topic.name), "messages": messages, "reason": reason}
     many = "1 message" if messages == 1 else f"{messages} messages"
     _LOG.warning("%s of %s did not match its schemas%s; first: %s", many, topic.name, span, reason, extra=facts)

@@ -13,28 +13,28 @@ _REASONS_MAX: Final = 256
 _REASON_CHARS_MAX: Final = 300
 
 
-class NotThere(InvalidRequest):
+class NotFound(InvalidRequest):
     """What was named is not there: where errors have a number for that, it is that one."""
 
 
-def sentence(fault: PayloadFault) -> str:
+def fault_text(fault: PayloadFault) -> str:
     return f"at {fault.path}: {fault.message}" if fault.path else fault.message
 
 
-def rejected(fault: PayloadFault) -> SchemaRejected:
+def rejection(fault: PayloadFault) -> SchemaRejected:
     shown = PayloadFault(fault.path[:_REASON_CHARS_MAX], fault.message[:_REASON_CHARS_MAX])
-    return SchemaRejected(sentence(shown), **({"path": shown.path} if shown.path else {}))
+    return SchemaRejected(fault_text(shown), **({"path": shown.path} if shown.path else {}))
 
 
-def all_rejected(refused: Mapping[int, PayloadFault]) -> SchemaRejected:
+def block_rejection(refused: Mapping[int, PayloadFault]) -> SchemaRejected:
     """A block of which nothing may be stored."""
     row, fault = min(refused.items())
     return SchemaRejected(
-        f"message {row} of the block: {rejected(fault).message}", refused=VerbatimDetails(refusals(refused))
+        f"message {row} of the block: {rejection(fault).message}", refused=VerbatimDetails(rejection_rows(refused))
     )
 
 
-def refusals(refused: Mapping[int, PayloadFault]) -> list[list[Any]]:
+def rejection_rows(refused: Mapping[int, PayloadFault]) -> list[list[Any]]:
     """Row, reason and path; of very many, reasons for the first alone."""
     shown = sorted(refused.items())
     told = [
@@ -43,7 +43,7 @@ def refusals(refused: Mapping[int, PayloadFault]) -> list[list[Any]]:
     return [*told, *([row] for row, _ in shown[_REASONS_MAX:])]
 
 
-def alike(refused: Mapping[int, PayloadFault]) -> dict[PayloadFault, list[int]]:
+def rows_by_fault(refused: Mapping[int, PayloadFault]) -> dict[PayloadFault, list[int]]:
     """The rows that have the same fault."""
     found: dict[PayloadFault, list[int]] = {}
     for row, fault in refused.items():

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _SCAN_BYTES: Final = 4 * 1024 * 1024
 _TOPIC: Final = re.compile(rf"\b{TOPIC_PLACE}[0-9]+\b")
 
-Use = tuple[int, str]
+SchemaUse = tuple[int, str]
 """A schema's id, and the place where messages of it are kept."""
 
 
@@ -39,24 +39,28 @@ def forget_unused(
 
     What comes meanwhile is noted again before it is stored.
     """
-    ids = _going(durable.registry, subject, version)
+    ids = _ids_to_delete(durable.registry, subject, version)
     topics = list(durable.topics)
-    logs = {topic_place(each.uid): each.logs for each in topics if durable.guards.quiet(each)}
+    logs = {topic_place(each.uid): each.logs for each in topics if durable.schema_enforcer.is_quiet(each)}
     busy = {topic_place(each.uid) for each in topics} - logs.keys()
     for schema_id in ids:
-        durable.guards.take_uses(schema_id)
+        durable.schema_enforcer.take_uses(schema_id)
     catalog = durable.topics.store.catalog.schemas
 
-    def forget(unused: list[Use] | PenstockError) -> list[Effect]:
+    def forget(unused: list[SchemaUse] | PenstockError) -> list[Effect]:
         if isinstance(unused, PenstockError):
             return then(unused)
-        again = {(each, topic_place(uid)) for each in ids for uid in durable.guards.take_uses(each)}
+        again = {(each, topic_place(uid)) for each in ids for uid in durable.schema_enforcer.take_uses(each)}
         return [RunInThread(partial(_forget, catalog, [each for each in unused if each not in again]), then)]
 
-    return [RunInThread(lambda: list(_unused(catalog, ids, logs, busy)), forget, read_only=True)] if ids else then(None)
+    return (
+        [RunInThread(lambda: list(_unused_pairs(catalog, ids, logs, busy)), forget, read_only=True)]
+        if ids
+        else then(None)
+    )
 
 
-def note_archive(durable: DurableBroker, fields: Fields, then: Callable[[object], list[Effect]]) -> list[Effect]:
+def record_archive_uses(durable: DurableBroker, fields: Fields, then: Callable[[object], list[Effect]]) -> list[Effect]:
     """An archive of a topic has come further: it may have messages of every schema that the topic has had any of.
 
     Go on when that is noted. Raises what is wrong with topic or subscription, under which the archive is known.
@@ -67,14 +71,14 @@ def note_archive(durable: DurableBroker, fields: Fields, then: Callable[[object]
     return [RunInThread(partial(catalog.copy_uses, topic_place(topic.uid), place), then)]
 
 
-def with_names(durable: DurableBroker, error: ReferenceExists) -> ReferenceExists:
+def with_topic_names(durable: DurableBroker, error: ReferenceExists) -> ReferenceExists:
     """The same, with topics called as people call them."""
     names = {topic_place(each.uid): f"topic {each.name}" for each in durable.topics}
     message = _TOPIC.sub(lambda found: names.get(found[0], found[0]), error.message)
     return ReferenceExists(message, **error.details)
 
 
-def _going(registry: Registry, subject: str, version: int | str | None) -> set[int]:
+def _ids_to_delete(registry: Registry, subject: str, version: int | str | None) -> set[int]:
     """The schemas of what is to be deleted for good; none, if it may not be: whoever deletes it says why."""
     number = None if version is None else parse_version(version)
     found = [
@@ -85,7 +89,9 @@ def _going(registry: Registry, subject: str, version: int | str | None) -> set[i
     return {each.schema_id for each in wanted} if all(each.deleted for each in wanted) else set()
 
 
-def _unused(catalog: SchemaCatalog, ids: set[int], logs: dict[str, tuple[Log, ...]], busy: set[str]) -> Iterator[Use]:
+def _unused_pairs(
+    catalog: SchemaCatalog, ids: set[int], logs: dict[str, tuple[Log, ...]], busy: set[str]
+) -> Iterator[SchemaUse]:
     """Each log is read once, whatever is looked for. A place that is no topic, such as an archive, stays noted."""
     wanted: dict[str, set[int]] = {}
     for schema_id in ids:
@@ -94,11 +100,11 @@ def _unused(catalog: SchemaCatalog, ids: set[int], logs: dict[str, tuple[Log, ..
                 wanted.setdefault(place, set()).add(schema_id)
     for place, candidates in wanted.items():
         for log in logs.get(place, ()):
-            candidates -= _found(log, candidates)
+            candidates -= _ids_in_log(log, candidates)
         yield from ((schema_id, place) for schema_id in candidates)
 
 
-def _found(log: Log, wanted: Iterable[int]) -> set[int]:
+def _ids_in_log(log: Log, wanted: Iterable[int]) -> set[int]:
     """Which of these schemas messages of the log have."""
     missing, found = set(wanted), set[int]()
     for columns in _columns(log):
@@ -118,6 +124,6 @@ def _columns(log: Log) -> Iterator[np.ndarray[Any, Any]]:
         offset = max(int(chunk.next_offset), offset + 1)
 
 
-def _forget(catalog: SchemaCatalog, uses: list[Use]) -> None:
+def _forget(catalog: SchemaCatalog, uses: list[SchemaUse]) -> None:
     for schema_id, place in uses:
         catalog.forget_use(schema_id, place)

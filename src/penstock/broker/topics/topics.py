@@ -9,7 +9,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Final
 
 from penstock.broker.base.effects import AdjustBacklog, Effect, RunInThread
-from penstock.broker.topics.idempotence import Producers, checkpoints_of
+from penstock.broker.topics.idempotence import TopicProducers, checkpoints_of
 from penstock.core.errors import InvalidRequest, PenstockError, ServiceUnavailable, TopicNotSupported
 from penstock.core.names import TopicName, nearest
 from penstock.record.block import Block, scan
@@ -64,10 +64,10 @@ class TopicState:
         """The catalog's row of this topic; another one after each change of its settings."""
 
         self.logs = logs
-        self.producers: Producers | None = None
+        self.producers: TopicProducers | None = None
         """None until a numbered producer is first heard of: only then must the log be looked through."""
 
-        self.awaiting_producers: list[Callable[[Producers | PenstockError], list[Effect]]] = []
+        self.awaiting_producers: list[Callable[[TopicProducers | PenstockError], list[Effect]]] = []
         """Who waits for that, in order."""
 
         self.subscriptions: dict[str, SubscriptionRunner] = {}
@@ -271,7 +271,7 @@ class Topics:
     # producers
 
     def with_producers(
-        self, topic: TopicState, then: Callable[[Producers | PenstockError], list[Effect]]
+        self, topic: TopicState, then: Callable[[TopicProducers | PenstockError], list[Effect]]
     ) -> list[Effect]:
         """Go on once it is known what the producers of a topic wrote last."""
         if topic.producers is not None:
@@ -284,7 +284,7 @@ class Topics:
             waiting, topic.awaiting_producers = topic.awaiting_producers, []
             if isinstance(outcome, PenstockError):
                 return [each for then in waiting for each in then(outcome)]
-            topic.producers = Producers(outcome)
+            topic.producers = TopicProducers(outcome)
             return [each for then in waiting for each in then(topic.producers)]
 
         return [RunInThread(lambda: self._derive_producers(topic), done, read_only=True)]

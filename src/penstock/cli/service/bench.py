@@ -1,4 +1,4 @@
-"""`penstock bench`: what this machine and this disk can do."""
+"""`penstock bench`: measure this machine and this disk."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def spark(
 
 @contextmanager
 def _scratch(folder: Path | None) -> Iterator[Path]:
-    """A directory on the disk to measure; nothing of it is left."""
+    """Create a directory on the disk to measure, and delete it afterwards."""
     if folder is not None and not folder.is_dir():
         raise InvalidRequest(f"{folder} is not a directory: choose one on the disk to measure")
     with tempfile.TemporaryDirectory(prefix="penstock-bench-", dir=folder) as scratch:
@@ -150,7 +150,7 @@ def _scratch(folder: Path | None) -> Iterator[Path]:
 
 
 def _show(title: str, measured: Iterator[Figure], *, json: bool) -> None:
-    """Each figure as it comes; at the end a table of all."""
+    """Print each figure as it is measured, and a table at the end."""
     figures = []
     for figure in measured:
         figures.append(figure)

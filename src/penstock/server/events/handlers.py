@@ -10,7 +10,7 @@ from msgspec import Meta, Struct
 
 from penstock.broker.access.policy import ANONYMOUS, Operation, Resource
 from penstock.broker.reads.feed import FeedRequest
-from penstock.broker.topics.publish_batch import Placed
+from penstock.broker.topics.publish_batch import StoredAt
 from penstock.core.errors import InvalidRequest, PayloadTooLarge
 from penstock.core.limits import KIB, QUOTED_CHARS_MAX
 from penstock.core.names import TopicName, TopicPattern
@@ -112,16 +112,16 @@ def _check_size(events: EventService, headers: RequestHeaders, size: int) -> Non
         raise PayloadTooLarge(f"{what} has at most {most} bytes, not {size}", limit=most)
 
 
-def _single(topic: TopicName, place: Placed) -> Stored:
+def _single(topic: TopicName, place: StoredAt) -> Stored:
     return Stored(_id(place), place.offset, str(topic), place.partition, place.duplicate)
 
 
-def _several(topic: TopicName, places: list[Placed]) -> StoredBatch:
+def _several(topic: TopicName, places: list[StoredAt]) -> StoredBatch:
     found = [StoredPlace(_id(each), each.offset, each.partition, each.duplicate) for each in places]
     return StoredBatch(str(topic), len(found), found)
 
 
-def _id(place: Placed) -> str | None:
+def _id(place: StoredAt) -> str | None:
     return None if place.id is None else spelled_id(place.id)
 
 

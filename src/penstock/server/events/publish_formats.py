@@ -14,8 +14,8 @@ from typing import Final, NamedTuple
 import msgspec
 from msgspec import Struct
 
-from penstock.broker.topics.idempotence import check_not_own
-from penstock.broker.topics.publish_batch import Numbered
+from penstock.broker.topics.idempotence import check_not_reserved
+from penstock.broker.topics.publish_batch import MessageNumbers
 from penstock.core.errors import InvalidRequest, MalformedMessage, PayloadTooLarge, PenstockError
 from penstock.core.limits import ATTRIBUTES_MAX, QUOTED_CHARS_MAX
 from penstock.record.block import Block, parse_block
@@ -212,18 +212,18 @@ def _schema(headers: RequestHeaders) -> SchemaRef | None:
     return SchemaRef(number, version or 0)
 
 
-def numbered(headers: RequestHeaders, count: int, principal: str) -> Numbered | None:
+def numbered(headers: RequestHeaders, count: int, principal: str) -> MessageNumbers | None:
     """Return how `count` messages of this principal are recognised when they are sent again; None if no header asks for
     that."""
     key, producer = headers.get("idempotency-key"), headers.get("x-producer")
     request = _number(headers, "x-request-id") if producer is not None else None
     if producer is not None:
-        check_not_own(producer)
+        check_not_reserved(producer)
     if key is None:
-        return None if request is None else Numbered.by_number(producer or "", request, principal)
+        return None if request is None else MessageNumbers.by_number(producer or "", request, principal)
     if request is not None:
         raise InvalidRequest("give Idempotency-Key, or X-Producer and X-Request-Id, not both", field="Idempotency-Key")
-    return Numbered.by_key(key, count, principal)
+    return MessageNumbers.by_key(key, count, principal)
 
 
 def _number(headers: RequestHeaders, name: str) -> int | None:

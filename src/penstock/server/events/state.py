@@ -12,7 +12,7 @@ from penstock.broker.context import Reply
 from penstock.broker.durable import DurableBroker
 from penstock.broker.reads.feed import FeedRequest, Feeds, FeedSelection, FeedStart
 from penstock.broker.reads.merge import ReadPositions
-from penstock.broker.topics.publish_batch import Numbered, Placed
+from penstock.broker.topics.publish_batch import MessageNumbers, StoredAt
 from penstock.core.errors import PenstockError, QuotaExceeded, ServiceUnavailable
 from penstock.core.names import TopicName
 from penstock.core.positions import Position
@@ -77,12 +77,12 @@ class EventService:
             raise outcome
         return outcome
 
-    async def post(self, topic: TopicName, posted: PublishRequest, numbered: Numbered | None) -> list[Placed]:
+    async def post(self, topic: TopicName, posted: PublishRequest, numbered: MessageNumbers | None) -> list[StoredAt]:
         """Publish the messages; durable on return. Raises the refusal with its position in the body."""
         metrics = self._hub.broker.metrics
         try:
-            places: list[Placed] = await self._ask_broker(
-                partial(self.durable.posting.post, topic, posted.messages, numbered)
+            places: list[StoredAt] = await self._ask_broker(
+                partial(self.durable.batch_publisher.post, topic, posted.messages, numbered)
             )
         except PenstockError as error:
             metrics.add("http.events.refused", len(posted.messages))

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from penstock.broker.access.policy import Access
+from penstock.broker.access.policy import AccessPolicy
 from penstock.server.hub import Hub
 from penstock.server.security.audit_log import AuditLog
 from penstock.server.settings import Settings
@@ -22,7 +22,7 @@ class AccessWatcher:
     """The server's side of access control: the audit log, and the verification of tokens where authentication is on."""
 
     def __init__(self, settings: Settings, folder: Path, unix_ms: Callable[[], int]) -> None:
-        self.access = Access(enabled=settings.asks_who)
+        self.access = AccessPolicy(enabled=settings.asks_who)
         self._audit = AuditLog(folder, unix_ms)
         self._tokens = None
         self.access.audit = self._audit.note
@@ -49,7 +49,7 @@ class AccessWatcher:
             await loop.run_in_executor(None, self._audit.write, self._audit.take())
             if self._tokens is not None and await loop.run_in_executor(None, self._tokens.reload_if_changed):
                 self.access.trust(self._tokens.marks)
-                hub.apply(hub.broker.gate.renewed())
+                hub.apply(hub.broker.enforcer.trust_changed())
 
     def close(self) -> None:
         self._audit.write(self._audit.take())

@@ -14,8 +14,8 @@ from penstock.broker.access.policy import (
     ANONYMOUS,
     PREFIX,
     SERVER,
-    UNKNOWN,
-    Access,
+    UNKNOWN_PRINCIPAL,
+    AccessPolicy,
     Decision,
     Operation,
     Origin,
@@ -39,7 +39,7 @@ class HasAccess(Protocol):
     """An object that has the access control of the broker."""
 
     @property
-    def access(self) -> Access: ...
+    def access(self) -> AccessPolicy: ...
 
 
 async def identify(backend: HasAccess, scope: Scope) -> Principal:
@@ -59,7 +59,7 @@ def origin(scope: Scope) -> Origin:
     return Origin(HTTP, f"{client[0]}:{client[1]}" if client else "")
 
 
-def shown_token(access: Access, authorization: str | None, api_key: str | None, whence: Origin) -> str | None:
+def shown_token(access: AccessPolicy, authorization: str | None, api_key: str | None, whence: Origin) -> str | None:
     """Return the key or token in the two headers; None if there is neither.
 
     Raises `Unauthorized` for an unknown scheme, and for a key under another's name; the audit log notes it like any
@@ -68,11 +68,11 @@ def shown_token(access: Access, authorization: str | None, api_key: str | None, 
     try:
         return _token(access, authorization, api_key)
     except Unauthorized as error:
-        access.audit(Decision(UNKNOWN, "authenticate", str(SERVER), Outcome.REFUSED, whence, error.message))
+        access.audit(Decision(UNKNOWN_PRINCIPAL, "authenticate", str(SERVER), Outcome.REFUSED, whence, error.message))
         raise
 
 
-def note_page(access: Access, whence: Origin, reason: str) -> None:
+def note_page(access: AccessPolicy, whence: Origin, reason: str) -> None:
     """Note in the audit log that a web page was denied.
 
     The reason is one of a few fixed sentences and nothing that the page chose, so that it cannot drown the log.
@@ -81,7 +81,7 @@ def note_page(access: Access, whence: Origin, reason: str) -> None:
         access.audit(Decision(ANONYMOUS.name, Operation.CONNECT, str(SERVER), Outcome.DENIED, whence, reason))
 
 
-def _token(access: Access, authorization: str | None, api_key: str | None) -> str | None:
+def _token(access: AccessPolicy, authorization: str | None, api_key: str | None) -> str | None:
     if authorization is None:
         return api_key.strip() if api_key is not None else None
     scheme, _, shown = authorization.strip().partition(" ")
@@ -96,7 +96,7 @@ def _token(access: Access, authorization: str | None, api_key: str | None) -> st
             raise Unauthorized(f"{_SCHEMES}, and no other scheme is known")
 
 
-def _key_of(access: Access, pair: str) -> str:
+def _key_of(access: AccessPolicy, pair: str) -> str:
     """Return the password of `NAME:KEY`: the key as it was shown, under its name or its id.
 
     Raises `Unauthorized` in the same words as for an unknown key: a key found by chance does not reveal its name.

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from penstock.broker.access.audit import deed_of
+from penstock.broker.access.audit import audited_action
 from penstock.broker.access.policy import SERVER, Decision, Operation, Origin, Outcome, check_principal
 from penstock.broker.admin import access as admin
 from penstock.broker.base.request_fields import Fields
@@ -50,8 +50,8 @@ def _ensure(data: Path) -> None:
 def _note(data: Path, topic: str, fields: Fields, clock: Clock) -> None:
     log = AuditLog(data, lambda: now_ms(clock))
     operation = Operation.SERVER_MANAGE
-    deed = deed_of(operation, topic, fields)
-    log.note(Decision("owner", operation.value, str(SERVER), Outcome.ALLOWED, _ORIGIN, deed=deed))
+    audited = audited_action(operation, topic, fields)
+    log.note(Decision("owner", operation.value, str(SERVER), Outcome.ALLOWED, _ORIGIN, audited=audited))
     log.write(log.take())
 
 

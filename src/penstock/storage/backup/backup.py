@@ -259,12 +259,14 @@ class _Work:
 
     def _copy_log(self, source: _Source, progress: Progress) -> StoredLog | None:
         self.disk.make_directory(self.vault.root / source.folder)
-        found = [self._segment(source, segment, progress) for segment in source.segments]
+        copied = [self._segment(source, segment, progress) for segment in source.segments]
         self.disk.sync_directory(self.vault.root / source.folder)
         if not self.disk.exists(source.path):
             return None
         start = read_log_start(self.disk, source.path)  # last: retention updates the start before it removes segments
-        log = source.stored(start, tuple(each for each in found if each is not None and each.stop > start.offset))
+        log = source.stored(
+            start, tuple(segment_ for segment_ in copied if segment_ is not None and segment_.stop > start.offset)
+        )
         whole = self.before.whole(log)
         for lost in self.before.lost(log):
             what = f"{_place(log)}: offsets [{lost.base}, {lost.stop}) are lost or damaged; the backup keeps its copy"
@@ -284,7 +286,7 @@ class _Work:
         return known or nothing
 
     def _look_for_gaps(self, log: StoredLog) -> None:
-        edges = [(log.start, log.start), *((each.base, each.stop) for each in log.segments)]
+        edges = [(log.start, log.start), *((segment.base, segment.stop) for segment in log.segments)]
         for (_, stop), (base, _) in pairwise(edges):
             if stop < base:
                 self._find(log.topic_uid, f"{_place(log)}: offsets [{stop}, {base}) are missing")
@@ -302,7 +304,9 @@ class _Work:
         missing = [source for source, log in logs.items() if log is None]
         for _ in range(_CHANGING_LOOKS if self.owned else 1):
             gone = self._gone(logs)
-            if not any(each.topic.topic_uid not in gone and not self.disk.exists(each.path) for each in missing):
+            if not any(
+                lacking.topic.topic_uid not in gone and not self.disk.exists(lacking.path) for lacking in missing
+            ):
                 break
             time.sleep(_CHANGING_SECONDS)
         return gone

@@ -158,12 +158,12 @@ def _check_target(vault: BackupFiles, target: Path, manifest: Manifest) -> None:
         )
     if vault.root.resolve() in (target.resolve(), *target.resolve().parents):
         raise InvalidRequest(f"{target} lies within the backup: choose a directory apart from it")
-    there = next(each for each in (target, *target.parents) if each.exists())
-    free = vault.disk.free_bytes(there)
+    existing = next(parent for parent in (target, *target.parents) if parent.exists())
+    free = vault.disk.free_bytes(existing)
     if free < manifest.size + _SPARE_BYTES:
         raise DiskFull(
-            f"{there}: {manifest.size} bytes are to be restored, and {free} are free, of which {_SPARE_BYTES} stay so;"
-            " make room and try again",
+            f"{existing}: {manifest.size} bytes are to be restored, and {free} are free, of which {_SPARE_BYTES} stay"
+            " so; make room and try again",
             free_bytes=free,
         )
 

@@ -307,9 +307,9 @@ class Catalog:
     def save_log_ends(self, ends: Mapping[tuple[int, int], LogEnd]) -> None:
         """Save the ends of logs, by topic uid and partition; those of deleted topics are skipped."""
         with self._file.writing() as connection:
-            there = set(connection.execute(select(TOPICS.c.topic_uid)).scalars())
+            topic_uids = set(connection.execute(select(TOPICS.c.topic_uid)).scalars())
             known = log_ends(connection)
-            rows = {key: row_of_end(key, end) for key, end in ends.items() if key[0] in there}
+            rows = {key: row_of_end(key, end) for key, end in ends.items() if key[0] in topic_uids}
             changed = [row for key, row in rows.items() if key in known]
             new = [row for key, row in rows.items() if key not in known]
             if changed:
@@ -356,11 +356,11 @@ class Catalog:
         Raises `InvalidRequest` if it does not exist.
         """
         with self._file.writing() as connection:
-            found = existing_subscription(connection, subscription_uid)
+            stored = existing_subscription(connection, subscription_uid)
             subscription = replace(
-                found,
-                options=found.options if options is None else options,
-                paused=found.paused if paused is None else paused,
+                stored,
+                options=stored.options if options is None else options,
+                paused=stored.paused if paused is None else paused,
             )
             write_row(connection, SUBSCRIPTIONS, row_of_subscription(subscription))
         return subscription
@@ -386,8 +386,8 @@ class Catalog:
             if topic is not None:
                 require_topic(connection, topic)
                 query = query.where(SUBSCRIPTIONS.c.topic_uid == topic.topic_uid)
-            found = [subscription_of(row) for row in read_rows(connection, query)]
-        return tuple(sorted(found, key=lambda subscription: (subscription.topic_uid, subscription.name)))
+            subscriptions = [subscription_of(row) for row in read_rows(connection, query)]
+        return tuple(sorted(subscriptions, key=lambda subscription: (subscription.topic_uid, subscription.name)))
 
     def save_cursors(self, cursors: Mapping[tuple[int, int], Cursor]) -> None:
         """Replace the cursors of these subscriptions and partitions; all or none.

@@ -233,11 +233,11 @@ def _content(connection: Connection, condition: ColumnElement[bool]) -> dict[str
 
 
 def _references_by_id(connection: Connection, query: Select[Any]) -> dict[int, list[Reference]]:
-    found: dict[int, list[Reference]] = {}
+    references: dict[int, list[Reference]] = {}
     for row in sorted(read_rows(connection, query), key=lambda row: int(row["place"])):
         reference = Reference(name=row["name"], subject=row["subject"], version=row["version"])
-        found.setdefault(row["schema_id"], []).append(reference)
-    return found
+        references.setdefault(row["schema_id"], []).append(reference)
+    return references
 
 
 def rows_of_references(stored: StoredSchema) -> list[dict[str, object]]:

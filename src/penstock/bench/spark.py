@@ -26,8 +26,8 @@ from penstock.schema.languages import SchemaLanguages
 from penstock.schema.registry.registry import Registry
 from penstock.schema.steps import run_procedure
 from penstock.spark.files.location import Location
-from penstock.spark.jobs.audit.audit import audit
-from penstock.spark.lake.archive.archive import archive
+from penstock.spark.jobs.audit.run import audit
+from penstock.spark.lake.archive.run import archive
 from penstock.storage.base.disk import OsDisk
 from penstock.storage.inspect.verify import segment_paths, verify_segment
 from penstock.storage.store import Store

@@ -76,7 +76,7 @@ class Lakehouse:
     def archive(self) -> ArchiveSummary:
         """All topics into tables, as far as there is something now."""
         from penstock.spark.files.location import Location
-        from penstock.spark.lake.archive.archive import archive
+        from penstock.spark.lake.archive.run import archive
         from penstock.spark.lake.tables.names import table_of
 
         place = Location.parse(path=str(self._data))
@@ -94,9 +94,9 @@ class Lakehouse:
         """Every checksum of the log, and every message of it against the lake. The report is a page, too."""
         from penstock.spark.files.location import Location
         from penstock.spark.jobs.audit.archive_side import Warehouse
-        from penstock.spark.jobs.audit.audit import AuditRequest, audit
         from penstock.spark.jobs.audit.report.fields import as_dict
         from penstock.spark.jobs.audit.report.page import page
+        from penstock.spark.jobs.audit.run import AuditRequest, audit
 
         place, wanted = Location.parse(path=str(self._data)), AuditRequest(against=Warehouse(str(self.lake)))
 

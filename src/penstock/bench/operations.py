@@ -33,11 +33,11 @@ _BYTES: Final = 100
 _METRICS: Final = ("/metrics",)
 _ADMIN: Final = ("/v1/topics", "/v1/subscriptions", "/v1/connections", "/readyz")
 _PAUSE_MS: Final = 10.0
-"""What the event loop may be held up for at a time."""
+"""The longest pause of the event loop that is allowed."""
 
 
 def measure(folder: Path, *, messages: int = 3_000_000, rounds: int = 5, topics: int = 1000) -> Iterator[Figure]:
-    """`messages` in each round, alone and watched in turns."""
+    """Yield all figures, with `messages` in each round, alone and scraped in turns."""
     kernel_cache.load_all()
     create_topics(folder / "data", topics)
     with ExitStack() as stack:
@@ -77,7 +77,7 @@ def _watched(
 def _scrape(broker: RunningBroker, topics: int, rounds: int) -> Figure:
     took = []
     for _ in range(rounds):
-        time.sleep(EVERY_SECONDS)  # until the last answer is too old to be given again
+        time.sleep(EVERY_SECONDS)  # until the last answer is too old to be served again
         began = time.perf_counter()
         get(f"{broker.http_url}/metrics")
         took.append(time.perf_counter() - began)
@@ -85,8 +85,8 @@ def _scrape(broker: RunningBroker, topics: int, rounds: int) -> Figure:
 
 
 def _pause(broker: RunningBroker, rounds: int) -> Figure:
-    """The longest that anybody waited for an answer of the broker's own, alone and while it was scraped; of rounds the
-    best, since a busy machine makes everybody wait."""
+    """Measure the longest round trip to the broker, alone and while it was scraped; the best of the rounds counts,
+    since on a busy machine every request waits."""
     url = f"{broker.http_url}/metrics"
     alone = min(uvloop.run(_longest_ms(broker.url)) for _ in range(rounds))
     scraped = min(_scraped_ms(broker.url, url) for _ in range(rounds))

@@ -42,11 +42,11 @@ _BYTES: Final = 100
 _METRICS: Final = ("/metrics",)
 _ADMIN: Final = ("/v1/topics", "/v1/subscriptions", "/v1/connections", "/readyz")
 _PAUSE_MS: Final = 10.0
-"""What the event loop may be held up for at a time."""
+"""The longest pause of the event loop that is allowed."""
 
 
-def measure_with(folder: Path, *, messages: int, rounds: int, topics: int) -> Iterator[Figure]:
-    """`messages` in each round, alone and watched in turns."""
+def measure_monitoring(folder: Path, *, messages: int, rounds: int, topics: int) -> Iterator[Figure]:
+    """Yield all figures, with `messages` in each round, alone and scraped in turns."""
     kernel_cache.load_all()
     create_topics(folder / "data", topics)
     with ExitStack() as stack:
@@ -86,7 +86,7 @@ def _watched(
 def _scrape(broker: RunningBroker, topics: int, rounds: int) -> Figure:
     took = []
     for _ in range(rounds):
-        time.sleep(EVERY_SECONDS)  # until the last answer is too old to be given again
+        time.sleep(EVERY_SECONDS)  # until the last answer is too old to be served again
         began = time.perf_counter()
         get(f"{broker.http_url}/metrics")
         took.append(time.perf_counter() - began)
@@ -94,8 +94,8 @@ def _scrape(broker: RunningBroker, topics: int, rounds: int) -> Figure:
 
 
 def _pause(broker: RunningBroker, rounds: int) -> Figure:
-    """The longest that anybody waited for an answer of the broker's own, alone and while it was scraped; of rounds the
-    best, since a busy machine makes everybody wait."""
+    """Measure the longest round trip to the broker, alone and while it was scraped; the best of the rounds counts,
+    since on a busy machine every request waits."""
     url = f"{broker.http_url}/metrics"
     alone = min(uvloop.run(_longest_ms(broker.url)) for _ in range(rounds))
     scraped = min(_scraped_ms(broker.url, url) for _ in range(rounds))
@@ -122,7 +122,7 @@ def _within(name: str, ms: float, most: float) -> Figure:
     )
 
 
-# the scraping process
+# ---- the scraping process
 
 
 @contextmanager
@@ -140,7 +140,7 @@ def watching(urls: Sequence[str]) -> Iterator[None]:
 
 def measure(folder: Path, *, quick: bool) -> Iterator[Figure]:
     messages, rounds, topics = (20_000, 1, 50) if quick else (3_000_000, 5, 1000)
-    yield from measure_with(folder, messages=messages, rounds=rounds, topics=topics)
+    yield from measure_monitoring(folder, messages=messages, rounds=rounds, topics=topics)
 
 
 def main(arguments: list[str]) -> int:

@@ -1,4 +1,4 @@
-"""A monitoring system: asks for every URL it is given each second, and prints a dot for each round.
+"""A monitoring system: asks for every URL once a second, and prints a dot for each round.
 
 `python benches/scraper.py URL...`. A program without any import of Penstock, so that it starts at once.
 """
@@ -10,7 +10,7 @@ import time
 from urllib.request import urlopen
 
 EVERY_SECONDS = 1.0
-"""Fifteen times as often as Prometheus asks by itself."""
+"""Seconds between rounds: fifteen times as often as Prometheus asks by default."""
 TIMEOUT_SECONDS = 30
 
 

@@ -44,7 +44,7 @@ def only(texts: list[str]) -> str:
 
 
 def asked_id(server: Peer) -> str:
-    """The id under which the server was just asked; it is the broker's."""
+    """The id of the request that the server was just sent, which the broker chose."""
     (frame,) = server.take_frames()
     assert frame.header.action is Action.REQUEST
     assert frame.header.request_id is not None
@@ -439,7 +439,7 @@ def test_the_same_id_twice_gets_two_answers(ann: Peer, bob: Peer) -> None:
     assert ann.take() == [f"response:a:1.0.0:{ID}\n1", f"response:a:1.0.0:{ID}\n2"]
 
 
-# What is refused
+# Refusals
 
 
 @pytest.mark.parametrize(
@@ -752,7 +752,7 @@ def test_a_batch_is_counted_as_its_messages_are(topic: str) -> None:
 
 
 class Story(RuleBasedStateMachine):
-    """Every message with an id is answered once, and what is refused changes nothing."""
+    """A model of the broker: every message with an id is answered once, and a refused one changes nothing."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -763,17 +763,17 @@ class Story(RuleBasedStateMachine):
         self.peers = [self.world.connect() for _ in range(3)]
         self.count = 0
         self.waiting: dict[str, Peer] = {}
-        """Ids that are to be answered, and whom to."""
+        """Ids to be answered, and the clients that wait."""
 
         self.asked: list[tuple[Peer, str]] = []
-        """Requests that reached a server: it may answer under this id, more than once."""
+        """Requests that reached a server, which may answer under these ids more than once."""
 
     def new_id(self) -> str:
         self.count += 1
         return own_id(self.count)
 
     def look(self) -> dict[str, list[str]]:
-        """Read what came to everybody; the answers by their ids."""
+        """Read the output of all clients; return the answers by their ids."""
         answers: dict[str, list[str]] = {}
         for peer in self.peers:
             for frame in peer.take_frames():

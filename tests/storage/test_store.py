@@ -93,7 +93,7 @@ def test_a_second_process_is_refused_and_told_who_owns_it(root: Path) -> None:
 
 
 def wait_until(happened: Callable[[], bool]) -> None:
-    """For what is done by the rounds that a store makes now and then."""
+    """Wait for the result of a maintenance round."""
     until = time.monotonic() + 60
     while not happened():
         assert time.monotonic() < until

@@ -129,19 +129,29 @@ class Broker:
         if client.name:
             self.metrics.add("registry.unregistration")
         _LOG.info("disconnected", extra={"client": client.id, "address": client.address, "reason": reason})
-        effects = [each for lost in self._requests.close_of_server(client.id) for each in self._server_gone(lost)]
+        effects = [
+            effect
+            for open_request in self._requests.close_of_server(client.id)
+            for effect in self._server_gone(open_request)
+        ]
         return effects if self.durable is None else [*effects, *self.durable.disconnect(client)]
 
-    def _server_gone(self, lost: OpenRequest) -> list[Effect]:
+    def _server_gone(self, open_request: OpenRequest) -> list[Effect]:
         error = ServiceUnavailable(
-            f"The service that was to answer {lost.header.topic} disconnected", targetServiceId=lost.server
+            f"The service that was to answer {open_request.header.topic} disconnected",
+            targetServiceId=open_request.server,
         )
-        return self._fail_request(lost, error)
+        return self._fail_request(open_request, error)
 
-    def _fail_request(self, lost: OpenRequest, error: PenstockError) -> list[Effect]:
+    def _fail_request(self, open_request: OpenRequest, error: PenstockError) -> list[Effect]:
         self.metrics.add("router.request.error")
         return [
-            self.context.answer(lost.requester, lost.header.head, lost.header.request_id, self.context.error(error))
+            self.context.answer(
+                open_request.requester,
+                open_request.header.head,
+                open_request.header.request_id,
+                self.context.error(error),
+            )
         ]
 
     def drain(self, now_ms: int, grace_ms: int) -> list[Effect]:
@@ -171,7 +181,9 @@ class Broker:
         """Fail all open requests: the broker stops before they were answered."""
         self.context.now_ms = now_ms
         error = ServiceUnavailable("The broker stops before this was answered; try again later")
-        return [each for lost in self._requests.close_all() for each in self._fail_request(lost, error)]
+        return [
+            effect for open_request in self._requests.close_all() for effect in self._fail_request(open_request, error)
+        ]
 
     def close(self) -> None:
         """Save what is unsaved. The broker is not used after this."""
@@ -213,7 +225,7 @@ class Broker:
     def resume_all(self, results: Iterable[tuple[Callable[[Any], list[Effect]], Any]], now_ms: int) -> list[Effect]:
         """Pass many outcomes to their continuations, and then wake subscribers once for all of them."""
         self.context.now_ms = max(self.context.now_ms, now_ms)
-        effects = [each for done, outcome in results for each in self._resumed(done, outcome)]
+        effects = [effect for done, outcome in results for effect in self._resumed(done, outcome)]
         return effects if self.durable is None else [*effects, *self.durable.wake_subscribers()]
 
     def _resumed(self, done: Callable[[Any], list[Effect]], outcome: Any) -> list[Effect]:
@@ -248,12 +260,12 @@ class Broker:
 
     def _reject(self, client: Client, rejected: RejectedFrame) -> list[Effect]:
         self.metrics.add_messages(1, 0, 0)
-        found = rejected.salvage
+        salvage = rejected.salvage
         _LOG.debug("rejected", extra={"client": client.id, "error": rejected.error.message})
         over = not self.rate_limiter.allow(client.bucket, None, self.context.now_ms) and not rejected.fatal
         payload = self.context.failure(client, self.rate_limiter.exceeded() if over else rejected.error)
         answer = Send(
-            client.id, response(found.topic, found.version, found.request_id or self.context.new_id(), payload)
+            client.id, response(salvage.topic, salvage.version, salvage.request_id or self.context.new_id(), payload)
         )
         return [answer, Close(client.id, rejected.error)] if rejected.fatal else [answer]
 
@@ -385,7 +397,7 @@ class Broker:
         for numbers, subscribers in _by_recipients(routed).items():
             chosen = batch.with_heads(numbers)
             frames = chosen.delivery_frames(first_id)
-            effects += [Send(each, frames) for each in subscribers]
+            effects += [Send(subscriber, frames) for subscriber in subscribers]
             self.metrics.add("live.delivered", len(chosen) * len(subscribers))
         answered = batch.with_heads([number for numbers in routed.values() for number in numbers]).expecting_answers()
         if len(answered):
@@ -409,7 +421,7 @@ class Broker:
             raise self._no_route(head, 1)
         delivered = publish(head.topic, head.version, self.context.new_id(), frame.payload)
         self.metrics.add("live.delivered", len(subscribers))
-        return [*(Send(each, delivered) for each in subscribers), *self._answered(client, frame, SUCCESS)]
+        return [*(Send(subscriber, delivered) for subscriber in subscribers), *self._answered(client, frame, SUCCESS)]
 
     # request and response
 
@@ -469,11 +481,11 @@ class Broker:
 
     def unsubscribe(self, client: Client, kinds: tuple[LiveKind, ...], pattern: TopicPattern) -> bool:
         """End live subscriptions. Returns False if there was none."""
-        found = [kind for kind in kinds if (kind, pattern) in client.subscriptions]
-        for kind in found:
+        subscribed = [kind for kind in kinds if (kind, pattern) in client.subscriptions]
+        for kind in subscribed:
             del client.subscriptions[kind, pattern]
             self._routes.remove(kind, pattern, client.id)
-        return bool(found)
+        return bool(subscribed)
 
     def register(self, client: Client, name: str, description: str) -> None:
         client.name, client.description = name, description
@@ -529,30 +541,32 @@ class Broker:
         """Send a log line to the clients that subscribed to such lines."""
         if not self.clients.loggers:
             return []
-        wanted = [
-            each for each in self.clients.loggers.values() if each.log_filter and each.log_filter.matches(level, text)
+        followers = [
+            client
+            for client in self.clients.loggers.values()
+            if client.log_filter and client.log_filter.matches(level, text)
         ]
-        if not wanted:
+        if not followers:
             return []
         entry = {"timestamp": iso_time(self.context.unix_ms()), "level": level, "message": text}
         frame = own_message(LOG, json_bytes(entry | ({"details": facts} if facts else {})), self.context.new_id())
-        return [Send(each.id, frame) for each in wanted]
+        return [Send(client.id, frame) for client in followers]
 
     def metric_values(self) -> dict[str, float]:
         """Return all metrics, by name."""
-        found = self._probe() | self.metrics.to_dict()
-        found["registry.count"] = sum(bool(each.name) for each in self.clients)
-        found["connection.active"] = len(self.clients)
-        found["router.request.open"] = len(self._requests)
+        values = self._probe() | self.metrics.to_dict()
+        values["registry.count"] = sum(bool(client.name) for client in self.clients)
+        values["connection.active"] = len(self.clients)
+        values["router.request.open"] = len(self._requests)
         if self.durable is not None:
-            found |= self.durable.topics.store.meter.totals()
+            values |= self.durable.topics.store.meter.totals()
         for client in self.clients:
             if client.name:
-                found[f"registry.service.{{serviceid:{client.id}}}.error.count"] = client.errors
-                found[f"registry.service.{{serviceid:{client.id}}}.uptime"] = (
+                values[f"registry.service.{{serviceid:{client.id}}}.error.count"] = client.errors
+                values[f"registry.service.{{serviceid:{client.id}}}.uptime"] = (
                     self.context.now_ms - client.connected_ms
                 ) // 1000
-        return found
+        return values
 
     @property
     def answer_bytes_max(self) -> int:
@@ -562,14 +576,14 @@ class Broker:
 
 def _by_recipients(routed: dict[tuple[str, ...], list[int]]) -> dict[tuple[int, ...], list[str]]:
     """Invert `routed`: recipients by the heads that they get together, so that each batch is built once."""
-    wanted: dict[str, list[int]] = {}
+    heads: dict[str, list[int]] = {}
     for subscribers, numbers in routed.items():
-        for each in subscribers:
-            wanted.setdefault(each, []).extend(numbers)
-    alike: dict[tuple[int, ...], list[str]] = {}
-    for each, numbers in wanted.items():
-        alike.setdefault(tuple(sorted(numbers)), []).append(each)
-    return alike
+        for subscriber in subscribers:
+            heads.setdefault(subscriber, []).extend(numbers)
+    recipients: dict[tuple[int, ...], list[str]] = {}
+    for subscriber, numbers in heads.items():
+        recipients.setdefault(tuple(sorted(numbers)), []).append(subscriber)
+    return recipients
 
 
 def _subscription(frame: Frame) -> tuple[TopicPattern, Fields]:

@@ -113,7 +113,7 @@ class DurableBroker:
     def check_references(self, client: Client, schema: Schema) -> None:
         """Check that a client may read the subjects that a schema refers to: a reference reads and pins its subject."""
         if self._context.access.enabled:
-            for subject in sorted({each.subject for each in schema.references}):
+            for subject in sorted({reference.subject for reference in schema.references}):
                 self.check(client, Operation.SCHEMA_READ, Resource.subject(subject))
 
     def would_create(self, name: TopicName) -> bool:
@@ -209,8 +209,8 @@ class DurableBroker:
 
     def _check_seek(self, client: Client, topic: TopicName, fields: Fields) -> None:
         """Check that a client may seek: its consumers may, other clients only if they may manage the topic."""
-        mine = self.subscriptions.consumes(client, topic, fields.get("subscription"))
-        self.check(client, Operation.CONSUME if mine else Operation.MANAGE, Resource.topic(topic))
+        is_consumer = self.subscriptions.consumes(client, topic, fields.get("subscription"))
+        self.check(client, Operation.CONSUME if is_consumer else Operation.MANAGE, Resource.topic(topic))
 
     def _publish_one(self, client: Client, frame: Frame, topic: TopicState) -> list[Effect]:
         if not topic.is_durable:
@@ -242,9 +242,11 @@ class DurableBroker:
 
     def unsubscribe(self, client: Client, frame: Frame, fields: Fields) -> list[Effect]:
         read.check_known(fields, ("subscription",))
-        found = self.subscriptions.unsubscribe(client, _one_topic(frame.header.head), read.text(fields, "subscription"))
-        answer = {"status": "failure" if found is None else "success"}
-        return [*(found or []), *self._context.reply(client, frame.header)(answer)]
+        effects = self.subscriptions.unsubscribe(
+            client, _one_topic(frame.header.head), read.text(fields, "subscription")
+        )
+        answer = {"status": "failure" if effects is None else "success"}
+        return [*(effects or []), *self._context.reply(client, frame.header)(answer)]
 
     def disconnect(self, client: Client) -> list[Effect]:
         for topic in client.producer_topics:
@@ -294,7 +296,7 @@ class DurableBroker:
                 return catalog.producer_id(stored, owner.name, principal=principal)
             if number is None:
                 return catalog.take_producer_id()
-            if any(each.producer_id == number for each in catalog.producers(stored)):
+            if any(producer.producer_id == number for producer in catalog.producers(stored)):
                 raise NotOwner(f"producer {number} of {topic.name} has a name: register under it", producer_id=number)
             return number
 
@@ -360,7 +362,7 @@ class DurableBroker:
         """Let subscriptions skip what retention has deleted."""
         if isinstance(outcome, int):
             self._context.metrics.add("retention.segments", outcome)
-        return [each for topic in self.topics for each in self.skip_expired(topic)]
+        return [effect for topic in self.topics for effect in self.skip_expired(topic)]
 
     def skip_expired(self, topic: TopicState) -> list[Effect]:
         effects: list[Effect] = []

@@ -1,4 +1,4 @@
-"""One message: fetched by its place or its id, whole or in pieces; and published by who is no connection."""
+"""Single messages: fetched by offset or id, whole or in parts, and published without a connection."""
 
 from __future__ import annotations
 

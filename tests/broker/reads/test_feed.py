@@ -174,7 +174,7 @@ def test_nothing_is_shown_before_the_disk_has_answered(kept: World, ann: Peer) -
 
 
 def read_now(world: World) -> list[bytes]:
-    """While the disk is held back."""
+    """Read while the disk is held back."""
     found = feeds(world)
     answers = Answers()
     (work,) = found.fetch(found.select(wanted("t")), {}, after=-1, resumed=False, written=_same, reply=answers)
@@ -182,7 +182,7 @@ def read_now(world: World) -> list[bytes]:
 
 
 def test_what_was_selected_before_a_topic_came_to_be_ends_before_its_first_message(kept: World, ann: Peer) -> None:
-    """Who reads later still, but with these logs alone, would step over messages of the new one."""
+    """A later read of these logs alone would step over messages of the new topic."""
     ann.publish("a", b"a0")
     before = feeds(kept).select(wanted())
     ann.publish("b", b"b0")

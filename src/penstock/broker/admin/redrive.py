@@ -148,7 +148,7 @@ class RedriveRun:
 
     @property
     def end(self) -> bool:
-        return all(self.positions[each] >= self.stops[each] for each in self.positions)
+        return all(self.positions[partition] >= self.stops[partition] for partition in self.positions)
 
     def _accepts(self, hit: ScanHit, row: RecordRow) -> bool:
         there = row[1] in self.left[hit.partition] and self.matches(attributes_of(row))
@@ -216,8 +216,8 @@ class RedriveRun:
         summary |= self.action.summary(self.progress)
         summary |= {"end": self.end, "resume": resume_token(self.letters, self.positions)}
         summary |= {"until": resume_token(self.letters, self.stops)}
-        told = {"refusals": self.progress.refusals, "lost": self.lost, "damaged": self.damaged}
-        return summary | {name: each for name, each in told.items() if each}
+        lists = {"refusals": self.progress.refusals, "lost": self.lost, "damaged": self.damaged}
+        return summary | {name: entries for name, entries in lists.items() if entries}
 
 
 @dataclass(slots=True)
@@ -244,10 +244,10 @@ class RedriveLetters:
     """The producer ids that letters are sent back under, by partition."""
 
     def accepts(self, row: RecordRow, progress: RedriveProgress) -> bool:
-        found = redrive_verdict(attributes_of(row), self.original.name, self.redrives_max)
-        progress.strangers += found == FOREIGN_LETTER
-        progress.too_often += found == REDRIVEN_TOO_OFTEN
-        return found not in (FOREIGN_LETTER, REDRIVEN_TOO_OFTEN)
+        verdict = redrive_verdict(attributes_of(row), self.original.name, self.redrives_max)
+        progress.strangers += verdict == FOREIGN_LETTER
+        progress.too_often += verdict == REDRIVEN_TOO_OFTEN
+        return verdict not in (FOREIGN_LETTER, REDRIVEN_TOO_OFTEN)
 
     def summary(self, progress: RedriveProgress) -> Fields:
         names = ("repeated", "too_often", "strangers", "refused")

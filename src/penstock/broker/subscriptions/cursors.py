@@ -69,7 +69,7 @@ class CursorStore:
 
         def saved(outcome: object) -> list[Effect]:
             self._saving = None
-            effects = [each for reply in waiting for each in reply(outcome)]
+            effects = [effect for reply in waiting for effect in reply(outcome)]
             if isinstance(outcome, PenstockError):
                 self._changed = changed | self._changed
                 self._due_ms = self._context.now_ms + _AGAIN_MS

@@ -155,10 +155,10 @@ class DeadLetterWriter:
         if not isinstance(error, _PERMANENT_ERRORS):
             runner.last_error = error
             return runner.handle(events.DeadLettered(letter.partition, letter.offset, stored=False, seek=letter.seek))
-        place = f"offset {letter.offset} of partition {letter.partition}"
+        position = f"offset {letter.offset} of partition {letter.partition}"
         _LOG.error(
             "%s of %s, subscription %s, cannot become a dead letter and blocks: %s",
-            place,
+            position,
             runner.topic.name,
             runner.name,
             error.message,
@@ -180,7 +180,7 @@ def _attributes(runner: SubscriptionRunner, letter: events.DeadLetter, message: 
     many, the origin's are kept."""
     topic = runner.topic.catalog_topic
     name = f"/{topic.name.namespace}/{topic.name.partition(letter.partition, topic.partitions)}"
-    ours = {
+    origin = {
         ORIGINAL_TOPIC: name,
         ORIGINAL_SUBSCRIPTION: runner.name,
         ORIGINAL_OFFSET: str(letter.offset),
@@ -188,13 +188,17 @@ def _attributes(runner: SubscriptionRunner, letter: events.DeadLetter, message: 
         ATTEMPT: str(letter.attempts),
         REASON: letter.reason[:_REASON_CHARS_MAX],
     }
-    theirs: dict[str, str] = {}
-    room = ATTRIBUTE_BYTES_MAX - sum(map(_size, ours.items()))
-    for each in message.attributes.items():
-        if each[0] not in ours and len(theirs) + len(ours) < ATTRIBUTES_MAX and (size := _size(each)) <= room:
-            theirs[each[0]] = each[1]
+    copied: dict[str, str] = {}
+    room = ATTRIBUTE_BYTES_MAX - sum(map(_size, origin.items()))
+    for attribute in message.attributes.items():
+        if (
+            attribute[0] not in origin
+            and len(copied) + len(origin) < ATTRIBUTES_MAX
+            and (size := _size(attribute)) <= room
+        ):
+            copied[attribute[0]] = attribute[1]
             room -= size
-    return theirs | ours
+    return copied | origin
 
 
 def _size(attribute: tuple[str, str]) -> int:

@@ -96,7 +96,10 @@ class SubscriptionMachine:
         failed."""
         self.options = options
         self.paused = paused
-        self.cursors = {each: PartitionCursor.restore(each, cursor, ends[each]) for each, cursor in cursors.items()}
+        self.cursors = {
+            partition: PartitionCursor.restore(partition, cursor, ends[partition])
+            for partition, cursor in cursors.items()
+        }
         self.consumers: dict[str, Consumer] = {}
         """Connected consumers, in the order in which they connected."""
 
@@ -144,7 +147,7 @@ class SubscriptionMachine:
 
     def next_retry_ms(self, partition: int) -> int | None:
         """Return when the next failed message of a partition is redelivered; None if none waits."""
-        due = (each.due_ms for each in self._retries if each.partition == partition and not each.dead_letters)
+        due = (retry.due_ms for retry in self._retries if retry.partition == partition and not retry.dead_letters)
         return min(due, default=None)
 
     def attempt(self, partition: int, offset: int) -> int:
@@ -175,15 +178,16 @@ class SubscriptionMachine:
 
     def check(self) -> None:
         """Raise AssertionError if an invariant is broken: an offset in two places, or leases beyond a window."""
-        held: dict[str, list[int]] = {each: [0, 0] for each in self.consumers}
+        held: dict[str, list[int]] = {consumer: [0, 0] for consumer in self.consumers}
         for cursor in self.cursors.values():
             cursor.check(self._queue.spans(cursor.partition))
             for lease in cursor.leases:
                 held[lease.consumer][0] += lease.stop - lease.start
                 held[lease.consumer][1] += lease.size
-        for each in self.consumers.values():
-            assert held[each.id] == [each.in_flight, each.in_flight_bytes], f"{each} holds {held[each.id]}"  # noqa: S101
-            assert each.in_flight <= each.window, f"{each} has more than its window"  # noqa: S101
+        for consumer in self.consumers.values():
+            in_flight = [consumer.in_flight, consumer.in_flight_bytes]
+            assert held[consumer.id] == in_flight, f"{consumer} holds {held[consumer.id]}"  # noqa: S101
+            assert consumer.in_flight <= consumer.window, f"{consumer} has more than its window"  # noqa: S101
 
     # events
 
@@ -301,8 +305,8 @@ class SubscriptionMachine:
     def _queue_run(
         self, cursor: PartitionCursor, run: OffsetRun, slots: Sequence[int], exhausted: Collection[int], now_ms: int
     ) -> Iterator[MachineEffect]:
-        first, wanted = run.start, list(cursor.unacked(run))
-        for part in (part for each in wanted for part in each.split_at(exhausted)):
+        first, unacked = run.start, list(cursor.unacked(run))
+        for part in (part for piece in unacked for part in piece.split_at(exhausted)):
             offset, own = part.start, slots[part.start - first : part.stop - first]
             if offset in exhausted:
                 self._queue.register_key(cursor.partition, offset, own)
@@ -516,11 +520,11 @@ class SubscriptionMachine:
         if self.paused or not self.consumers:
             return []
         consumers = self.eligible
-        blocked = [each.partition for each in self.cursors.values() if each.poison]
+        blocked = [cursor.partition for cursor in self.cursors.values() if cursor.poison]
         effects: list[MachineEffect] = []
         for (consumer, partition), runs in self._queue.dispatch(consumers, blocked).items():
             effects.append(self._deliver(consumer, self.cursors[partition], runs, now_ms))
-        if any(each.room for each in consumers):
+        if any(consumer.room for consumer in consumers):
             effects += self._fetches(blocked)
         return effects
 

@@ -70,7 +70,7 @@ def take_over(shop: Shop, root: Path, **more: Any) -> int:
     """Archive the rest with another checkpoint; return where that begins."""
     with Checkpoint(root) as state:
         archive = begun(shop, state, **more)
-        start = archive._done.marks[SOURCE].offset
+        start = archive._done.positions[SOURCE].offset
         archive.run(LOCAL_ENGINE, threading.Event())
     return start
 

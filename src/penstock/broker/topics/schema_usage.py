@@ -1,4 +1,4 @@
-"""Uses of schemas: which topics, and archives of them, have messages of one. What is used is not deleted for good."""
+"""Schema usage: the topics, and their archives, that hold messages of a schema. Used schemas stay."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ SchemaUse = tuple[int, str]
 def forget_unused(
     durable: DurableBroker, subject: str, version: int | str | None, then: Callable[[object], list[Effect]]
 ) -> list[Effect]:
-    """Look whether topics that had messages of these versions' schemas still have any, forget those that have not, and
-    go on. Topics into which something is on its way are left as they are.
+    """Scan topics that had messages of these versions' schemas, forget the uses that are gone, and continue.
 
-    What comes meanwhile is noted again before it is stored.
+    Topics with pending blocks are left as they are. Messages that arrive meanwhile have their use recorded again before
+    they are stored.
     """
     ids = _ids_to_delete(durable.registry, subject, version)
     topics = list(durable.topics)
@@ -61,9 +61,9 @@ def forget_unused(
 
 
 def record_archive_uses(durable: DurableBroker, fields: Fields, then: Callable[[object], list[Effect]]) -> list[Effect]:
-    """An archive of a topic has come further: it may have messages of every schema that the topic has had any of.
+    """Record that an archive of a topic has advanced: it may hold messages of every schema that the topic ever used.
 
-    Go on when that is noted. Raises what is wrong with topic or subscription, under which the archive is known.
+    Continues when that is durable. Raises for an invalid topic or subscription, under which the archive is known.
     """
     topic, name = durable.topics.find(read.topic_name(fields)), read.text(fields, "subscription")
     check_subscription_name(name)
@@ -72,14 +72,14 @@ def record_archive_uses(durable: DurableBroker, fields: Fields, then: Callable[[
 
 
 def with_topic_names(durable: DurableBroker, error: ReferenceExists) -> ReferenceExists:
-    """The same, with topics called as people call them."""
+    """Return the error with topic names in place of topic uids."""
     names = {topic_place(each.uid): f"topic {each.name}" for each in durable.topics}
     message = _TOPIC.sub(lambda found: names.get(found[0], found[0]), error.message)
     return ReferenceExists(message, **error.details)
 
 
 def _ids_to_delete(registry: Registry, subject: str, version: int | str | None) -> set[int]:
-    """The schemas of what is to be deleted for good; none, if it may not be: whoever deletes it says why."""
+    """Return the schemas of versions to delete for good; none if that is not allowed, as the deletion will report."""
     number = None if version is None else parse_version(version)
     found = [
         registry.version(subject, each, LookupFilter.INCLUDE_DELETED)
@@ -92,7 +92,7 @@ def _ids_to_delete(registry: Registry, subject: str, version: int | str | None) 
 def _unused_pairs(
     catalog: SchemaCatalog, ids: set[int], logs: dict[str, tuple[Log, ...]], busy: set[str]
 ) -> Iterator[SchemaUse]:
-    """Each log is read once, whatever is looked for. A place that is no topic, such as an archive, stays noted."""
+    """Yield the unused pairs. Each log is read once. A place that is no topic, such as an archive, keeps its uses."""
     wanted: dict[str, set[int]] = {}
     for schema_id in ids:
         for place in catalog.uses(schema_id):
@@ -105,7 +105,7 @@ def _unused_pairs(
 
 
 def _ids_in_log(log: Log, wanted: Iterable[int]) -> set[int]:
-    """Which of these schemas messages of the log have."""
+    """Return which of these schemas occur in the log."""
     missing, found = set(wanted), set[int]()
     for columns in _columns(log):
         if not missing:

@@ -14,10 +14,9 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from benches.spark_jobs import CORES, TOPIC
-
 from penstock.bench import Figure
 from penstock.bench.kernels import sample
+from penstock.bench.spark import CORES, TOPIC
 from penstock.bench.stream import best_in_turns
 from penstock.record.block import Draft
 from penstock.record.kernels import kernel_cache

@@ -9,8 +9,9 @@ from pathlib import Path
 
 from benches.report import report
 
-from benches import scheduled_archive, spark_growth, spark_jobs
+from benches import scheduled_archive, spark_growth
 from penstock.bench import Figure
+from penstock.bench import spark as spark_jobs
 
 TARGETS = {
     "read, every column, verified": 0.7,

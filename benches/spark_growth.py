@@ -14,12 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
-from benches.spark_jobs import CORES, TOPIC, SampleLog, drain
-
 from penstock.bench import Figure, best_seconds
+from penstock.bench.spark import CORES, TOPIC, SampleLog, drain
 from penstock.record.kernels import kernel_cache
-from penstock.spark.jobs.audit.audit import audit
-from penstock.spark.lake.archive.archive import archive
+from penstock.spark.jobs.audit.run import audit
+from penstock.spark.lake.archive.run import archive
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

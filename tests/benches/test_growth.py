@@ -10,8 +10,8 @@ from pathlib import Path
 
 from benches.spark import GROWTH
 from benches.spark_growth import MemoryWatch
-from benches.spark_jobs import TOPIC, SampleLog
 
+from penstock.bench.spark import TOPIC, SampleLog
 from penstock.storage.store import Store
 
 MIB = 1 << 20

@@ -1,4 +1,4 @@
-"""The gate: who is let in, what is checked on every message and every delivery, and who is shown out."""
+"""Access enforcement: authentication, checks on every message and every delivery, and disconnection."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _COMES_AND_GOES = ("system.client.authenticate", "system.heartbeat")
 
 
 class Guarded(World):
-    """A broker that asks who is there, with a disk; and keys for whoever wants one."""
+    """A broker with access control and a disk, and a maker of keys."""
 
     def __init__(self, root: Path) -> None:
         super().__init__(root=root, access=AccessPolicy(enabled=True))
@@ -32,7 +32,7 @@ class Guarded(World):
         self.broker.access.audit = self.noted.append
 
     def key(self, name: str, *bindings: str, expires_ms: int | None = None) -> str:
-        """Made by another process, which this broker hears of when it looks."""
+        """Create a key in another process, which this broker sees at its next read of the catalog."""
         fields: dict[str, Any] = {"name": name, "bindings": list(bindings), "expires_ms": expires_ms}
         made, kept, granted = parse_new_key(fields, 0)
         self.data.catalog.access.add_key(kept, granted)

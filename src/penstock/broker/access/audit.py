@@ -61,11 +61,11 @@ _SECRET: Final = re.compile(rf"{PREFIX}|eyJ[A-Za-z0-9_-]*\.")
 """A key, or the beginning of any JWT."""
 
 
-def audited_action(operation: Operation, action: str, *given: Mapping[str, Any]) -> AuditedAction:
+def audited_action(operation: Operation, action: str, *sources: Mapping[str, Any]) -> AuditedAction:
     """Describe a request for the audit log, from fields that have not been validated yet."""
     names = TARGET_FIELDS.get(operation, ())
-    found = {name: each[name] for each in given for name in names if name in each}
-    target = tuple((name, text) for name in names if (text := _shown(found.get(name))))
+    values = {name: fields[name] for fields in sources for name in names if name in fields}
+    target = tuple((name, text) for name in names if (text := _shown(values.get(name))))
     return AuditedAction(action, target) if action or target else NO_ACTION
 
 
@@ -84,14 +84,14 @@ def _shown(value: object) -> str | tuple[str, ...]:
 
 
 def _texts(values: Iterable[object]) -> Iterable[str]:
-    for _, each in zip(range(TEXTS_MAX), values, strict=False):
-        if isinstance(each, str):
-            yield _text(each)
+    for _, text in zip(range(TEXTS_MAX), values, strict=False):
+        if isinstance(text, str):
+            yield _text(text)
 
 
-def _text(given: str) -> str:
-    shown = given[:SCOPE_CHARS_MAX]
-    return _HIDDEN if _SECRET.search(shown) else shown
+def _text(text: str) -> str:
+    cut = text[:SCOPE_CHARS_MAX]
+    return _HIDDEN if _SECRET.search(cut) else cut
 
 
 TrailEntry = tuple[Operation, Resource, AuditedAction]

@@ -192,7 +192,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """One line of the audit log, except for its time. Never contains a secret."""
+    """A line of the audit log, except for its time. Never contains a secret."""
 
     principal: str
     operation: str
@@ -232,7 +232,7 @@ class AccessPolicy:
         if rows.revision <= self._stored_revision:
             return False
         self._stored_revision = rows.revision
-        self._keys = {each.key_id: each for each in rows.keys}
+        self._keys = {key.key_id: key for key in rows.keys}
         found: dict[str, list[Binding]] = {}
         for row in rows.bindings:
             try:
@@ -251,7 +251,7 @@ class AccessPolicy:
     @property
     def has_keys(self) -> bool:
         """True if any key is not revoked."""
-        return any(each.revoked_ms is None for each in self._keys.values())
+        return any(key.revoked_ms is None for key in self._keys.values())
 
     @property
     def stored_revision(self) -> int:
@@ -347,7 +347,7 @@ class AccessPolicy:
         if operation is Operation.CONNECT:
             return True
         granted = (*principal.bindings, *self._bindings.get(principal.name, ()))
-        return any(each.allows(operation, resource) for each in granted)
+        return any(binding.allows(operation, resource) for binding in granted)
 
     def check(
         self,

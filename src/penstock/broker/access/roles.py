@@ -66,7 +66,7 @@ class ResourceKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """One resource of an operation; or every topic that a pattern may match."""
+    """The resource of an operation; or every topic that a pattern may match."""
 
     kind: ResourceKind
     name: str = ""

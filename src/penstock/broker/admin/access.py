@@ -39,28 +39,28 @@ def parse_new_key(fields: Fields, now_ms: int) -> tuple[NewKey, StoredKey, list[
     if expires_ms is not None and expires_ms <= now_ms:
         raise InvalidRequest("expires_ms is a time of day yet to come, in ms since 1970", field="expires_ms")
     new = new_key(secrets.token_bytes)
-    kept = StoredKey(key_id=new.key_id, name=name, digest=new.digest, created_ms=now_ms, expires_ms=expires_ms)
-    return new, kept, bindings
+    stored = StoredKey(key_id=new.key_id, name=name, digest=new.digest, created_ms=now_ms, expires_ms=expires_ms)
+    return new, stored, bindings
 
 
-def parse_bindings(principal: str, given: Sequence[str]) -> list[StoredBinding]:
+def parse_bindings(principal: str, texts: Sequence[str]) -> list[StoredBinding]:
     """Parse the bindings of a principal. Raises `InvalidRequest` for a malformed one."""
-    if len(given) > BINDINGS_AT_ONCE:
-        raise InvalidRequest(f"at most {BINDINGS_AT_ONCE} bindings at a time, not {len(given)}", field="bindings")
+    if len(texts) > BINDINGS_AT_ONCE:
+        raise InvalidRequest(f"at most {BINDINGS_AT_ONCE} bindings at a time, not {len(texts)}", field="bindings")
     check_principal(principal)
-    parsed = [Binding.parse(each) for each in given]
-    return [StoredBinding(principal=principal, role=each.role, scope=str(each.scope)) for each in parsed]
+    parsed = [Binding.parse(binding) for binding in texts]
+    return [StoredBinding(principal=principal, role=binding.role, scope=str(binding.scope)) for binding in parsed]
 
 
 def find_key_ids(rows: AccessRows, fields: Fields) -> list[str]:
     """Return the ids of the keys with this id or, failing that, name. Raises `InvalidRequest` if there are none."""
     read.check_known(fields, ("key",))
-    wanted = read.text(fields, "key")
-    found = [each.key_id for each in rows.keys if wanted == each.key_id]
-    found = found or [each.key_id for each in rows.keys if wanted == each.name]
-    if not found:
-        raise InvalidRequest(f"there is no key {_quoted(wanted)}: `penstock key ls` has all", field="key")
-    return found
+    name_or_id = read.text(fields, "key")
+    key_ids = [key.key_id for key in rows.keys if name_or_id == key.key_id]
+    key_ids = key_ids or [key.key_id for key in rows.keys if name_or_id == key.name]
+    if not key_ids:
+        raise InvalidRequest(f"there is no key {_quoted(name_or_id)}: `penstock key ls` has all", field="key")
+    return key_ids
 
 
 def _quoted(wanted: str) -> str:
@@ -93,13 +93,13 @@ def binding_fields(binding: StoredBinding) -> Fields:
     }
 
 
-def new_key_fields(new: NewKey, kept: StoredKey, rows: AccessRows) -> Fields:
+def new_key_fields(new: NewKey, stored: StoredKey, rows: AccessRows) -> Fields:
     """Describe a new key with its text, shown only here, and all bindings, including earlier ones of its name."""
-    return key_fields(kept) | {"key": new.text, "bindings": _written(rows, kept.principal)}
+    return key_fields(stored) | {"key": new.text, "bindings": _written(rows, stored.principal)}
 
 
 def bindings_of(rows: AccessRows, principal: str | None) -> list[StoredBinding]:
-    return [each for each in rows.bindings if principal in (None, each.principal)]
+    return [binding for binding in rows.bindings if principal in (None, binding.principal)]
 
 
 # handlers
@@ -124,10 +124,10 @@ def _changed(
 
 
 def _create_key(durable: DurableBroker, _client: Client, fields: Fields, reply: Reply) -> list[Effect]:
-    new, kept, bindings = parse_new_key(fields, durable.unix_ms())
+    new, stored, bindings = parse_new_key(fields, durable.unix_ms())
     catalog = durable.topics.store.catalog.access
     return _changed(
-        durable, lambda: catalog.add_key(kept, bindings), reply, lambda rows: new_key_fields(new, kept, rows)
+        durable, lambda: catalog.add_key(stored, bindings), reply, lambda rows: new_key_fields(new, stored, rows)
     )
 
 
@@ -182,7 +182,7 @@ def bindings_answer(rows: AccessRows, changed: Sequence[StoredBinding]) -> Field
 
 
 def _written(rows: AccessRows, principal: str) -> list[str]:
-    return [f"{each.role}@{each.scope}" for each in bindings_of(rows, principal)]
+    return [f"{binding.role}@{binding.scope}" for binding in bindings_of(rows, principal)]
 
 
 def _show(durable: DurableBroker, _client: Client, fields: Fields, reply: Reply) -> list[Effect]:

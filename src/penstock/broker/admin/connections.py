@@ -28,9 +28,9 @@ def _list(broker: Broker, _client: Client, fields: Fields, reply: Reply) -> list
     read.check_known(fields, ("after", "limit"))
     after = read.text(fields, "after").lower() if "after" in fields else ""
     limit = read.number(fields, "limit", LIST_ENTRIES_MAX, at_least=1, at_most=LIST_ENTRIES_MAX)
-    found = sorted((each for each in broker.clients if each.id > after), key=lambda each: each.id)
-    shown = (_described(broker, each) for each in found[:limit])
-    return reply(listed(broker.answer_bytes_max, "connections", shown, len(found)))
+    clients = sorted((client for client in broker.clients if client.id > after), key=lambda client: client.id)
+    entries = (_described(broker, client) for client in clients[:limit])
+    return reply(listed(broker.answer_bytes_max, "connections", entries, len(clients)))
 
 
 def _described(broker: Broker, client: Client) -> Fields:

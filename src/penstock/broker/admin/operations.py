@@ -94,7 +94,9 @@ def _with_deadline(broker: Broker, frame: Frame, effects: list[Effect]) -> list[
     if timeout_ms is None:
         return effects
     until_ms = broker.context.now_ms + timeout_ms
-    return [each._replace(until_ms=until_ms) if isinstance(each, RunRegistryProcedure) else each for each in effects]
+    return [
+        effect._replace(until_ms=until_ms) if isinstance(effect, RunRegistryProcedure) else effect for effect in effects
+    ]
 
 
 def _read_payload(topic: SystemTopic, payload: bytes, trail: AuditTrail) -> Fields:
@@ -138,7 +140,7 @@ def _run_handler(broker: Broker, client: Client, topic: str, fields: Fields, rep
 
 def wrong_action(head: Head) -> InvalidRequest:
     topic = _canonical_topic(head)
-    expected = " or ".join(each.value.upper() for each in _actions(topic))
+    expected = " or ".join(action.value.upper() for action in _actions(topic))
     return InvalidRequest(f"Invalid action, expected {expected} for {topic}", action=head.action.value, topic=topic)
 
 
@@ -190,8 +192,8 @@ def _register(broker: Broker, client: Client, fields: Fields) -> bytes:
 
 def _list_services(broker: Broker, _client: Client, _fields: Fields) -> bytes:
     broker.metrics.add("registry.discovery")
-    found = sorted(broker.clients, key=lambda each: (not each.name, each.name, each.id))
-    return listed(broker.answer_bytes_max, "services", (_service(broker, each) for each in found), len(found))
+    clients = sorted(broker.clients, key=lambda client: (not client.name, client.name, client.id))
+    return listed(broker.answer_bytes_max, "services", (_service(broker, client) for client in clients), len(clients))
 
 
 def _service(broker: Broker, client: Client) -> Fields:

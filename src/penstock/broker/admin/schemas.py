@@ -157,12 +157,12 @@ def _version_fields(found: RegisteredVersion) -> Fields:
 
 
 def _text_fields(schema: Schema) -> Fields:
-    references = [asdict(each) for each in schema.references]
+    references = [asdict(reference) for reference in schema.references]
     return {"type": schema.kind.value, "schema": schema.text, "references": references}
 
 
 def _compatibility_fields(problems: list[Problem]) -> Fields:
-    shown = [each.as_dict() for each in problems[:_PROBLEMS_MAX]]
+    shown = [problem.as_dict() for problem in problems[:_PROBLEMS_MAX]]
     return {"compatible": not problems, "problems": shown, "total": len(problems)}
 
 
@@ -234,9 +234,9 @@ def _subjects(durable: DurableBroker, client: Client, fields: Fields, reply: Rep
     read.check_known(fields, ("prefix", "deleted", "after"))
     prefix, after = (read.text(fields, name) if fields.get(name) else "" for name in ("prefix", "after"))
     found = [
-        each
-        for each in durable.registry.subjects(prefix, _which(fields))
-        if each > after and _may_read(durable, client, each)
+        name
+        for name in durable.registry.subjects(prefix, _which(fields))
+        if name > after and _may_read(durable, client, name)
     ]
     return reply(listed(durable.answer_bytes_max, "subjects", found, len(found)))
 
@@ -246,7 +246,7 @@ def _versions(durable: DurableBroker, _client: Client, fields: Fields, reply: Re
     read.check_known(fields, ("subject", "deleted", "after"))
     subject, which, registry = read.text(fields, "subject"), _which(fields), durable.registry
     after = read.number(fields, "after", 0)
-    numbers = [each for each in registry.versions(subject, which) if each > after]
+    numbers = [number for number in registry.versions(subject, which) if number > after]
     shown = (_version_fields(registry.version(subject, number, which)) for number in numbers)
     return reply(listed(durable.answer_bytes_max, "versions", shown, len(numbers)))
 
@@ -416,7 +416,7 @@ def _export(durable: DurableBroker, _client: Client, fields: Fields, reply: Repl
 def _import(durable: DurableBroker, _client: Client, fields: Fields, reply: Reply) -> list[Effect]:
     read.check_known(fields, ("records",))
     records = fields.get("records")
-    if not isinstance(records, list) or not all(isinstance(each, dict) for each in records):
+    if not isinstance(records, list) or not all(isinstance(record, dict) for record in records):
         raise InvalidRequest("records must be a list of objects, as an export has them", field="records")
     return _run(durable.registry.import_(records), reply, asdict)
 

@@ -39,7 +39,7 @@ _GAPS_MAX: Final = 100
 """Gaps of one partition that are listed, at most: a log has none, or a few."""
 _SUBSCRIPTION: Final = ("topic", "subscription")
 _CREATED: Final = tuple(
-    each for each in DURABLE_OPTIONS if each not in ("subscription", "window", "format", "consumer")
+    option for option in DURABLE_OPTIONS if option not in ("subscription", "window", "format", "consumer")
 )
 """Options that a subscription is created with; the others belong to its consumers."""
 
@@ -130,7 +130,7 @@ def _describe(durable: DurableBroker, _client: Client, fields: Fields, reply: Re
     read.check_known(fields, ("topic",))
     topic = durable.topics.find(read.topic_name(fields))
     logs = [_log(number, log) for number, log in enumerate(topic.logs)]
-    subscriptions = [each.name for each in topic.subscriptions.values() if not each.is_reader]
+    subscriptions = [subscription.name for subscription in topic.subscriptions.values() if not subscription.is_reader]
     awaited = [name for name in topic.settings.retention.keep_for if name not in subscriptions]
     found = {"logs": logs, "subscriptions": subscriptions} | ({"retention_awaits": awaited} if awaited else {})
     return reply(_topic(topic) | found)
@@ -148,7 +148,7 @@ def _topic(topic: TopicState) -> Fields:
         "bytes": sum(view.size for view in views),
         "rate": topic.rate,
         "settings": _settings(stored.settings),
-        "subscriptions": sum(not each.is_reader for each in topic.subscriptions.values()),
+        "subscriptions": sum(not subscription.is_reader for subscription in topic.subscriptions.values()),
     }
 
 
@@ -204,9 +204,9 @@ def _delete(durable: DurableBroker, _client: Client, fields: Fields, reply: Repl
     durable.rate_limiter.set_topic(topic.name, None)
     durable.schema_enforcer.forget(topic)
     ended = [
-        each
+        effect
         for runner in list(topic.subscriptions.values())
-        for each in durable.subscriptions.end(runner, "the topic was deleted")
+        for effect in durable.subscriptions.end(runner, "the topic was deleted")
     ]
 
     def deleted(outcome: object) -> list[Effect]:
@@ -221,18 +221,18 @@ def _catalog(durable: DurableBroker, client: Client, fields: Fields, reply: Repl
     namespace = read.text(fields, "namespace").lower() if "namespace" in fields else None
     after = read.text(fields, "after").lower() if "after" in fields else ""
     limit = _limit(fields)
-    found = sorted(
+    topics = sorted(
         (
-            each
-            for each in durable.topics
-            if namespace in (None, each.name.namespace)
-            and str(each.name) > after
-            and durable.can_describe(client, each.name)
+            topic
+            for topic in durable.topics
+            if namespace in (None, topic.name.namespace)
+            and str(topic.name) > after
+            and durable.can_describe(client, topic.name)
         ),
-        key=lambda each: str(each.name),
+        key=lambda topic: str(topic.name),
     )
-    shown = (_topic(each) for each in found[:limit])
-    return reply(listed(durable.answer_bytes_max, "topics", shown, len(found)))
+    entries = (_topic(topic) for topic in topics[:limit])
+    return reply(listed(durable.answer_bytes_max, "topics", entries, len(topics)))
 
 
 def _limit(fields: Fields) -> int:
@@ -265,15 +265,15 @@ def _list_namespaces(durable: DurableBroker, client: Client, fields: Fields, rep
     read.check_known(fields, ("after", "limit"))
     after = read.text(fields, "after").lower() if "after" in fields else ""
     limit, catalog = _limit(fields), durable.topics.store.catalog
-    counts = Counter(each.name.namespace for each in durable.topics if durable.can_describe(client, each.name))
+    counts = Counter(topic.name.namespace for topic in durable.topics if durable.can_describe(client, topic.name))
 
     def known(names: tuple[str, ...] | PenstockError) -> list[Effect]:
         if isinstance(names, PenstockError):
             return reply(names)
-        mine = {each for each in names if durable.is_allowed(client, Operation.DESCRIBE, Resource.namespace(each))}
-        found = sorted(each for each in mine | counts.keys() if each > after)
-        shown = ({"namespace": each, "topics": counts[each]} for each in found[:limit])
-        return reply(listed(durable.answer_bytes_max, "namespaces", shown, len(found)))
+        visible = {name for name in names if durable.is_allowed(client, Operation.DESCRIBE, Resource.namespace(name))}
+        listed_names = sorted(name for name in visible | counts.keys() if name > after)
+        entries = ({"namespace": name, "topics": counts[name]} for name in listed_names[:limit])
+        return reply(listed(durable.answer_bytes_max, "namespaces", entries, len(listed_names)))
 
     return [RunInThread(catalog.namespaces, known)]
 
@@ -320,24 +320,24 @@ def _list_subscriptions(durable: DurableBroker, client: Client, fields: Fields, 
     after, reported, limit = fields.get("after", ""), read.flag(fields, "reported"), _limit(fields)
     if not isinstance(after, str):
         raise InvalidRequest('Invalid after: expected "/namespace/topic subscription"', field="after")
-    place = tuple(after.split(" ", 1))
-    found = [
-        each
-        for each in durable.subscriptions
-        if wanted in (None, each.topic)
-        and _sort_key(each) > place
-        and (each.reported_at is not None or not reported)
-        and durable.can_describe(client, each.topic.name)
+    after_key = tuple(after.split(" ", 1))
+    runners = [
+        runner
+        for runner in durable.subscriptions
+        if wanted in (None, runner.topic)
+        and _sort_key(runner) > after_key
+        and (runner.reported_at is not None or not reported)
+        and durable.can_describe(client, runner.topic.name)
     ]
-    found.sort(key=_sort_key)
-    described = [_summary(each) for each in found[:limit]]
-    lags = [list(_oldest_unacked(each)) for each in found[:limit]]
+    runners.sort(key=_sort_key)
+    described = [_summary(runner) for runner in runners[:limit]]
+    lags = [list(_oldest_unacked(runner)) for runner in runners[:limit]]
 
     def measured() -> bytes:
         shown = (
             facts | {"lag_seconds": _lag(lag, durable.unix_ms())} for facts, lag in zip(described, lags, strict=True)
         )
-        return listed(durable.answer_bytes_max, "subscriptions", shown, len(found))
+        return listed(durable.answer_bytes_max, "subscriptions", shown, len(runners))
 
     return [RunInThread(measured, reply, read_only=True)]
 

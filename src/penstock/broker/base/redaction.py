@@ -48,4 +48,4 @@ class PathRedactor:
 
 
 def _mentions(error: PenstockError, root: str) -> bool:
-    return root in error.message or any(isinstance(each, str) and root in each for each in error.details.values())
+    return root in error.message or any(isinstance(value, str) and root in value for value in error.details.values())

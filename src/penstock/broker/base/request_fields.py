@@ -67,7 +67,7 @@ def texts(fields: Fields, name: str) -> tuple[str, ...]:
     """Read a text or a list of texts."""
     value = fields.get(name, [])
     listed = [value] if isinstance(value, str) else value
-    if not isinstance(listed, list) or not all(isinstance(each, str) for each in listed):
+    if not isinstance(listed, list) or not all(isinstance(text, str) for text in listed):
         raise InvalidRequest(f"Invalid {name}: expected a list of texts", field=name, given=value)
     return tuple(listed)
 
@@ -82,7 +82,7 @@ def topic_name(fields: Fields, name: str = "topic") -> TopicName:
 def places(value: object, name: str) -> Position | dict[int, Position]:
     """Parse one position, or one for each partition by its number."""
     if isinstance(value, dict):
-        if not all(each.isascii() and each.isdecimal() and len(each) <= _PARTITION_DIGITS for each in value):
+        if not all(number.isascii() and number.isdecimal() and len(number) <= _PARTITION_DIGITS for number in value):
             raise InvalidRequest(f"Invalid {name}: partitions are numbers", field=name, given=value)
         return {int(number): place(each, name) for number, each in value.items()}
     return place(value, name)

@@ -33,7 +33,7 @@ class LogFilter:
 
 @dataclass(slots=True, kw_only=True)
 class Client:
-    """One connection. Its id is the `serviceId` of the system topics."""
+    """A connection. Its id is the `serviceId` of the system topics."""
 
     id: str
     address: str
@@ -58,7 +58,7 @@ class Client:
     """Listener that it came through, such as `tcp`; empty for none."""
 
     request_alive: Callable[[], bool] | None = None
-    """For a one-off request without a connection: returns whether its answer is still awaited."""
+    """Callback of a one-off request without a connection: returns whether its answer is still awaited."""
 
     trail: AuditTrail | None = None
     """Audit trail of the request that is being handled."""
@@ -83,7 +83,7 @@ class Client:
 
 
 class Clients:
-    """All clients, by id."""
+    """The clients of a broker, by id."""
 
     def __init__(self, *, retry_ms: int, deregister_ms: int) -> None:
         self._retry_ms = retry_ms

@@ -102,7 +102,7 @@ class RateLimiter:
         if bucket is None:
             if len(self._topics) >= _TOPICS_MAX - 1 and now_ms - self._swept_ms >= 1000:
                 self._swept_ms = now_ms
-                self._topics = {key: each for key, each in self._topics.items() if not each.is_full(now_ms)}
+                self._topics = {key: bucket for key, bucket in self._topics.items() if not bucket.is_full(now_ms)}
             if len(self._topics) >= _TOPICS_MAX - 1:
                 topic = _ALL_OTHERS
             bucket = self._topics.setdefault(topic, TokenBucket(rate, now_ms))
@@ -116,9 +116,9 @@ class RateLimiter:
 
 def _by_topic(batch: PublishBatch, wanted: Any) -> dict[TopicName, list[int]]:
     """Return the rows of the wanted messages by topic, whatever its spelling. The broker's own topics have no rate."""
-    found: dict[TopicName, list[int]] = {}
+    rows_by_topic: dict[TopicName, list[int]] = {}
     for number, head, _ in batch.counts():
         if not head.is_system:
-            kept = (place for place in batch.rows_with_head(number).tolist() if wanted[place])
-            found.setdefault(head.destination, []).extend(kept)
-    return {topic: sorted(places) for topic, places in found.items()}
+            rows = (row for row in batch.rows_with_head(number).tolist() if wanted[row])
+            rows_by_topic.setdefault(head.destination, []).extend(rows)
+    return {topic: sorted(rows) for topic, rows in rows_by_topic.items()}

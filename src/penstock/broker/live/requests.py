@@ -27,8 +27,7 @@ class OpenRequest:
 
 
 class OpenRequests:
-    """At most `limit` open requests; any one requester or server may have 90 % of them. Accepted ones are never
-    dropped."""
+    """Open requests, at most `limit`; one requester or server may have 90 %. Accepted ones are never dropped."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -107,7 +106,7 @@ class OpenRequests:
             self._forget(request)
 
     def _closed(self, ids: list[str]) -> list[OpenRequest]:
-        requests = [self._open[each] for each in ids]
+        requests = [self._open[request_id] for request_id in ids]
         for request in requests:
             self._close(request)
         return requests
@@ -123,7 +122,7 @@ class OpenRequests:
         _discard(self._of_server, request.server, request.id)
         # Closed requests stay among the deadlines until theirs comes, or until most are closed.
         if len(self._deadlines) > 2 * len(self._open) + 1024:
-            self._deadlines = [(each.deadline_ms, each.id) for each in self._open.values()]
+            self._deadlines = [(request.deadline_ms, request.id) for request in self._open.values()]
             heapq.heapify(self._deadlines)
 
 

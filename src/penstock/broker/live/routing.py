@@ -28,7 +28,7 @@ class LiveSubscription(NamedTuple):
 
 
 class _Node:
-    """One level of the trie: the levels below, and the subscribers of the pattern that ends here."""
+    """A level of the trie: the levels below, and the subscribers of the pattern that ends here."""
 
     __slots__ = ("below", "members")
 
@@ -92,7 +92,7 @@ def _members(node: _Node | None) -> Iterator[LiveSubscription]:
 
 
 class Routes:
-    """All live subscriptions, by kind."""
+    """The live subscriptions, by kind."""
 
     def __init__(self, random: Random) -> None:
         self._random = random
@@ -113,24 +113,27 @@ class Routes:
 
     def subscribers(self, name: TopicName) -> tuple[str, ...]:
         """Return all clients that a published message goes to, each once."""
-        found = self._subscribers.get(name)
-        if found is None:
+        clients = self._subscribers.get(name)
+        if clients is None:
             matching = self._matching(LiveKind.PUBLISH, name)
-            found = _remember(self._subscribers, name, tuple(dict.fromkeys(each.client for each in matching)))
-        return found
+            unique = tuple(dict.fromkeys(subscription.client for subscription in matching))
+            clients = _remember(self._subscribers, name, unique)
+        return clients
 
     def server(self, name: TopicName) -> str | None:
         """Return the client that gets the next request: a random one of those with the highest priority."""
-        found = self._servers.get(name)
-        if found is None:
-            found = _remember(self._servers, name, _highest(self._matching(LiveKind.REQUEST, name)))
-        if not found:
+        servers = self._servers.get(name)
+        if servers is None:
+            servers = _remember(self._servers, name, _highest(self._matching(LiveKind.REQUEST, name)))
+        if not servers:
             return None
-        return found[0] if len(found) == 1 else self._random.choice(found)
+        return servers[0] if len(servers) == 1 else self._random.choice(servers)
 
     def _matching(self, kind: LiveKind, name: TopicName) -> Iterator[LiveSubscription]:
-        found, allowed = self._tries[kind].matching(name), self.allowed
-        return found if allowed is None else (each for each in found if allowed(kind, each.client, name))
+        matching, allowed = self._tries[kind].matching(name), self.allowed
+        if allowed is None:
+            return matching
+        return (subscription for subscription in matching if allowed(kind, subscription.client, name))
 
     def forget(self) -> None:
         """Drop the cached routes, so that permissions are checked again."""
@@ -141,11 +144,11 @@ class Routes:
         (self._subscribers if kind is LiveKind.PUBLISH else self._servers).clear()
 
 
-def _remember(known: dict[TopicName, tuple[str, ...]], name: TopicName, found: tuple[str, ...]) -> tuple[str, ...]:
+def _remember(known: dict[TopicName, tuple[str, ...]], name: TopicName, clients: tuple[str, ...]) -> tuple[str, ...]:
     if len(known) >= _REMEMBERED:
         known.clear()
-    known[name] = found
-    return found
+    known[name] = clients
+    return clients
 
 
 def _highest(matching: Iterator[LiveSubscription]) -> tuple[str, ...]:

@@ -177,7 +177,7 @@ def _oldest_first(runs: Mapping[int, tuple[RequestRun, ...]]) -> list[tuple[int,
         for run in reversed(found):
             aged.append((behind, partition, run))
             behind += run.count
-    aged.sort(key=lambda each: (-each[0], each[2].request_id))
+    aged.sort(key=lambda aged_run: (-aged_run[0], aged_run[2].request_id))
     return [(partition, run) for _, partition, run in aged]
 
 
@@ -218,7 +218,11 @@ class TopicProducers:
 
     def _forget_one(self) -> None:
         """Forget the least recently used window without an owner or pending blocks."""
-        idle = (each for each, window in self._windows.items() if each not in self.owners and not window.pending)
+        idle = (
+            producer_id
+            for producer_id, window in self._windows.items()
+            if producer_id not in self.owners and not window.pending
+        )
         gone = next(idle, None)
         if gone is not None:
             del self._windows[gone]
@@ -227,8 +231,8 @@ class TopicProducers:
         """Make the connection an owner; return the clients that are fenced off. Shared owners exclude only exclusive
         ones."""
         owners = self.owners.setdefault(producer_id, {})
-        fenced = [each.client for each in owners.values() if (owner.exclusive or each.exclusive)]
-        fenced = [each for each in fenced if each != owner.client]
+        fenced = [rival.client for rival in owners.values() if (owner.exclusive or rival.exclusive)]
+        fenced = [rival for rival in fenced if rival != owner.client]
         for client in fenced:
             del owners[client]
         owners[owner.client] = owner
@@ -244,7 +248,7 @@ class TopicProducers:
 
     def release(self, client: str) -> None:
         """Drop a lost connection's ownership of producers."""
-        for producer_id in [each for each, owners in self.owners.items() if client in owners]:
+        for producer_id in [owned_id for owned_id, owners in self.owners.items() if client in owners]:
             del self.owners[producer_id][client]
             if not self.owners[producer_id]:
                 del self.owners[producer_id]
@@ -260,13 +264,16 @@ def checkpoints_of(
     """Build a checkpoint for each partition, of the requests that lie before its end."""
     runs: list[dict[int, list[RequestRun]]] = [{} for _ in ends]
     for producer_id, entries in written:
-        for partition, run in (each for entry in entries for each in entry.runs()):
+        for partition, run in (run for entry in entries for run in entry.runs()):
             if run.offset < ends[partition]:
                 runs[partition].setdefault(producer_id, []).append(run)
     return {
         partition: ProducerCheckpoint(
             next_offset=Offset(ends[partition]),
-            runs={each: tuple(sorted(mine, key=lambda run: run.offset)) for each, mine in found.items()},
+            runs={
+                producer_id: tuple(sorted(producer_runs, key=lambda run: run.offset))
+                for producer_id, producer_runs in found.items()
+            },
         )
         for partition, found in enumerate(runs)
     }

@@ -81,7 +81,7 @@ class StoredAt(NamedTuple):
     partition: int
     offset: int
     id: bytes | None
-    """None if it was stored before, and retention has taken it since."""
+    """Message id; None if the message was stored before, and retention has taken it since."""
     duplicate: bool
 
 
@@ -189,7 +189,7 @@ class BatchPublisher:
         """Wrap a reply so that duplicates are answered with their message ids, which are read from the log."""
 
         def placed(outcome: list[StoredAt] | PenstockError) -> list[Effect]:
-            if isinstance(outcome, PenstockError) or not any(each.duplicate for each in outcome):
+            if isinstance(outcome, PenstockError) or not any(stored.duplicate for stored in outcome):
                 return reply(outcome)
             return [RunInThread(partial(_with_ids, topic.logs, outcome), reply, read_only=True)]
 
@@ -248,13 +248,16 @@ def _stored_positions(submission: Submission) -> list[StoredAt]:
     return [found[row] for row in sorted(found)]
 
 
-def _with_ids(logs: Sequence[Log], places: list[StoredAt]) -> list[StoredAt]:
+def _with_ids(logs: Sequence[Log], positions: list[StoredAt]) -> list[StoredAt]:
     """Fill in the ids of duplicates. Runs in another thread."""
-    found: dict[tuple[int, int], bytes] = {}
-    for each in places:
-        if each.duplicate and (each.partition, each.offset) not in found:
-            found |= _ids_from(logs[each.partition], each.partition, each.offset)
-    return [each._replace(id=found.get((each.partition, each.offset))) if each.duplicate else each for each in places]
+    ids: dict[tuple[int, int], bytes] = {}
+    for stored in positions:
+        if stored.duplicate and (stored.partition, stored.offset) not in ids:
+            ids |= _ids_from(logs[stored.partition], stored.partition, stored.offset)
+    return [
+        stored._replace(id=ids.get((stored.partition, stored.offset))) if stored.duplicate else stored
+        for stored in positions
+    ]
 
 
 def _ids_from(log: Log, partition: int, offset: int) -> dict[tuple[int, int], bytes]:
@@ -263,4 +266,4 @@ def _ids_from(log: Log, partition: int, offset: int) -> dict[tuple[int, int], by
     except OffsetOutOfRange:
         return {}
     offsets = block.columns[:, at.OFFSET].tolist()
-    return {(partition, each): block.id(row) for row, each in enumerate(offsets)}
+    return {(partition, offset): block.id(row) for row, offset in enumerate(offsets)}

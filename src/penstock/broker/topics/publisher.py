@@ -60,7 +60,7 @@ class PartitionSlice:
 
 @dataclass(slots=True)
 class Submission:
-    """One block on its way into the log."""
+    """A block on its way into the log."""
 
     topic: TopicState
     count: int
@@ -219,7 +219,7 @@ class TopicPublisher:
         self._note_stored(topic, partition, outcome)
         subscribers = self._routes.subscribers(topic.name)
         frames = batch.delivery_frames(self._context.new_id()) if subscribers else b""
-        effects: list[Effect] = [Send(each, frames) for each in subscribers]
+        effects: list[Effect] = [Send(subscriber, frames) for subscriber in subscribers]
         self._context.metrics.add("live.delivered", outcome.records * len(subscribers))
         receipts = batch.receipt_frames(
             partition=partition,
@@ -265,7 +265,7 @@ class TopicPublisher:
         self._note_stored(topic, partition, outcome)
         head = frame.header.head
         delivered = publish(head.topic, head.version, self._context.new_id(), frame.payload)
-        effects: list[Effect] = [Send(each, delivered) for each in self._routes.subscribers(topic.name)]
+        effects: list[Effect] = [Send(subscriber, delivered) for subscriber in self._routes.subscribers(topic.name)]
         self._context.metrics.add("live.delivered", len(effects))
         place = {"partition": partition, "offset": int(outcome.offset), "id": format_id(outcome.id), "duplicate": False}
         return [*effects, *reply(place)]
@@ -366,7 +366,7 @@ class TopicPublisher:
             return []
         frames = publish_frames(block(), _display_name(topic), _VERSION, self._context.new_id())
         self._context.metrics.add("live.delivered", count * len(subscribers))
-        return [Send(each, frames) for each in subscribers]
+        return [Send(subscriber, frames) for subscriber in subscribers]
 
     def _check_rate_and_order(self, topic: TopicState, window: ProducerWindow | None, first: int, count: int) -> None:
         """Raise if the rate is exceeded, or the block would overtake a refused one."""
@@ -474,7 +474,7 @@ class TopicPublisher:
             if error is not None and error.retriable:
                 self._remember_refusal(window, int(submission.requests[0]))
             waiting, window.parked = window.parked, type(window.parked)()
-            effects += [each for again in waiting for each in again()]
+            effects += [effect for again in waiting for effect in again()]
             if submission.topic.checkpoint_due():
                 effects += self._topics.save_checkpoints(submission.topic)
         return effects

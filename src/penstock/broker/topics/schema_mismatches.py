@@ -48,7 +48,7 @@ class MismatchLog:
 
     def tick(self, now_ms: int) -> None:
         """Log every interval that is over; a topic without new mismatches is forgotten."""
-        for topic in [each for each, tally in self._tallies.items() if tally.due_ms <= now_ms]:
+        for topic in [tallied for tallied, tally in self._tallies.items() if tally.due_ms <= now_ms]:
             if self.flush(topic):
                 self._tallies[topic] = _Tally(now_ms + EVERY_MS)
 

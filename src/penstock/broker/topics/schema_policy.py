@@ -94,7 +94,7 @@ class TopicSchemaRule(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class PendingBlock:
-    """One block that is being validated, or waits behind such a block."""
+    """A block that is being validated, or waits behind such a block."""
 
     rule: TopicSchemaRule
     block: Block
@@ -130,14 +130,14 @@ class SchemaPolicyEnforcer:
     def take_uses(self, schema_id: int) -> set[int]:
         """Return the topics that got messages of this schema since the last call; their next use is recorded again."""
         found = {uid for uid, used in self._uses_recorded if used == schema_id}
-        self._uses_recorded = {each for each in self._uses_recorded if each[1] != schema_id}
+        self._uses_recorded = {use for use in self._uses_recorded if use[1] != schema_id}
         return found
 
     def forget(self, topic: TopicState) -> None:
         """Forget a deleted topic. Its pending blocks continue, and are refused by the log."""
         self._rules.pop(topic, None)
         self.mismatch_log.flush(topic)
-        self._uses_recorded = {each for each in self._uses_recorded if each[0] != topic.uid}
+        self._uses_recorded = {use for use in self._uses_recorded if use[0] != topic.uid}
 
     def has_policy(self, topic: TopicState) -> bool:
         """Return whether a block of the topic may have to wait or be refused; if not, `enforce` can be skipped."""
@@ -293,9 +293,9 @@ class SchemaPolicyEnforcer:
     ) -> list[Effect]:
         if isinstance(outcome, PenstockError):
             self._uses_recorded.discard(use)
-            for each in self._waiting[topic]:  # blocks behind it rely on the same record
-                if (each.block.columns[:, at.SCHEMA_ID] == use[1]).any():
-                    each.error = each.error or outcome
+            for waiting in self._waiting[topic]:  # blocks behind it rely on the same record
+                if (waiting.block.columns[:, at.SCHEMA_ID] == use[1]).any():
+                    waiting.error = waiting.error or outcome
         elif not outcome:  # the schema was deleted meanwhile
             self._uses_recorded.discard(use)
             pending.faults |= (

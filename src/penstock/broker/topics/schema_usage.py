@@ -1,4 +1,4 @@
-"""Schema usage: the topics, and their archives, that hold messages of a schema. Used schemas stay."""
+"""Schema usage: the topics, and their archives, with messages of a schema. A used schema is not deleted for good."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def forget_unused(
     """
     ids = _ids_to_delete(durable.registry, subject, version)
     topics = list(durable.topics)
-    logs = {topic_place(each.uid): each.logs for each in topics if durable.schema_enforcer.is_quiet(each)}
-    busy = {topic_place(each.uid) for each in topics} - logs.keys()
+    logs = {topic_place(topic.uid): topic.logs for topic in topics if durable.schema_enforcer.is_quiet(topic)}
+    busy = {topic_place(topic.uid) for topic in topics} - logs.keys()
     for schema_id in ids:
         durable.schema_enforcer.take_uses(schema_id)
     catalog = durable.topics.store.catalog.schemas
@@ -50,8 +50,10 @@ def forget_unused(
     def forget(unused: list[SchemaUse] | PenstockError) -> list[Effect]:
         if isinstance(unused, PenstockError):
             return then(unused)
-        again = {(each, topic_place(uid)) for each in ids for uid in durable.schema_enforcer.take_uses(each)}
-        return [RunInThread(partial(_forget, catalog, [each for each in unused if each not in again]), then)]
+        again = {
+            (schema_id, topic_place(uid)) for schema_id in ids for uid in durable.schema_enforcer.take_uses(schema_id)
+        }
+        return [RunInThread(partial(_forget, catalog, [use for use in unused if use not in again]), then)]
 
     return (
         [RunInThread(lambda: list(_unused_pairs(catalog, ids, logs, busy)), forget, read_only=True)]
@@ -73,7 +75,7 @@ def record_archive_uses(durable: DurableBroker, fields: Fields, then: Callable[[
 
 def with_topic_names(durable: DurableBroker, error: ReferenceExists) -> ReferenceExists:
     """Return the error with topic names in place of topic uids."""
-    names = {topic_place(each.uid): f"topic {each.name}" for each in durable.topics}
+    names = {topic_place(topic.uid): f"topic {topic.name}" for topic in durable.topics}
     message = _TOPIC.sub(lambda found: names.get(found[0], found[0]), error.message)
     return ReferenceExists(message, **error.details)
 
@@ -81,12 +83,12 @@ def with_topic_names(durable: DurableBroker, error: ReferenceExists) -> Referenc
 def _ids_to_delete(registry: Registry, subject: str, version: int | str | None) -> set[int]:
     """Return the schemas of versions to delete for good; none if that is not allowed, as the deletion will report."""
     number = None if version is None else parse_version(version)
-    found = [
-        registry.version(subject, each, LookupFilter.INCLUDE_DELETED)
-        for each in registry.versions(subject, LookupFilter.INCLUDE_DELETED)
+    versions = [
+        registry.version(subject, version, LookupFilter.INCLUDE_DELETED)
+        for version in registry.versions(subject, LookupFilter.INCLUDE_DELETED)
     ]
-    wanted = [each for each in found if number in (None, each.version)]
-    return {each.schema_id for each in wanted} if all(each.deleted for each in wanted) else set()
+    chosen = [version for version in versions if number in (None, version.version)]
+    return {version.schema_id for version in chosen} if all(version.deleted for version in chosen) else set()
 
 
 def _unused_pairs(

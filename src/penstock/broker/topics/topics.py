@@ -53,7 +53,7 @@ class _LentBlocks:
     @cached_property
     def block(self) -> Block:
         # A copy: a lent block must not keep alive the larger write it was part of.
-        return scan(b"".join([each.stamped for each in self._appended]), verify=False)[0]
+        return scan(b"".join([block.stamped for block in self._appended]), verify=False)[0]
 
 
 class TopicState:
@@ -65,13 +65,13 @@ class TopicState:
 
         self.logs = logs
         self.producers: TopicProducers | None = None
-        """None until a numbered producer registers: only then must the log be scanned."""
+        """Numbered producers; None until the first registers: only then must the log be scanned."""
 
         self.awaiting_producers: list[Callable[[TopicProducers | PenstockError], list[Effect]]] = []
         """Continuations that wait for that scan, in order."""
 
         self.subscriptions: dict[str, SubscriptionRunner] = {}
-        """Its durable subscriptions, by name, and readers, by their ids."""
+        """Durable subscriptions, by name, and readers, by their ids."""
 
         self.pending = 0
         """Blocks on their way into its logs."""
@@ -162,7 +162,7 @@ class TopicState:
 
 
 class Topics:
-    """All topics, by name."""
+    """The topics of a broker, by name."""
 
     def __init__(self, store: Store, *, auto_create: AutoCreate) -> None:
         self.store = store
@@ -208,7 +208,7 @@ class Topics:
         if known is not None and known.uid == stored.topic_uid:
             return known
         durable = stored.dispatch is Dispatch.RELIABLE
-        logs = tuple(self.store.log(stored.name, each) for each in range(stored.partitions)) if durable else ()
+        logs = tuple(self.store.log(stored.name, number) for number in range(stored.partitions)) if durable else ()
         topic = self._topics[stored.name] = TopicState(stored, logs)
         self.revision += 1
         self.on_added(topic)
@@ -262,7 +262,7 @@ class Topics:
             found = outcome if isinstance(outcome, PenstockError) else self.add(outcome)
         except PenstockError as error:  # its logs cannot be opened, so it can neither be used nor be deleted
             found = error
-        return [each for then in waiting for each in then(found)]
+        return [effect for then in waiting for effect in then(found)]
 
     def _not_created(self, name: TopicName) -> TopicNotSupported:
         advice = "create it with `penstock topic create`, or start the broker with auto_create = reliable"
@@ -283,9 +283,9 @@ class Topics:
         def done(outcome: dict[int, ProducerCheckpoint] | PenstockError) -> list[Effect]:
             waiting, topic.awaiting_producers = topic.awaiting_producers, []
             if isinstance(outcome, PenstockError):
-                return [each for then in waiting for each in then(outcome)]
+                return [effect for then in waiting for effect in then(outcome)]
             topic.producers = TopicProducers(outcome)
-            return [each for then in waiting for each in then(topic.producers)]
+            return [effect for then in waiting for effect in then(topic.producers)]
 
         return [RunInThread(lambda: self._derive_producers(topic), done, read_only=True)]
 

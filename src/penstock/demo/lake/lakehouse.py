@@ -76,7 +76,7 @@ class Lakehouse:
     def archive(self) -> ArchiveSummary:
         """Archive every topic into its table, up to its present end."""
         from penstock.spark.files.location import Location
-        from penstock.spark.lake.archive.archive import archive
+        from penstock.spark.lake.archive.run import archive
         from penstock.spark.lake.tables.names import table_of
 
         location = Location.parse(path=str(self._data))
@@ -95,9 +95,9 @@ class Lakehouse:
         too."""
         from penstock.spark.files.location import Location
         from penstock.spark.jobs.audit.archive_side import Warehouse
-        from penstock.spark.jobs.audit.audit import AuditRequest, audit
         from penstock.spark.jobs.audit.report.fields import as_dict
         from penstock.spark.jobs.audit.report.page import page
+        from penstock.spark.jobs.audit.run import AuditRequest, audit
 
         location, wanted = Location.parse(path=str(self._data)), AuditRequest(against=Warehouse(str(self.lake)))
 

@@ -11,8 +11,8 @@ from tests.spark.log_kit import ORDERS, append, make_data
 
 from penstock.core.errors import StorageFailed
 from penstock.spark.files.location import Location
-from penstock.spark.lake.archive.archive import archive
 from penstock.spark.lake.archive.query_log import ENTRIES_KEPT, QueryLog
+from penstock.spark.lake.archive.run import archive
 from penstock.spark.source.offsets import Offsets, StreamPosition
 from penstock.storage.store import Store
 

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
-from benches.spark_latency import latencies
 
 from penstock.bench import Figure, best_seconds
 from penstock.bench.schema import ORDER, payload
+from penstock.bench.spark_latency import latencies
 from penstock.bench.stream import best_in_turns
 from penstock.core.names import TopicName
 from penstock.core.schemas import Schema, SchemaKind, default_subject
@@ -26,8 +26,8 @@ from penstock.schema.languages import SchemaLanguages
 from penstock.schema.registry.registry import Registry
 from penstock.schema.steps import run_procedure
 from penstock.spark.files.location import Location
-from penstock.spark.jobs.audit.audit import audit
-from penstock.spark.lake.archive.archive import archive
+from penstock.spark.jobs.audit.run import audit
+from penstock.spark.lake.archive.run import archive
 from penstock.storage.base.disk import OsDisk
 from penstock.storage.inspect.verify import segment_paths, verify_segment
 from penstock.storage.store import Store

@@ -376,7 +376,7 @@ def test_a_payload_larger_than_the_shared_memory_is_refused(monkeypatch: pytest.
 def test_the_worker_can_open_nothing() -> None:
     program = (
         "import os, socket, mmap\n"
-        "from penstock.schema import worker\n"
+        "from penstock.schema.worker import process as worker\n"
         "worker.limit_memory(); worker.give_up_rights()\n"
         "for attempt in (lambda: os.open('/etc/passwd', os.O_RDONLY), socket.socket, os.pipe):\n"
         "    try:\n"

@@ -87,8 +87,8 @@ EXTRAS: Final = (STREAM, SCHEMA, SERVER, SPARK, PIPELINES)
 
 def extra_of(package: str) -> Extra:
     """Return the lightest extra that has a package, by its import name; `server` for any other."""
-    named = (each for each in EXTRAS if package in {module.partition(".")[0] for module in each.modules})
-    return next(named, SERVER)
+    with_package = (extra for extra in EXTRAS if package in {module.partition(".")[0] for module in extra.modules})
+    return next(with_package, SERVER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,12 +134,12 @@ def _few(names: list[str]) -> str:
 
 def _places(places: Callable[[], BrokerPlaces]) -> Iterator[DoctorFinding]:
     try:
-        found = places()
+        broker = places()
     except PenstockError as error:
         yield DoctorFinding("settings", FindingState.MISSING, f"a broker would not start: {error.message}")
         return
-    yield _disk(found.data)
-    yield from (_port(name, found.host, number) for name, number in found.ports)
+    yield _disk(broker.data)
+    yield from (_port(name, broker.host, number) for name, number in broker.ports)
 
 
 def _python() -> DoctorFinding:
@@ -158,31 +158,31 @@ def _machine() -> Iterator[DoctorFinding]:
 def _kernels() -> DoctorFinding:
     from penstock.record.kernels import kernel_cache
 
-    place = kernel_cache.directory()
-    if place is None:
+    directory = kernel_cache.directory()
+    if directory is None:
         text = f"kept nowhere: every process compiles them; set {kernel_cache.ENVIRONMENT} to a directory"
         return DoctorFinding("kernels", FindingState.NOTE, text)
     if not kernel_cache.is_complete():
         return DoctorFinding(
-            "kernels", FindingState.NOTE, f"compiled at first use into {place}; `penstock warm` does it now"
+            "kernels", FindingState.NOTE, f"compiled at first use into {directory}; `penstock warm` does it now"
         )
-    return DoctorFinding("kernels", FindingState.OK, f"compiled, in {place}")
+    return DoctorFinding("kernels", FindingState.OK, f"compiled, in {directory}")
 
 
 def _java() -> DoctorFinding:
     from penstock.spark.runtime import java
 
     try:
-        found = java.find()
+        installed = java.find()
     except PenstockError as error:
         return DoctorFinding("java", FindingState.MISSING, error.message)
-    return DoctorFinding("java", FindingState.OK, f"{found.version} from {found.origin}, {found.home}")
+    return DoctorFinding("java", FindingState.OK, f"{installed.version} from {installed.origin}, {installed.home}")
 
 
 def _spark_text() -> str:
-    given = os.environ.get("SPARK_HOME")
+    spark_home = os.environ.get("SPARK_HOME")
     packages = ", ".join(f"{name} {_version(name)}" for name in ("pyspark", "deltalake", "pyiceberg"))
-    return f"{packages}{f', SPARK_HOME={given}' if given else ''}"
+    return f"{packages}{f', SPARK_HOME={spark_home}' if spark_home else ''}"
 
 
 def _version(package: str) -> str:
@@ -193,14 +193,14 @@ def _version(package: str) -> str:
 
 
 def _disk(data: Path) -> DoctorFinding:
-    place = next(each for each in (data.absolute(), *data.absolute().parents) if each.exists())
-    free = shutil.disk_usage(place).free
-    if not os.access(place, os.W_OK):
+    directory = next(path for path in (data.absolute(), *data.absolute().parents) if path.exists())
+    free = shutil.disk_usage(directory).free
+    if not os.access(directory, os.W_OK):
         return DoctorFinding(
-            "disk", FindingState.MISSING, f"{place} cannot be written to: choose another directory with --data"
+            "disk", FindingState.MISSING, f"{directory} cannot be written to: choose another directory with --data"
         )
     state = FindingState.OK if free >= _FREE_BYTES_MIN else FindingState.NOTE
-    return DoctorFinding("disk", state, f"{free / (1 << 30):.1f} GiB free in {place}")
+    return DoctorFinding("disk", state, f"{free / (1 << 30):.1f} GiB free in {directory}")
 
 
 def _port(name: str, host: str, number: int | None) -> DoctorFinding:

@@ -1,4 +1,4 @@
-"""The gate: who is let in, what is checked on every message and every delivery, and who is shown out."""
+"""Access enforcement: authentication, checks on every message and every delivery, and disconnection."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.broker.kit import ID, ID2, Peer, World
 
 from penstock.broker.access.policy import AccessPolicy, Binding, Decision, Operation, Principal
 from penstock.broker.access_enforcement import UNKNOWN_MS_MAX
-from penstock.broker.admin.access import key_asked
+from penstock.broker.admin.access import parse_new_key
 from penstock.broker.admin.operations import TOPICS
 from penstock.broker.permissions import ACTION_PERMISSIONS, SYSTEM_TOPIC_PERMISSIONS
 from penstock.core.errors import Unauthorized
@@ -24,7 +24,7 @@ _COMES_AND_GOES = ("system.client.authenticate", "system.heartbeat")
 
 
 class Guarded(World):
-    """A broker that asks who is there, with a disk; and keys for whoever wants one."""
+    """A broker with access control and a disk, and a maker of keys."""
 
     def __init__(self, root: Path) -> None:
         super().__init__(root=root, access=AccessPolicy(enabled=True))
@@ -32,9 +32,9 @@ class Guarded(World):
         self.broker.access.audit = self.noted.append
 
     def key(self, name: str, *bindings: str, expires_ms: int | None = None) -> str:
-        """Made by another process, which this broker hears of when it looks."""
+        """Create a key in another process, which this broker sees at its next read of the catalog."""
         fields: dict[str, Any] = {"name": name, "bindings": list(bindings), "expires_ms": expires_ms}
-        made, kept, granted = key_asked(fields, 0)
+        made, kept, granted = parse_new_key(fields, 0)
         self.data.catalog.access.add_key(kept, granted)
         self.after(1000)
         return made.text
@@ -174,7 +174,7 @@ def test_a_connection_stays_the_one_it_is(guarded: Guarded) -> None:
 
 
 def test_a_certificate_is_somebody_too_and_a_key_may_take_its_place(guarded: Guarded) -> None:
-    catalog, granted = guarded.data.catalog.access, key_asked({"name": "x", "bindings": ["publisher"]}, 0)[2]
+    catalog, granted = guarded.data.catalog.access, parse_new_key({"name": "x", "bindings": ["publisher"]}, 0)[2]
     catalog.grant([type(each)(principal="certificate:host", role=each.role, scope=each.scope) for each in granted])
     guarded.after(1000)
     client, effects = guarded.broker.connect("", guarded.now_ms, principal=Principal(name="certificate:host"))

@@ -31,7 +31,7 @@ from penstock.demo.base.orders import HOURS
 from penstock.demo.lake.revenue import Revenue
 from penstock.demo.report.account import Counts
 from penstock.demo.story import DemoResult
-from penstock.spark.jobs.audit import audit
+from penstock.spark.jobs.audit import run
 from penstock.spark.jobs.audit.runners import LocalRunner
 from penstock.spark.jobs.stats import stats
 from penstock.spark.pipeline.run.queries import ConsoleRows
@@ -212,7 +212,7 @@ def archived(here: Run, filled: None, monkeypatch: pytest.MonkeyPatch) -> None:
         content[len(content) // 2] ^= 1
         segment.write_bytes(content)
     monkeypatch.setattr(options.SparkOptions, "session", lambda *_, **__: SimpleNamespace(stop=lambda: None))
-    for job in (audit, stats):
+    for job in (run, stats):
         monkeypatch.setattr(job, "SparkRunner", lambda _: LocalRunner())
 
 

@@ -1,7 +1,7 @@
-"""The gate: who is let in, and who is shown out when what they may has changed. Time and the catalog come to it.
+"""The access enforcer: authenticates connections, and disconnects them when what they may do has changed.
 
-What everybody may is `Access`. Here it is carried out on connections: those that never say who they are, those whose
-credentials end, consumers that may consume no more.
+The rules are `AccessPolicy`. Here they are carried out on connections: on those that never authenticate, those whose
+credentials end, and consumers that may consume no more. Time and the catalog are passed in.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from penstock.protocol.header import NO_HEADER
 from penstock.storage.catalog.access import AccessCatalog, AccessRows
 
 UNKNOWN_MS_MAX: Final = 10_000
-"""For a connection to say who it is: time for a slow network, too little to hold places for nothing."""
+"""Time for a connection to authenticate: enough for a slow network, too little to occupy connections for nothing."""
 
 READ_EVERY_MS: Final = 500
-"""Another process may have changed keys or bindings: what it revoked is closed within a second."""
+"""Interval of reading keys and bindings, which other processes change: a revoked key is closed within a second."""
 
 _LOG: Final = logging.getLogger(__name__)
 
 
 class AccessEnforcer:
-    """Access, carried out on the connections of one broker."""
+    """Access control, carried out on the connections of one broker."""
 
     def __init__(self, context: BrokerContext, clients: Clients, routes: Routes) -> None:
         self._context = context
@@ -52,23 +52,23 @@ class AccessEnforcer:
         return self._context.access
 
     def attach(self, catalog: AccessCatalog, subscriptions: Subscriptions) -> None:
-        """Where keys and bindings are kept, and who consumes; read here and now."""
+        """Connect the catalog of keys and bindings, which is read at once, and the subscriptions to revoke from."""
         self._catalog, self._subscriptions = catalog, subscriptions
         if self.access.enabled:
             self.access.load(catalog.load())
 
     def _may_receive(self, kind: LiveKind, client_id: str, topic: TopicName) -> bool:
-        """Whether a client may still have what it subscribed to. What is found is kept with the routes."""
+        """Return whether a client may still receive what it subscribed to. The answer is cached with the routes."""
         client = self._clients.get(client_id)
         return client is not None and self.may_receive(client.principal, kind, topic)
 
     def may_receive(self, principal: Principal, kind: LiveKind, topic: TopicName) -> bool:
         return self.access.allows(principal, LIVE_OPERATIONS[kind], Resource.topic(topic))
 
-    # who it is
+    # authentication
 
     def authenticate(self, client: Client, token: str) -> Principal:
-        """It says who it is. Raises `BadCredentials`; `InvalidRequest` for somebody else than before."""
+        """Authenticate a connection. Raises `BadCredentials`, or `InvalidRequest` for another principal than before."""
         found = self.access.authenticate(token, client.origin)
         before = client.principal
         if before.name != found.name and (before.key_id or before.expires_ms is not None):
@@ -78,14 +78,14 @@ class AccessEnforcer:
         _LOG.info("authenticated", extra={"client": client.id, "principal": found.name})
         return found
 
-    # what has changed
+    # changes
 
     def load(self, rows: AccessRows) -> list[Effect]:
-        """Keys and bindings as they are now; what that ends."""
+        """Replace keys and bindings, and return the effects on connections that lose access."""
         return self._enforce_again() if self.access.load(rows) and self.access.enabled else []
 
     def trust_changed(self) -> list[Effect]:
-        """Something else has changed, such as whose tokens are trusted."""
+        """Decide anew after another change, such as of the trusted token issuers."""
         self.access.invalidate()
         return self._enforce_again() if self.access.enabled else []
 
@@ -100,7 +100,7 @@ class AccessEnforcer:
         return effects
 
     def _end_unpermitted(self, client: Client) -> list[Effect]:
-        """What it has and may no longer have; the connection stays."""
+        """Take back the subscriptions that the client may no longer have; the connection stays."""
         if client.log_filter is not None and not self.access.allows(client.principal, Operation.SERVER_VIEW, SERVER):
             self._clients.filter_logs(client, None)
         if self._subscriptions is None:
@@ -116,7 +116,7 @@ class AccessEnforcer:
     # time
 
     def next_due_ms(self, due_ms: int) -> int:
-        """When `tick` has something to do, at the latest then."""
+        """Return when `tick` has something to do, at most `due_ms`."""
         return min(due_ms, self._next_read_ms) if self.access.enabled and not self._reading_catalog else due_ms
 
     def tick(self) -> list[Effect]:
@@ -152,5 +152,5 @@ class AccessEnforcer:
 
 
 def _load_if_newer(catalog: AccessCatalog, known: int) -> AccessRows | None:
-    """None where nothing has changed. In another thread."""
+    """Load keys and bindings, or return None if they have not changed. Runs in another thread."""
     return None if catalog.revision() == known else catalog.load()

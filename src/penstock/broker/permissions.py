@@ -1,6 +1,7 @@
-"""What each message needs: one row for every action of the wire and every system topic, and no way past them.
+"""The permissions that messages need: one row for every action of the wire and every system topic.
 
-A system topic without a row is refused, and so is an action. Rows of HTTP say theirs where they stand.
+There is no way past them: an action or a system topic without a row is refused. HTTP rows have a permission of their
+own.
 """
 
 from __future__ import annotations
@@ -34,15 +35,16 @@ AUTHENTICATE: Final = "system.client.authenticate"
 
 @dataclass(frozen=True, slots=True)
 class RequiredPermission:
-    """What whoever sends this must be allowed, and to what."""
+    """The operation that the sender must be allowed to perform, and the resource it concerns."""
 
     operation: Operation
     kind: ResourceKind = ResourceKind.SERVER
     field: str = ""
-    """The field of the payload that names it; of an action, the topic of its header."""
+    """Payload field that names the resource; for an action, the topic in its header is used instead."""
 
     checked_by_handler: bool = False
-    """What it is about is known only to whoever answers it, who checks. Here, one need only be known."""
+    """The resource is known only to the handler, which checks it. Before that, the sender need only be authenticated.
+    """
 
 
 def _topic(operation: Operation) -> RequiredPermission:
@@ -65,18 +67,18 @@ ACTION_PERMISSIONS: Final[dict[Action, RequiredPermission]] = {
     Action.RESPONSE: _CONNECT,  # only to a request that was sent to this very connection
     Action.SUBSCRIBE: RequiredPermission(
         Operation.CONSUME, ResourceKind.TOPIC, checked_by_handler=True
-    ),  # or to respond, by what it asks for
+    ),  # or RESPOND, depending on its kind
     Action.UNSUBSCRIBE: _CONNECT,
     Action.ACK: _topic(Operation.CONSUME),
     Action.NACK: _topic(Operation.CONSUME),
     Action.SEEK: RequiredPermission(
         Operation.CONSUME, ResourceKind.TOPIC, checked_by_handler=True
-    ),  # or to manage, where another consumes it
-    Action.RECORDS: _CONNECT,  # which then hears that only the broker sends it
+    ),  # or MANAGE, where another connection consumes the subscription
+    Action.RECORDS: _CONNECT,  # always answered with the error that only the broker sends it
 }
 
 LIVE_OPERATIONS: Final = {LiveKind.PUBLISH: Operation.CONSUME, LiveKind.REQUEST: Operation.RESPOND}
-"""What a live subscription needs: when it is made, and again when its topic's routes are found."""
+"""Operations that live subscriptions need: checked when one is made, and again when its topic's routes are resolved."""
 
 SYSTEM_TOPIC_PERMISSIONS: Final[dict[str, RequiredPermission]] = {
     HEARTBEAT: RequiredPermission(Operation.PUBLIC),
@@ -85,7 +87,7 @@ SYSTEM_TOPIC_PERMISSIONS: Final[dict[str, RequiredPermission]] = {
     "system.service.list": _VIEW,
     "system.service.subscriptions": RequiredPermission(
         Operation.SERVER_VIEW, checked_by_handler=True
-    ),  # one's own are one's own
+    ),  # a client may always list its own
     "system.topic.subscribe": RequiredPermission(Operation.CONSUME, ResourceKind.TOPIC, checked_by_handler=True),
     "system.topic.unsubscribe": _CONNECT,
     "system.topic.list": _VIEW,
@@ -99,14 +101,14 @@ SYSTEM_TOPIC_PERMISSIONS: Final[dict[str, RequiredPermission]] = {
     "system.topic.delete": _topic(Operation.DELETE),
     "system.topic.catalog": RequiredPermission(
         Operation.DESCRIBE, ResourceKind.TOPIC, checked_by_handler=True
-    ),  # shows what one may see
+    ),  # lists visible topics only
     "system.namespace": RequiredPermission(
         Operation.DESCRIBE, ResourceKind.NAMESPACE, checked_by_handler=True
-    ),  # or to alter, where it changes it
+    ),  # or ALTER, where it changes settings
     "system.producer.register": _topic(Operation.PUBLISH),
     "system.subscription.list": RequiredPermission(
         Operation.DESCRIBE, ResourceKind.TOPIC, checked_by_handler=True
-    ),  # shows what one may see
+    ),  # lists visible topics only
     "system.subscription.describe": _topic(Operation.DESCRIBE),
     "system.subscription.seek": _topic(Operation.MANAGE),
     "system.subscription.report": _topic(Operation.CONSUME),
@@ -118,10 +120,10 @@ SYSTEM_TOPIC_PERMISSIONS: Final[dict[str, RequiredPermission]] = {
     "system.schema.lookup": _subject(Operation.SCHEMA_READ),
     "system.schema.get": RequiredPermission(
         Operation.SCHEMA_READ, ResourceKind.SUBJECT, checked_by_handler=True
-    ),  # by its id, of any that has it
+    ),  # by its id, through any subject that has it
     "system.schema.subjects": RequiredPermission(
         Operation.SCHEMA_READ, ResourceKind.SUBJECT, checked_by_handler=True
-    ),  # shows what one may see
+    ),  # lists visible subjects only
     "system.schema.versions": _subject(Operation.SCHEMA_READ),
     "system.schema.check": _subject(Operation.SCHEMA_READ),
     "system.schema.compare": RequiredPermission(Operation.SCHEMA_READ, ResourceKind.SUBJECT, checked_by_handler=True),
@@ -131,7 +133,7 @@ SYSTEM_TOPIC_PERMISSIONS: Final[dict[str, RequiredPermission]] = {
     "system.schema.describe": _subject(Operation.SCHEMA_WRITE),
     "system.schema.config": RequiredPermission(
         Operation.SCHEMA_READ, ResourceKind.SUBJECT, checked_by_handler=True
-    ),  # or to write, where it changes it
+    ),  # or SCHEMA_WRITE, where it changes them
     "system.schema.export": RequiredPermission(Operation.SCHEMA_READ),
     "system.schema.import": RequiredPermission(Operation.SCHEMA_WRITE),
     "system.message.browse": _topic(Operation.BROWSE),
@@ -144,10 +146,10 @@ SYSTEM_TOPIC_PERMISSIONS: Final[dict[str, RequiredPermission]] = {
     "system.deadletter.drop": _topic(Operation.MANAGE),
     "system.deadletter.list": RequiredPermission(
         Operation.DESCRIBE, ResourceKind.TOPIC, checked_by_handler=True
-    ),  # shows what one may see
+    ),  # lists visible topics only
     "system.namespace.list": RequiredPermission(
         Operation.DESCRIBE, ResourceKind.TOPIC, checked_by_handler=True
-    ),  # shows what one may see
+    ),  # lists visible topics only
     "system.connection.list": _VIEW,
     "system.connection.close": _SERVER,
     "system.key.create": _SERVER,
@@ -160,20 +162,20 @@ SYSTEM_TOPIC_PERMISSIONS: Final[dict[str, RequiredPermission]] = {
 
 
 def check_identified(access: AccessPolicy, client: Client, topic: str) -> None:
-    """Before anything else is said of a system topic: whoever is not known hears that. Raises `Unauthorized`."""
+    """Raise `Unauthorized` for an unauthenticated client, before any other error about a system topic is reported."""
     if access.enabled:
         _check_identified(access, client, SYSTEM_TOPIC_PERMISSIONS.get(topic, _CONNECT))
 
 
 def trail_of(access: AccessPolicy, client: Client, topic: str) -> AuditTrail:
-    """The trail of a message to a system topic, whose fields nobody has looked at yet."""
+    """Begin the audit trail of a message to a system topic whose fields have not been read yet."""
     trail = AuditTrail(access, client.principal, client.origin)
     trail.expect(SYSTEM_TOPIC_PERMISSIONS.get(topic, _CONNECT).operation, SERVER, topic)
     return trail
 
 
 def check_system(access: AccessPolicy, client: Client, topic: str, fields: Fields, trail: AuditTrail) -> None:
-    """Before a system topic is answered: what of it belongs into the audit log. Raises what it is refused with."""
+    """Check the permission of a system topic and add it to the audit trail. Raises the refusal."""
     rule = SYSTEM_TOPIC_PERMISSIONS.get(topic)
     if not access.enabled:
         _note(trail, rule, topic, fields)
@@ -188,7 +190,7 @@ def check_system(access: AccessPolicy, client: Client, topic: str, fields: Field
 
 
 def _note(trail: AuditTrail, rule: RequiredPermission | None, topic: str, fields: Fields) -> None:
-    """Where everybody may everything: whoever answers says what is wrong with a name."""
+    """Add the action to the trail where access control is off; a wrong name is reported by the handler instead."""
     if rule is None or rule.checked_by_handler or rule.operation not in ADMINISTRATION:
         return
     with suppress(PenstockError):
@@ -196,7 +198,7 @@ def _note(trail: AuditTrail, rule: RequiredPermission | None, topic: str, fields
 
 
 def check_action(access: AccessPolicy, client: Client, action: Action, topic: TopicName | None) -> None:
-    """Before a message that is not to a system topic is looked at. Raises what it is refused with."""
+    """Check the permission of a message to an ordinary topic, before it is parsed further. Raises the refusal."""
     rule = ACTION_PERMISSIONS.get(action)
     if rule is None:
         raise _no_rule(action.value)
@@ -208,7 +210,7 @@ def check_action(access: AccessPolicy, client: Client, action: Action, topic: To
 
 
 def _check_identified(access: AccessPolicy, client: Client, rule: RequiredPermission) -> None:
-    """Who has not said who they are hears that, and nothing of what else may be wrong."""
+    """Raise for an unauthenticated or expired principal, so that it learns nothing about other errors."""
     if rule.operation is Operation.PUBLIC:
         return
     if client.principal is ANONYMOUS:

@@ -75,23 +75,23 @@ def _width(text: str) -> int:
 def columns_of(headings: Sequence[str], rows: Iterable[Sequence[Any]], cell: Any) -> list[Column]:
     """Build columns from rows of values, each formatted by `cell`."""
     body = [list(row) for row in rows]
-    found = []
-    for place, heading in enumerate(headings):
-        values = [row[place] for row in body]
+    columns = []
+    for index, heading in enumerate(headings):
+        values = [row[index] for row in body]
         numeric = bool(values) and all(isinstance(value, int | float | None) for value in values)
-        found.append(Column(heading, [cell(value) for value in values], numeric))
-    return found
+        columns.append(Column(heading, [cell(value) for value in values], numeric))
+    return columns
 
 
 def draw_table(title: str, columns: Sequence[Column], width: int) -> RenderableType:
     """Draw the table, in the first of the four ways that fits the width."""
-    if _total_width([each.natural_width for each in columns], _FRAME) <= width:
-        return _table(title, columns, [each.natural_width for each in columns], framed=True)
+    if _total_width([column.natural_width for column in columns], _FRAME) <= width:
+        return _table(title, columns, [column.natural_width for column in columns], framed=True)
     folded = fit_widths(columns, width, least_width=_FOLDED_CHARS_MIN)
     if folded is not None and _lines_of_longest_row(columns, folded) <= _FOLDED_LINES_MAX:
         return _table(title, columns, folded, framed=False)
-    longest = max(columns, key=lambda each: 0 if each.keeps_width else each.natural_width)
-    others = [each for each in columns if each is not longest]
+    longest = max(columns, key=lambda column: 0 if column.keeps_width else column.natural_width)
+    others = [column for column in columns if column is not longest]
     beside = fit_widths(others, width, least_width=_FOLDED_CHARS_MIN)
     if beside is not None and _lines_of_longest_row(others, beside) < _FOLDED_LINES_MAX and longest is not columns[0]:
         return _table_with_text_below(title, others, beside, longest)
@@ -101,19 +101,19 @@ def draw_table(title: str, columns: Sequence[Column], width: int) -> RenderableT
 def draw_cut_table(title: str, columns: Sequence[Column], width: int) -> Table:
     """Draw one line a row, whatever the width: words are cut, then columns left out, words behind figures first;
     numbers are never cut."""
-    natural_width = [each.natural_width for each in columns]
-    if _total_width(natural_width, _FRAME) <= width:
-        return _table(title, columns, natural_width, framed=True, cut=True)
+    natural_widths = [column.natural_width for column in columns]
+    if _total_width(natural_widths, _FRAME) <= width:
+        return _table(title, columns, natural_widths, framed=True, cut=True)
     kept = list(columns)
     while (widths := fit_widths(kept, width, least_width=_ELIDED_CHARS_MIN)) is None and len(kept) > 1:
         kept.pop(_column_to_drop(kept))
-    return _table(title, kept, widths or [each.natural_width for each in kept], framed=False, cut=True)
+    return _table(title, kept, widths or [column.natural_width for column in kept], framed=False, cut=True)
 
 
 def _column_to_drop(columns: Sequence[Column]) -> int:
     """Return the index of the column to leave out next: the last of words behind a figure, or else the last."""
-    first = next((place for place, each in enumerate(columns) if each.has_figures), len(columns))
-    words = [place for place, each in enumerate(columns) if place > first and not each.has_figures]
+    first = next((index for index, column in enumerate(columns) if column.has_figures), len(columns))
+    words = [index for index, column in enumerate(columns) if index > first and not column.has_figures]
     return words[-1] if words else len(columns) - 1
 
 
@@ -121,20 +121,20 @@ def fit_widths(columns: Sequence[Column], width: int, *, least_width: int) -> li
     """Return widths that fit without a frame: of columns of words the widest is narrowed first. None if
     nothing fits."""
     smallest = [
-        each.least_width if each.keeps_width else min(each.natural_width, max(least_width, each.least_width))
-        for each in columns
+        column.least_width if column.keeps_width else min(column.natural_width, max(least_width, column.least_width))
+        for column in columns
     ]
     room = width - _total_width(smallest, _GAPS)
     if room < 0:
         return None
-    found = smallest
+    widths = smallest
     while room > 0:
-        wanting = [place for place, each in enumerate(columns) if found[place] < each.natural_width]
+        wanting = [index for index, column in enumerate(columns) if widths[index] < column.natural_width]
         if not wanting:
             break
-        found[min(wanting, key=lambda place: (columns[place].keeps_width, found[place]))] += 1
+        widths[min(wanting, key=lambda index: (columns[index].keeps_width, widths[index]))] += 1
         room -= 1
-    return found
+    return widths
 
 
 def _total_width(widths: Sequence[int], border: tuple[int, int]) -> int:
@@ -145,7 +145,7 @@ def _total_width(widths: Sequence[int], border: tuple[int, int]) -> int:
 def _lines_of_longest_row(columns: Sequence[Column], widths: Sequence[int]) -> int:
     """Return the number of lines of the longest row."""
     return max(
-        (-(-_width(cell) // width) for each, width in zip(columns, widths, strict=True) for cell in each.cells),
+        (-(-_width(cell) // width) for column, width in zip(columns, widths, strict=True) for cell in column.cells),
         default=1,
     )
 
@@ -165,11 +165,11 @@ def _table(
         pad_edge=framed,
         padding=(0, 1) if framed else (0, 2, 0, 0),
     )
-    for each, width in zip(columns, widths, strict=True):
-        justify: Any = "right" if each.numeric else "left"
-        table.add_column(escape(each.heading), justify=justify, width=width, overflow="ellipsis" if cut else "fold")
-        table.columns[-1].no_wrap = cut and not each.keeps_width
-    for row in zip(*(each.cells for each in columns), strict=True):
+    for column, width in zip(columns, widths, strict=True):
+        justify: Any = "right" if column.numeric else "left"
+        table.add_column(escape(column.heading), justify=justify, width=width, overflow="ellipsis" if cut else "fold")
+        table.columns[-1].no_wrap = cut and not column.keeps_width
+    for row in zip(*(column.cells for column in columns), strict=True):
         table.add_row(*map(escape, row))
     return table
 
@@ -182,10 +182,10 @@ def _table_with_text_below(
     from rich.padding import Padding
     from rich.text import Text
 
-    headings = [Column(each.heading, [], each.numeric) for each in columns]
+    headings = [Column(column.heading, [], column.numeric) for column in columns]
     shown: list[RenderableType] = [_table(title, headings, widths, framed=False)]
-    for place, text in enumerate(longest.cells):
-        row = [Column(each.heading, [each.cells[place]], each.numeric) for each in columns]
+    for index, text in enumerate(longest.cells):
+        row = [Column(column.heading, [column.cells[index]], column.numeric) for column in columns]
         line = _table(None, row, widths, framed=False)
         line.show_header = False
         shown += [
@@ -202,12 +202,12 @@ def _name_value_lists(title: str, columns: Sequence[Column], width: int) -> Rend
     from rich.text import Text
 
     shown: list[RenderableType] = [Text(title, style="italic")]
-    names = max(_width(each.heading) for each in columns)
-    for row in zip(*(each.cells for each in columns), strict=True):
+    names = max(_width(column.heading) for column in columns)
+    for row in zip(*(column.cells for column in columns), strict=True):
         grid = Table.grid(padding=(0, 2))
         grid.add_column(width=names, style="bold")
         grid.add_column(width=max(_FOLDED_CHARS_MIN, width - names - 2), overflow="fold")
-        for each, text in zip(columns, row, strict=True):
-            grid.add_row(Text(each.heading), Text(text))
+        for column, text in zip(columns, row, strict=True):
+            grid.add_row(Text(column.heading), Text(text))
         shown += [grid, Text("")]
     return Group(*shown[:-1] if len(shown) > 1 else shown)

@@ -1,4 +1,4 @@
-"""What the audit log says of a deed: names, no secrets, and a bounded number of them."""
+"""The audit of requests: names, no secrets, and a bounded number of them."""
 
 from __future__ import annotations
 

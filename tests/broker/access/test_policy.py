@@ -1,4 +1,4 @@
-"""Who may what: every operation, role and scope against a table and a matcher that were written apart from the code."""
+"""Access policy: every operation, role and scope against a table and a matcher written apart from the code."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ SCOPES = {
     "subject:orders-*": r"subject orders-.*",
     "subject:payments": r"subject payments",
 }
-"""Each with the resources it holds for, as a regular expression."""
+"""Scopes with the resources each holds for, as a regular expression."""
 
 RESOURCES = {
     "server ": SERVER,

@@ -1,4 +1,4 @@
-"""Who is connected, as an operator sees it; and ending a connection."""
+"""The list of connections, as an operator sees it; and closing one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lists that are paged, subscriptions that nobody consumes yet, and who may see what of them."""
+"""Paged lists, subscriptions without a consumer, and the entries that a client may see."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The system topics about what is kept: topics, namespaces, subscriptions; and every wrong way to ask."""
+"""The system topics about durable state: topics, namespaces, subscriptions; and every wrong request."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def ask(peer: Peer, what: str, **fields: Any) -> Any:
 
 
 def state(world: World) -> object:
-    """All that a request about kept things can change."""
+    """Capture the state that such a request can change."""
     catalog = world.data.catalog
     return (
         catalog.list_topics(),

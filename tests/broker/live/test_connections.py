@@ -1,4 +1,4 @@
-"""Clients: who has been silent for how long, and which log lines somebody wants."""
+"""Clients: their silence, and their filters of log lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rates: never more than a second's worth at once, and never more than the rate over any time."""
+"""Rate limits: never more than a second's worth at once, and never more than the rate over any time."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_a_full_bucket_is_like_a_new_one(rate: int, story: list[tuple[int, int]]
 
 @given(st.integers(1, 50), st.lists(st.integers(1, 400), max_size=40))
 def test_who_keeps_to_the_rate_is_never_refused_for_long(rate: int, waits: list[int]) -> None:
-    """However the time is cut up, a second without taking anything fills the bucket."""
+    """Assert that a second without messages fills the bucket, however the time is cut up."""
     bucket = TokenBucket(rate, 0)
     bucket.take(rate, 0)
     now_ms = 0

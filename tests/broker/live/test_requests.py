@@ -27,7 +27,7 @@ def is_empty(requests: OpenRequests) -> bool:
 
 
 class Requests(RuleBasedStateMachine):
-    """The model is a dictionary: id -> (requester, server, deadline, header); and one of answers nobody waits for."""
+    """Model of open requests: a dictionary id -> (requester, server, deadline, header), and one of abandoned ids."""
 
     ids = Bundle("ids")
 
@@ -61,7 +61,7 @@ class Requests(RuleBasedStateMachine):
 
     @rule(request_id=ids, server=peers, upper=st.booleans())
     def answer(self, request_id: str, server: str, upper: bool) -> None:
-        """Right, second, late, foreign or refused: the model knows which."""
+        """Answer rightly, twice, late or from another server, or be refused, as the model knows."""
         spelled = request_id.upper() if upper else request_id
         if self.unwanted.get(request_id) == server:
             assert self.requests.answer(spelled, server) is None

@@ -1,4 +1,4 @@
-"""Routing: the trie finds what a look at every pattern would find, and forgets what is removed."""
+"""Routing: the trie finds what a scan of all patterns would find, and forgets what is removed."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def brute_force(held: dict[tuple[TopicPattern, str], int], name: TopicName) -> C
 
 
 class TrieAgainstBruteForce(RuleBasedStateMachine):
-    """Adds and removes in any order, and a look at every step."""
+    """A trie and a list of patterns, compared after every step."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Producers of kept topics: what is sent twice is stored once, and one connection at a time is one producer."""
+"""Idempotent producers: a message sent twice is stored once, and one connection at a time owns a producer."""
 
 from __future__ import annotations
 

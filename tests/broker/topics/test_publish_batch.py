@@ -28,7 +28,7 @@ SCHEMA = '{"type": "object", "required": ["order"]}'
 
 
 class Posts:
-    """What was posted, and what was answered."""
+    """A batch publisher with a record of posts and answers."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -41,7 +41,7 @@ class Posts:
         return self.messages(messages, topic=topic, numbered=numbered)
 
     def messages(self, messages: Any, *, topic: str = "t", numbered: MessageNumbers | None = None) -> Any:
-        """The answer, if it has come; None if not."""
+        """Return the answer, None if it has not come."""
         assert self.world.broker.durable is not None
         before = len(self.answers)
         posting = self.world.broker.durable.batch_publisher
@@ -135,7 +135,7 @@ def test_a_key_is_that_of_who_sends_it(kept: World, post: Posts) -> None:
 
 
 def test_a_batch_of_which_a_part_was_lost_is_completed(kept: World, post: Posts) -> None:
-    """A disk that fails in the middle of several partitions."""
+    """Fail the disk in the middle of several partitions."""
     kept.connect().ask("system.topic.create", {"topic": "p", "partitions": 2})
     messages = [Message(payload=b"%d" % number, key=b"%d" % number, type="t") for number in range(8)]
     batch = by_key("batch", 8)

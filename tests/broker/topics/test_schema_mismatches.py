@@ -1,4 +1,4 @@
-"""What the log says of messages that a topic only warns of: how many, the first one's reason, and none left out."""
+"""The log of schema mismatches: their number, the first one's reason, and none left out."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def schema(ann: Peer) -> SchemaRef:
 
 
 class Told:
-    """The lines of the log, as (topic, messages)."""
+    """Log lines, as (topic, messages)."""
 
     def __init__(self, caplog: pytest.LogCaptureFixture) -> None:
         caplog.set_level(logging.WARNING, "penstock.broker.topics.schema_mismatches")

@@ -24,7 +24,7 @@ from penstock.core.names import TopicName
 from penstock.core.offsets import Offset, OffsetRange
 from penstock.storage.catalog import sqlite
 from penstock.storage.catalog.catalog import Catalog
-from penstock.storage.catalog.subscriptions import Cursor, Subscription, SubscriptionKind, SubscriptionOptions
+from penstock.storage.catalog.subscriptions import Cursor, StoredSubscription, SubscriptionKind, SubscriptionOptions
 from penstock.storage.catalog.tables import TOPICS, row_checksum
 from penstock.storage.catalog.topics import Dispatch, ProducerCheckpoint, RequestRun, Retention, Topic, TopicSettings
 
@@ -626,7 +626,7 @@ class Story(RuleBasedStateMachine):
         self.topics: dict[TopicName, Topic] = {}
         self.producers: dict[tuple[int, str], int] = {}
         self.spent: set[int] = set()
-        self.subscriptions: dict[tuple[int, str], Subscription] = {}
+        self.subscriptions: dict[tuple[int, str], StoredSubscription] = {}
         self.cursors: dict[tuple[int, int], Cursor] = {}
         self.clock = Hand()
         self.directory = tempfile.TemporaryDirectory()

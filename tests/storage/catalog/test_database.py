@@ -27,12 +27,12 @@ from penstock.core.errors import (
 )
 from penstock.core.names import TopicName
 from penstock.core.offsets import Offset, OffsetRange
-from penstock.core.schemas import Mode, Reference, Schema, SchemaKind
+from penstock.core.schemas import Reference, Schema, SchemaKind, SubjectMode
 from penstock.storage.catalog import database, sqlite, tables
 from penstock.storage.catalog.catalog import Catalog
 from penstock.storage.catalog.database import CatalogFile, saved_commit_counter
 from penstock.storage.catalog.schema_rows import NewVersion, SubjectSettings, VersionMetadata
-from penstock.storage.catalog.subscriptions import Cursor, Subscription, SubscriptionKind, SubscriptionOptions
+from penstock.storage.catalog.subscriptions import Cursor, StoredSubscription, SubscriptionKind, SubscriptionOptions
 from penstock.storage.catalog.tables import (
     COUNTERS,
     META,
@@ -88,7 +88,7 @@ def content(catalog: Catalog) -> list[Any]:
     return [catalog.namespaces(), settings, topics, marks, producers, subscriptions, cursors, schemas, uses]
 
 
-def id_of(subscription: Subscription) -> int:
+def id_of(subscription: StoredSubscription) -> int:
     return subscription.subscription_uid
 
 
@@ -449,7 +449,7 @@ def add_schema(catalog: Catalog, number: int, text: str) -> None:
     about = VersionMetadata(description="as it was", tags=("a", "b"), created_by="somebody")
     new = NewVersion(subject=f"s{number}", schema=schema, fingerprint=str(number), metadata=about, deprecated="why")
     catalog.schemas.add_version(new, expected={})
-    catalog.schemas.put_settings(f"s{number}", SubjectSettings(lenient=True, mode=Mode.IMPORT), expected={})
+    catalog.schemas.put_settings(f"s{number}", SubjectSettings(lenient=True, mode=SubjectMode.IMPORT), expected={})
     catalog.schemas.note_use(number + 1, f"archive {number}")
 
 

@@ -1,7 +1,7 @@
-"""Operations, roles and bindings: what there is to be allowed, and how it is written down. Values and tables alone.
+"""Operations, roles and bindings: the permissions there are, and their written form. Values and tables alone.
 
 A binding is a role within a scope, `publisher@topic:/shop/orders.#`: the same text in a command, in a token, in a file
-and in the catalog. Who has it is not said here.
+and in the catalog. The principals that hold bindings are not known here.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ ONE_LEVEL: Final = "+"
 THE_REST: Final = "#"
 ANY_TEXT: Final = "*"
 SCOPE_CHARS_MAX: Final = 512
-"""A namespace, a topic and what says which it is; a subject has at most half of that."""
+"""The longest scope: a namespace, a topic and its kind; a subject has at most half of that."""
 
 
 class Operation(StrEnum):
-    """What somebody may want to do. The names are in audit logs and in documentation: they stay."""
+    """An operation that needs permission. The names are in audit logs and in documentation: they stay."""
 
     PUBLISH = "topic.publish"
     CONSUME = "topic.consume"
@@ -48,15 +48,15 @@ class Operation(StrEnum):
     """Keys, bindings, disconnect."""
 
     CONNECT = "server.connect"
-    """What everybody may who is known: a name for one's service, the end of one's own subscriptions, lists of which
-    only what one may see is shown."""
+    """Allowed to every authenticated principal: naming one's service, ending one's own subscriptions, and lists that
+    show visible entries only."""
 
     PUBLIC = "public"
-    """What anybody may: heartbeats, to authenticate, to ask whether the server lives."""
+    """Allowed to all: heartbeats, authentication, health checks."""
 
 
 class ResourceKind(StrEnum):
-    """What an operation is about."""
+    """The kind of resource that an operation concerns."""
 
     SERVER = "server"
     NAMESPACE = "namespace"
@@ -66,7 +66,7 @@ class ResourceKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """One thing that an operation is about; or every topic that a pattern may match."""
+    """The resource of an operation; or every topic that a pattern may match."""
 
     kind: ResourceKind
     name: str = ""
@@ -80,7 +80,8 @@ class Resource:
 
     @classmethod
     def subject(cls, text: str) -> Resource:
-        """As the registry understands it, however it is written. Raises `RegistryError` for what names no subject."""
+        """Create from a subject in any spelling, normalized like in the registry. Raises `RegistryError` for an invalid
+        one."""
         return cls(ResourceKind.SUBJECT, parse_subject(text))
 
     @classmethod
@@ -114,7 +115,7 @@ ROLES: Final[dict[str, frozenset[Operation]]] = {
     },
     "admin": frozenset(Operation),
 }
-"""What each may, within the scope it is bound to. `CONNECT` and `PUBLIC` need no role."""
+"""Operations of each role, within the scope it is bound to. `CONNECT` and `PUBLIC` need no role."""
 
 ADMINISTRATION: Final = frozenset(
     {
@@ -127,7 +128,7 @@ ADMINISTRATION: Final = frozenset(
         Operation.SERVER_MANAGE,
     }
 )
-"""What is written to the audit log also where it is allowed."""
+"""Operations that are written to the audit log also where they are allowed."""
 
 _SUBJECT_CHARS_MAX: Final = 255
 _SUBJECT: Final = re.compile(rf"[^\x00-\x1f\x7f]{{1,{_SUBJECT_CHARS_MAX}}}")
@@ -135,14 +136,14 @@ _SUBJECT: Final = re.compile(rf"[^\x00-\x1f\x7f]{{1,{_SUBJECT_CHARS_MAX}}}")
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Where a role holds: everywhere, in a namespace, for topics or for subjects that match."""
+    """The extent of a role: everywhere, a namespace, or the topics or subjects that match a pattern."""
 
     kind: ResourceKind
     pattern: str = ""
 
     @classmethod
     def parse(cls, text: str) -> Scope:
-        """`server`, `namespace:shop`, `topic:orders.#`, `subject:orders-*`. Raises `InvalidRequest`."""
+        """Parse `server`, `namespace:shop`, `topic:orders.#`, `subject:orders-*`. Raises `InvalidRequest`."""
         kind, colon, name = text.partition(":")
         if (
             len(text) > SCOPE_CHARS_MAX
@@ -159,7 +160,7 @@ class Scope:
         return f"{self.kind.value}:{self.pattern}" if self.pattern else self.kind.value
 
     def covers(self, resource: Resource) -> bool:
-        """Whether all of it lies within this scope."""
+        """Return whether all of the resource lies within this scope."""
         if self.kind is ResourceKind.SERVER:
             return True
         if self.kind is ResourceKind.NAMESPACE:
@@ -176,7 +177,8 @@ def _namespace_of(resource: Resource) -> str | None:
 
 
 def covers_topic(pattern: str, name: str) -> bool:
-    """Whether every topic that the second may stand for is matched by the first. Both are full names."""
+    """Return whether `pattern` matches every topic that `name`, itself perhaps a pattern, may stand for. Both are full
+    names."""
     mine, theirs = pattern.replace("/", ".").split("."), name.replace("/", ".").split(".")
     for place, level in enumerate(mine):
         if level == THE_REST:
@@ -189,7 +191,7 @@ def covers_topic(pattern: str, name: str) -> bool:
 
 
 def covers_subject(pattern: str, name: str) -> bool:
-    """Whether the name is the pattern, in which `*` stands for any text, also for none. In linear time."""
+    """Match a name against a pattern in which `*` stands for any text, also for none. In linear time."""
     first, *rest = pattern.split(ANY_TEXT)
     if not rest:
         return name == first
@@ -241,14 +243,14 @@ _PATTERNS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """A role, and where it holds."""
+    """A role, and the scope within which it holds."""
 
     role: str
     scope: Scope
 
     @classmethod
     def parse(cls, text: str) -> Binding:
-        """`publisher@topic:orders.#`; a role alone holds everywhere. Raises `InvalidRequest`."""
+        """Parse `publisher@topic:orders.#`; a role alone holds everywhere. Raises `InvalidRequest`."""
         role, at, scope = text.partition("@")
         return cls.of(role, scope if at else ResourceKind.SERVER.value)
 

@@ -1,4 +1,4 @@
-"""System topics about connections: who is connected, and ending one."""
+"""System topics about connections: the list of them, and the closing of one."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _REASON_CHARS_MAX: Final = 256
 
 
 def _list(broker: Broker, _client: Client, fields: Fields, reply: Reply) -> list[Effect]:
-    """In the order of ids; `after` goes on where the last answer ended."""
+    """List connections in the order of ids; `after` continues behind the last one of an answer."""
     read.check_known(fields, ("after", "limit"))
     after = read.text(fields, "after").lower() if "after" in fields else ""
     limit = read.number(fields, "limit", LIST_ENTRIES_MAX, at_least=1, at_most=LIST_ENTRIES_MAX)
-    found = sorted((each for each in broker.clients if each.id > after), key=lambda each: each.id)
-    shown = (_described(broker, each) for each in found[:limit])
-    return reply(listed(broker.answer_bytes_max, "connections", shown, len(found)))
+    clients = sorted((client for client in broker.clients if client.id > after), key=lambda client: client.id)
+    entries = (_described(broker, client) for client in clients[:limit])
+    return reply(listed(broker.answer_bytes_max, "connections", entries, len(clients)))
 
 
 def _described(broker: Broker, client: Client) -> Fields:
@@ -51,7 +51,8 @@ def _described(broker: Broker, client: Client) -> Fields:
 
 
 def _close(broker: Broker, client: Client, fields: Fields, reply: Reply) -> list[Effect]:
-    """It is told why; what it consumes goes to others, and what it was to answer is answered as unavailable."""
+    """Close a connection, which is sent the reason; its messages are redelivered to others, its open requests fail as
+    unavailable."""
     read.check_known(fields, ("id", "reason"))
     wanted = read.text(fields, "id")
     found = broker.clients.get(wanted.lower()) if is_request_id(wanted) else None
@@ -60,7 +61,7 @@ def _close(broker: Broker, client: Client, fields: Fields, reply: Reply) -> list
     said = read.text(fields, "reason", "no reason was given")[:_REASON_CHARS_MAX]
     error = ServiceUnavailable(f"An operator ended this connection: {said}")
     end: list[Effect] = [broker.closing_error(found, error), Close(found.id, error)]
-    # Whoever ends its own connection is answered first.
+    # A client that closes its own connection is answered first.
     return [*reply(SUCCESS), *end] if found is client else [*end, *reply(SUCCESS)]
 
 

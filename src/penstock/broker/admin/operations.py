@@ -47,14 +47,14 @@ _INVALID_CREDENTIALS: Final = 'Missing or invalid token: expected {"token": "a k
 
 Handler = Callable[["Broker", Client, Fields], bytes]
 DurableHandler = Callable[["DurableBroker", Client, Fields, Reply], list[Effect]]
-"""Answered when the disk has answered."""
+"""A handler on durable state: replies when the disk has answered."""
 BrokerHandler = Callable[["Broker", Client, Fields, Reply], list[Effect]]
-"""Does something to others than whoever asks."""
+"""A handler that affects other connections than the requesting one."""
 
 
 @dataclass(frozen=True, slots=True)
 class SystemTopic:
-    """How one is answered. `missing` is what is said where the payload is not a JSON object at all."""
+    """Handling of one system topic. `missing`: the error message for a payload that is not a JSON object."""
 
     handle: Handler | None = None
     durable_handler: DurableHandler | None = None
@@ -63,14 +63,14 @@ class SystemTopic:
     actions: tuple[Action, ...] = field(default=(Action.REQUEST,))
     reads_payload: bool = True
     secret: bool = False
-    """Nothing of its payload is repeated, whatever is wrong with it."""
+    """True if errors must not repeat anything of the payload."""
 
     without_connection: bool = False
-    """Whether it means something to who is no connection."""
+    """True if requests without a connection may use it."""
 
 
 def answer(broker: Broker, client: Client, frame: Frame) -> list[Effect]:
-    """The answer, where one is due. Raises the error that is the answer."""
+    """Answer a message to a system topic, if it is a request. Raises the error to answer with."""
     topic = _canonical_topic(frame.header.head)
     check_identified(broker.access, client, topic)
     if frame.header.action not in _actions(topic):
@@ -79,25 +79,27 @@ def answer(broker: Broker, client: Client, frame: Frame) -> list[Effect]:
     if found is None:
         raise TopicNotSupported(f"Unknown system message topic: {topic}")
     trail = trail_of(broker.access, client, topic)
-    fields = _read(found, frame.payload, trail) if found.reads_payload else {}
+    fields = _read_payload(found, frame.payload, trail) if found.reads_payload else {}
     reply = broker.context.reply(client, frame.header, always=True)
     if found.durable_handler is not None or found.broker_handler is not None:
-        return _in_time(broker, frame, ask(broker, client, topic, fields, reply))
+        return _with_deadline(broker, frame, ask(broker, client, topic, fields, reply))
     check_system(broker.access, client, topic, fields, trail)
     payload = found.handle(broker, client, fields) if found.handle is not None else SUCCESS
     return reply(payload) if frame.header.action is Action.REQUEST else []
 
 
-def _in_time(broker: Broker, frame: Frame, effects: list[Effect]) -> list[Effect]:
-    """What takes long is not begun when the time is over that a request has given itself."""
+def _with_deadline(broker: Broker, frame: Frame, effects: list[Effect]) -> list[Effect]:
+    """Give schema registry procedures the request's deadline: those that have not begun by then are not begun."""
     timeout_ms = frame.header.timeout_ms
     if timeout_ms is None:
         return effects
     until_ms = broker.context.now_ms + timeout_ms
-    return [each._replace(until_ms=until_ms) if isinstance(each, RunRegistryProcedure) else each for each in effects]
+    return [
+        effect._replace(until_ms=until_ms) if isinstance(effect, RunRegistryProcedure) else effect for effect in effects
+    ]
 
 
-def _read(topic: SystemTopic, payload: bytes, trail: AuditTrail) -> Fields:
+def _read_payload(topic: SystemTopic, payload: bytes, trail: AuditTrail) -> Fields:
     try:
         return read_fields(payload, topic.missing)
     except PenstockError as error:
@@ -108,7 +110,7 @@ def _read(topic: SystemTopic, payload: bytes, trail: AuditTrail) -> Fields:
 
 
 def ask(broker: Broker, client: Client, topic: str, fields: Fields, reply: Reply) -> list[Effect]:
-    """Whoever asks need not be a connection. Raises the error that is the answer."""
+    """Handle a request, also one without a connection. Raises the error to answer with."""
     found = TOPICS.get(topic)
     if found is None:
         raise TopicNotSupported(f"Unknown system message topic: {topic}")
@@ -117,7 +119,7 @@ def ask(broker: Broker, client: Client, topic: str, fields: Fields, reply: Reply
     client.trail = trail = trail_of(broker.access, client, topic)
     try:
         check_system(broker.access, client, topic, fields, trail)
-        return _asked(broker, client, topic, fields, trail.closing(reply))
+        return _run_handler(broker, client, topic, fields, trail.closing(reply))
     except PenstockError as error:
         trail.end(error)
         raise
@@ -125,7 +127,7 @@ def ask(broker: Broker, client: Client, topic: str, fields: Fields, reply: Reply
         client.trail = None
 
 
-def _asked(broker: Broker, client: Client, topic: str, fields: Fields, reply: Reply) -> list[Effect]:
+def _run_handler(broker: Broker, client: Client, topic: str, fields: Fields, reply: Reply) -> list[Effect]:
     found = TOPICS[topic]
     if found.durable_handler is not None and broker.durable is not None:
         return found.durable_handler(broker.durable, client, fields, reply)
@@ -138,12 +140,12 @@ def _asked(broker: Broker, client: Client, topic: str, fields: Fields, reply: Re
 
 def wrong_action(head: Head) -> InvalidRequest:
     topic = _canonical_topic(head)
-    expected = " or ".join(each.value.upper() for each in _actions(topic))
+    expected = " or ".join(action.value.upper() for action in _actions(topic))
     return InvalidRequest(f"Invalid action, expected {expected} for {topic}", action=head.action.value, topic=topic)
 
 
 def _canonical_topic(head: Head) -> str:
-    """The topic as it stands in the table: `/default/...` is the same as without it."""
+    """Return the topic as it stands in the table, without the prefix `/default/`."""
     return head.topic.lower().removeprefix(f"/{DEFAULT_NAMESPACE}/")
 
 
@@ -153,7 +155,7 @@ def _actions(topic: str) -> tuple[Action, ...]:
 
 
 def _given_values(fields: Fields, *names: str) -> Fields:
-    """What was given of these, to be repeated in an error; nothing stands for what was not."""
+    """Return these fields, to be repeated in an error; None stands for a missing one."""
     return {name: fields.get(name) for name in names}
 
 
@@ -162,7 +164,7 @@ def _heartbeat(_broker: Broker, _client: Client, _fields: Fields) -> bytes:
 
 
 def _authenticate(broker: Broker, client: Client, fields: Fields) -> bytes:
-    """Who a connection is from now on. Where nobody asks, nothing is looked at."""
+    """Set the principal of a connection. The token is not checked while access control is off."""
     token = fields.get("token")
     if not isinstance(token, str) or len(fields) > 1:
         raise InvalidRequest(_INVALID_CREDENTIALS, field="token")
@@ -190,8 +192,8 @@ def _register(broker: Broker, client: Client, fields: Fields) -> bytes:
 
 def _list_services(broker: Broker, _client: Client, _fields: Fields) -> bytes:
     broker.metrics.add("registry.discovery")
-    found = sorted(broker.clients, key=lambda each: (not each.name, each.name, each.id))
-    return listed(broker.answer_bytes_max, "services", (_service(broker, each) for each in found), len(found))
+    clients = sorted(broker.clients, key=lambda client: (not client.name, client.name, client.id))
+    return listed(broker.answer_bytes_max, "services", (_service(broker, client) for client in clients), len(clients))
 
 
 def _service(broker: Broker, client: Client) -> Fields:
@@ -221,7 +223,7 @@ def _service_subscriptions(broker: Broker, client: Client, fields: Fields) -> by
 
 
 def display_pattern(pattern: TopicPattern) -> str:
-    """A bare name where it is in the default namespace."""
+    """Return the bare name of a pattern in the default namespace, and the full name of any other."""
     return pattern.pattern if pattern.namespace == DEFAULT_NAMESPACE else str(pattern)
 
 
@@ -257,7 +259,7 @@ def parse_kinds(fields: Fields) -> tuple[LiveKind, ...]:
 
 
 def parse_priority(fields: Fields) -> int:
-    """The priority of a subscription to requests; one to published messages may give it too, to no effect."""
+    """Read the priority of a subscription to requests; for published messages it is allowed, without effect."""
     priority = fields.get("priority", 0)
     if isinstance(priority, bool) or not isinstance(priority, int) or abs(priority) > _PRIORITY_MAX:
         raise InvalidRequest("Invalid priority", priority=priority)
@@ -278,15 +280,15 @@ def _unsubscribe(broker: Broker, client: Client, fields: Fields) -> bytes:
 
 
 def _list_topics(broker: Broker, _client: Client, _fields: Fields) -> bytes:
-    return _subscribed(broker, "topics")
+    return _list_patterns(broker, "topics")
 
 
 def _list_subscriptions(broker: Broker, _client: Client, _fields: Fields) -> bytes:
-    return _subscribed(broker, "subscriptions")
+    return _list_patterns(broker, "subscriptions")
 
 
-def _subscribed(broker: Broker, what: str) -> bytes:
-    """Every pattern that somebody subscribed to, with its subscribers."""
+def _list_patterns(broker: Broker, what: str) -> bytes:
+    """List every subscribed pattern with its subscribers."""
     found: dict[tuple[str, str], list[Fields]] = {}
     for client in broker.clients:
         for (kind, pattern), priority in client.subscriptions.items():
@@ -306,7 +308,7 @@ def _subscribers(topic: str, kind: str, subscribers: list[Fields]) -> Fields:
 
 
 def compile_pattern(text: object, what: str) -> Pattern:
-    """A regular expression in RE2, whose time is linear in the text."""
+    """Compile a regular expression in RE2, whose matching time is linear in the text."""
     options = re2.Options()
     options.log_errors = False
     try:
@@ -353,11 +355,11 @@ def _metrics(broker: Broker, _client: Client, fields: Fields) -> bytes:
         }
     if wanted is not None:
         found = {name: value for name, value in found.items() if wanted.search(name) is not None}
-    return json_bytes({"metrics": _fitting(found, broker.answer_bytes_max)})
+    return json_bytes({"metrics": _cut_to_size(found, broker.answer_bytes_max)})
 
 
-def _fitting(found: dict[str, float], room: int) -> dict[str, float]:
-    """The general ones first; of those of each service as many as fit into one message."""
+def _cut_to_size(found: dict[str, float], room: int) -> dict[str, float]:
+    """Cut the metrics to what fits into one message: general ones come first, those of services after."""
     size, shown = 0, {}
     for name, value in found.items():
         size += len(name) + len(repr(value)) + len('"":,')

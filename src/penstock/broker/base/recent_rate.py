@@ -1,4 +1,4 @@
-"""Pace: how often something happens, by the last seconds alone. Time comes with each count."""
+"""The recent rate: how often something happens, over the last seconds alone. Time comes with each count."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import deque
 from typing import Final
 
 SECONDS: Final = 10
-"""Over which a pace is taken: long enough for a consumer that works in batches, short enough to be of now."""
+"""Seconds that a rate covers: long enough for a consumer that works in batches, short enough to be current."""
 
 
 class RecentRate:
@@ -31,7 +31,7 @@ class RecentRate:
             self._counts.append((second, count))
 
     def per_second(self, now_ms: int) -> float:
-        """The mean of the last seconds; of fewer where it began later."""
+        """Return the mean of the last seconds; of fewer if counting began later."""
         if self.first_ms is None:
             return 0.0
         since_ms = max(self.first_ms, now_ms - SECONDS * 1000)

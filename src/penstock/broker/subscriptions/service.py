@@ -33,7 +33,7 @@ from penstock.protocol.header import Header
 from penstock.storage.catalog.subscriptions import (
     WAIT_MS_MAX,
     Cursor,
-    Subscription,
+    StoredSubscription,
     SubscriptionKind,
     SubscriptionOptions,
 )
@@ -92,7 +92,7 @@ class Subscriptions:
             )
 
     def _start_runner(
-        self, topic: TopicState, subscription: Subscription, cursors: dict[int, Cursor]
+        self, topic: TopicState, subscription: StoredSubscription, cursors: dict[int, Cursor]
     ) -> SubscriptionRunner:
         ends = {number: int(log.next_offset) for number, log in enumerate(topic.logs)}
         for number, cursor in cursors.items():
@@ -213,7 +213,7 @@ class Subscriptions:
 
     def _create(
         self, topic: TopicState, request: SubscribeRequest, options: SubscriptionOptions
-    ) -> tuple[Subscription, dict[int, Cursor]]:
+    ) -> tuple[StoredSubscription, dict[int, Cursor]]:
         """Create the subscription, in the catalog's thread."""
         assert request.name is not None  # noqa: S101 - readers are not created
         starts = {number: Offset(offset) for number, offset in start_offsets(topic, request.start).items()}
@@ -226,7 +226,7 @@ class Subscriptions:
         request: SubscribeRequest,
         join: Callable[..., list[Effect]],
         reply: Reply,
-        outcome: tuple[Subscription, dict[int, Cursor]] | PenstockError,
+        outcome: tuple[StoredSubscription, dict[int, Cursor]] | PenstockError,
     ) -> list[Effect]:
         runner = topic.subscriptions.get(request.name or "")
         if runner is not None:  # another request created it meanwhile
@@ -275,11 +275,11 @@ class Subscriptions:
             return then(known)
         options = subscription_options(_defaults(topic))
 
-        def create() -> tuple[Subscription, dict[int, Cursor]]:
+        def create() -> tuple[StoredSubscription, dict[int, Cursor]]:
             subscription = self._catalog.create_subscription(topic.catalog_topic, name, options, starts)
             return subscription, {number: Cursor(floor=offset) for number, offset in starts.items()}
 
-        def created(outcome: tuple[Subscription, dict[int, Cursor]] | PenstockError) -> list[Effect]:
+        def created(outcome: tuple[StoredSubscription, dict[int, Cursor]] | PenstockError) -> list[Effect]:
             runner = topic.subscriptions.get(name)
             if runner is not None:  # another request created it meanwhile
                 return then(runner)

@@ -1,6 +1,6 @@
-"""Producers: what each of them wrote last, so that what is sent twice is stored once; and which connection each is.
+"""Idempotent publishing: each producer's last requests, so that one sent twice is stored once; and its connection.
 
-A producer numbers its messages, from 1, always upwards. A number seen before is answered with where that message lies.
+A producer numbers its messages, from 1, always upwards. A known number is answered with the position of its message.
 Number 0 means: not numbered, never recognised.
 """
 
@@ -24,14 +24,14 @@ from penstock.storage.catalog.topics import ProducerCheckpoint, RequestRun
 from penstock.storage.producer_windows import PRODUCERS_MAX, WINDOW
 
 BY_KEY: Final = "idempotency-key"
-"""The producer of all messages that were posted with a key of the sender's."""
+"""The producer of all messages that were posted with an idempotency key."""
 _FIRST_REQUEST = attrgetter("first")
 
 
 def check_not_reserved(name: str) -> None:
-    """Raises `InvalidRequest` for a name that is the broker's own.
+    """Raise `InvalidRequest` for a producer name that is reserved for the broker.
 
-    Whoever had it could keep the broker from storing anything under it, or have it take messages for repetitions.
+    A client with such a name could keep the broker from storing under it, or have its messages taken for repetitions.
     """
     if name == BY_KEY or name.startswith((DEAD_LETTER_PRODUCER_PREFIX, REDRIVE_PRODUCER_PREFIX)):
         raise InvalidRequest(
@@ -41,7 +41,7 @@ def check_not_reserved(name: str) -> None:
 
 @dataclass(slots=True, frozen=True)
 class StoredRequests:
-    """Requests with consecutive numbers, and where they lie: side by side in one partition, or each elsewhere."""
+    """Requests with consecutive numbers, and their positions: consecutive in one partition, or one by one."""
 
     first: int
     count: int
@@ -55,7 +55,7 @@ class StoredRequests:
         return int(self.partition[index]), int(self.offset[index])
 
     def runs(self) -> Iterator[tuple[int, RequestRun]]:
-        """Partition and run: what a checkpoint keeps."""
+        """Yield partition and run, in the form that checkpoints keep."""
         if isinstance(self.offset, int):
             yield self.partition, RequestRun(self.first, self.offset, self.count)
             return
@@ -64,7 +64,7 @@ class StoredRequests:
             yield partition, RequestRun(self.first + index, offset, 1)
 
     def continues(self, other: StoredRequests) -> bool:
-        """They are one: the numbers and the offsets go on."""
+        """Return whether both numbers and offsets continue those of `other`, so that the two can be merged."""
         return (
             isinstance(self.offset, int)
             and isinstance(other.offset, int)
@@ -79,35 +79,35 @@ class ProducerWindow:
     """The last requests of one producer on one topic: at least `WINDOW` of them, at most about three times as many."""
 
     entries: list[StoredRequests] = field(default_factory=list)
-    """By their numbers."""
+    """Stored requests in the order of their numbers."""
 
     arrived: deque[StoredRequests] = field(default_factory=deque)
     highest: int = 0
     count: int = 0
     submitted: int = 0
-    """The highest number that has come, and is perhaps not stored yet."""
+    """The highest number that has arrived, perhaps not stored yet."""
 
     pending: int = 0
-    """Blocks that are on their way: judged, or given to the log, which has not answered yet."""
+    """Blocks that are being validated, or were given to the log and are not answered yet."""
 
     refused: int = 0
-    """The first number of a block that was refused for now: those behind it wait for it, and are not stored first,"""
+    """The first number of a block that was refused for now: later blocks are not stored before it,"""
 
     refused_ms: int = 0
-    """but not for ever."""
+    """up to this time."""
 
     parked: deque[Callable[[], list[Effect]]] = field(default_factory=deque)
-    """Blocks that may repeat a pending one: they wait until that is known."""
+    """Blocks that may repeat a pending one: they wait until its outcome is known."""
 
     unordered: bool = False
-    """Its numbers do not rise and say nothing of order: only what bears the same number waits for each other."""
+    """True for numbers that say nothing of order: only blocks that share numbers wait for each other."""
 
     under_way: dict[int, int] = field(default_factory=dict)
-    """The first and the last number of every block that is pending."""
+    """The first and the last number of every pending block."""
 
     @classmethod
     def of(cls, runs: Iterable[tuple[int, RequestRun]]) -> ProducerWindow:
-        """From what the log holds: partition and run, oldest first."""
+        """Build a window from the runs found in the log, each with its partition, oldest first."""
         window = cls()
         for partition, run in runs:
             window.add(StoredRequests(run.request_id, run.count, partition, run.offset))
@@ -115,7 +115,7 @@ class ProducerWindow:
         return window
 
     def must_wait(self, first: int, last: int) -> bool:
-        """Whether these numbers may be among those that are pending."""
+        """Return whether these numbers may be among the pending ones."""
         if not self.unordered:
             return bool(self.pending and (self.parked or first <= self.submitted))
         return any(first <= end and begin <= last for begin, end in self.under_way.items())
@@ -129,7 +129,7 @@ class ProducerWindow:
         self.under_way.pop(first, None)
 
     def find(self, request_id: int) -> tuple[int, int] | None:
-        """Partition and offset of a request that is stored already."""
+        """Return partition and offset of a stored request, None if it is not known."""
         position_of = bisect_right(self.entries, request_id, key=_FIRST_REQUEST) - 1
         if position_of < 0 or request_id >= self.entries[position_of].first + self.entries[position_of].count:
             return None
@@ -157,7 +157,7 @@ class ProducerWindow:
 
 
 def entries_of(requests: Any, partitions: Any, offsets: Any) -> Iterator[StoredRequests]:
-    """What was stored, as entries: rising numbers and where each lies."""
+    """Yield entries for stored rows, given their rising numbers and their positions."""
     edges = np.flatnonzero(np.diff(requests) != 1) + 1
     for first, stop in zip([0, *edges.tolist()], [*edges.tolist(), len(requests)], strict=True):
         if first == stop:
@@ -170,33 +170,33 @@ def entries_of(requests: Any, partitions: Any, offsets: Any) -> Iterator[StoredR
 
 
 def _oldest_first(runs: Mapping[int, tuple[RequestRun, ...]]) -> list[tuple[int, RequestRun]]:
-    """Of all partitions: the more of the producer's messages lie behind one in its partition, the older it is."""
+    """Order runs of all partitions by age: the more of the producer's messages follow in the partition, the older."""
     aged = []
     for partition, found in runs.items():
         behind = 0
         for run in reversed(found):
             aged.append((behind, partition, run))
             behind += run.count
-    aged.sort(key=lambda each: (-each[0], each[2].request_id))
+    aged.sort(key=lambda aged_run: (-aged_run[0], aged_run[2].request_id))
     return [(partition, run) for _, partition, run in aged]
 
 
 @dataclass(slots=True)
 class ProducerOwner:
-    """The connection that a numbered producer has now."""
+    """A connection that has registered a producer."""
 
     client: str
     name: str
     exclusive: bool
     session: str = ""
-    """The same each time one producer object comes back."""
+    """Session of the client's producer object: the same each time it reconnects."""
 
     resumes: bool = False
-    """It comes back: if another has come since, that one stays."""
+    """True for a reconnect, which does not take over from a newer connection."""
 
 
 class TopicProducers:
-    """Those of one topic: windows by producer id, and who may use each id."""
+    """The producers of one topic: windows by producer id, and the connections that own each id."""
 
     def __init__(self, checkpoints: Mapping[int, ProducerCheckpoint]) -> None:
         self._windows: dict[int, ProducerWindow] = {}
@@ -209,7 +209,7 @@ class TopicProducers:
             self._windows[producer] = ProducerWindow.of(_oldest_first(of_partitions))
 
     def window(self, producer_id: int) -> ProducerWindow:
-        """The one that was asked for last is the last to be forgotten."""
+        """Return the producer's window, and make it the last to be forgotten."""
         found = self._windows.pop(producer_id, None) or ProducerWindow()
         self._windows[producer_id] = found
         if len(self._windows) > PRODUCERS_MAX:
@@ -217,17 +217,22 @@ class TopicProducers:
         return found
 
     def _forget_one(self) -> None:
-        """The one known for longest of those that nobody has now."""
-        idle = (each for each, window in self._windows.items() if each not in self.owners and not window.pending)
+        """Forget the least recently used window without an owner or pending blocks."""
+        idle = (
+            producer_id
+            for producer_id, window in self._windows.items()
+            if producer_id not in self.owners and not window.pending
+        )
         gone = next(idle, None)
         if gone is not None:
             del self._windows[gone]
 
     def claim(self, producer_id: int, owner: ProducerOwner) -> list[str]:
-        """From now on it is this connection's; those that lose it. A shared one loses nobody but to an exclusive."""
+        """Make the connection an owner; return the clients that are fenced off. Shared owners exclude only exclusive
+        ones."""
         owners = self.owners.setdefault(producer_id, {})
-        fenced = [each.client for each in owners.values() if (owner.exclusive or each.exclusive)]
-        fenced = [each for each in fenced if each != owner.client]
+        fenced = [rival.client for rival in owners.values() if (owner.exclusive or rival.exclusive)]
+        fenced = [rival for rival in fenced if rival != owner.client]
         for client in fenced:
             del owners[client]
         owners[owner.client] = owner
@@ -237,35 +242,38 @@ class TopicProducers:
         return client in self.owners.get(producer_id, ())
 
     def name(self, producer_id: int, client: str) -> str:
-        """Under which a connection has registered it; nothing if it has not."""
+        """Return the name under which a connection has registered the producer; empty if it has not."""
         owner = self.owners.get(producer_id, {}).get(client)
         return "" if owner is None else owner.name
 
     def release(self, client: str) -> None:
-        """The connection is gone."""
-        for producer_id in [each for each, owners in self.owners.items() if client in owners]:
+        """Drop a lost connection's ownership of producers."""
+        for producer_id in [owned_id for owned_id, owners in self.owners.items() if client in owners]:
             del self.owners[producer_id][client]
             if not self.owners[producer_id]:
                 del self.owners[producer_id]
 
     def written(self) -> list[tuple[int, tuple[StoredRequests, ...]]]:
-        """What each wrote last, as it is now."""
+        """Return a snapshot of each producer's last requests."""
         return [(producer_id, tuple(window.arrived)) for producer_id, window in self._windows.items()]
 
 
 def checkpoints_of(
     written: Iterable[tuple[int, tuple[StoredRequests, ...]]], ends: Sequence[int]
 ) -> dict[int, ProducerCheckpoint]:
-    """A checkpoint for each partition, of what lies before its end."""
+    """Build a checkpoint for each partition, of the requests that lie before its end."""
     runs: list[dict[int, list[RequestRun]]] = [{} for _ in ends]
     for producer_id, entries in written:
-        for partition, run in (each for entry in entries for each in entry.runs()):
+        for partition, run in (run for entry in entries for run in entry.runs()):
             if run.offset < ends[partition]:
                 runs[partition].setdefault(producer_id, []).append(run)
     return {
         partition: ProducerCheckpoint(
             next_offset=Offset(ends[partition]),
-            runs={each: tuple(sorted(mine, key=lambda run: run.offset)) for each, mine in found.items()},
+            runs={
+                producer_id: tuple(sorted(producer_runs, key=lambda run: run.offset))
+                for producer_id, producer_runs in found.items()
+            },
         )
         for partition, found in enumerate(runs)
     }

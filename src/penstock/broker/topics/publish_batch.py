@@ -1,7 +1,7 @@
-"""Posting: messages that come without a connection of their own, one or a block at a time, stored whole or not at all.
+"""Batches published without a connection of their own, over HTTP: each is stored whole or not at all.
 
-Whoever posts may be anybody, each time anew. What is sent twice is recognised by a producer's name and number, or by a
-key that the sender chose.
+Every post may come from another sender. One that is sent twice is recognised by a producer's name and number, or by an
+idempotency key that the sender chose.
 """
 
 from __future__ import annotations
@@ -31,30 +31,30 @@ from penstock.storage.log.log import Log
 from penstock.storage.producer_windows import WINDOW
 
 KEY_CHARS_MAX: Final = 255
-"""A UUID, or what an application makes up from its own ids."""
+"""The longest key: a UUID, or one that an application makes up from its own ids."""
 _KEY_BITS: Final = 62
-"""A key's number, and room behind it for a whole block."""
+"""Bits of a key's number; those left count the messages of a block."""
 _NO_CONNECTION: Final = "post"
-"""No connection has such an id: whoever sends again what is not known yet, and again, is told so."""
+"""Client id that no connection has: a post that is repeated too often while the first is pending gets an error."""
 _PRODUCERS_KNOWN: Final = 10_000
-"""Numbers of producers that need not be looked up."""
+"""Producer ids that are cached and need no lookup."""
 
 
 @dataclass(frozen=True, slots=True)
 class MessageNumbers:
-    """How messages are recognised when they are posted again."""
+    """The numbers by which messages are recognised when they are posted again."""
 
     producer: str
     first: int
-    """The number of the first message; those behind it count up."""
+    """Number of the first message; the following ones count up."""
     unordered: bool = False
-    """Numbers say nothing of order."""
+    """True for numbers that say nothing of order."""
     principal: str = ""
-    """Who says so, where that is known: the producer's name is the first one's who used it on a topic."""
+    """The authenticated sender, if any: a producer's name on a topic belongs to the first principal that used it."""
 
     @classmethod
     def by_number(cls, producer: str, first: int, principal: str = ANONYMOUS.name) -> MessageNumbers:
-        """Raises `InvalidRequest` for a name or a number that cannot be."""
+        """Number messages under a producer's name. Raises `InvalidRequest` for an invalid name or number."""
         check_producer_name(producer)
         check_not_reserved(producer)
         if not 1 <= first <= NUMBER_MAX - WINDOW:
@@ -63,25 +63,25 @@ class MessageNumbers:
 
     @classmethod
     def by_key(cls, key: str, count: int, principal: str) -> MessageNumbers:
-        """The same number for the same key with as many messages, of the same principal.
+        """Derive numbers from an idempotency key: the same for the same key, count and principal.
 
-        A longer post is no repetition, and what somebody else made up is not known here. Two keys in some billion
-        billion have the same number.
+        A longer post is no repetition, and another principal's keys do not count. Two keys in some billion billion have
+        the same number.
         """
         if not 1 <= len(key) <= KEY_CHARS_MAX:
             raise InvalidRequest(f"a key has 1 to {KEY_CHARS_MAX} characters, not {len(key)}", field="key")
-        said = f"{principal}\0{count}\0{key}"  # a principal's name has no zeros in it
+        said = f"{principal}\0{count}\0{key}"  # a principal's name has no NUL in it
         digest = blake2b(said.encode(errors="surrogateescape"), digest_size=8).digest()
         return cls(BY_KEY, 1 + (int.from_bytes(digest) >> (64 - _KEY_BITS)), unordered=True)
 
 
 class StoredAt(NamedTuple):
-    """Where one message lies."""
+    """The position of one stored message."""
 
     partition: int
     offset: int
     id: bytes | None
-    """None where it was stored before, and retention has taken it since."""
+    """Message id; None if the message was stored before, and retention has taken it since."""
     duplicate: bool
 
 
@@ -94,9 +94,10 @@ class BatchPublisher:
     def post(
         self, topic: TopicName, messages: Sequence[Message] | Block, numbered: MessageNumbers | None, reply: Reply
     ) -> list[Effect]:
-        """Store them, and tell where each lies: a list of `Placed`, once all is durable; or the error, and nothing is.
+        """Store messages, and reply with a list of `StoredAt` once all is durable; or with the error, and nothing is
+        stored.
 
-        On a topic of several partitions, a disk that fails in the middle may leave a part: whoever has numbered the
+        On a topic of several partitions, a disk that fails in the middle may leave a part: a sender that numbered the
         messages sends them again, and has them all.
         """
         if topic.is_system:
@@ -127,7 +128,8 @@ class BatchPublisher:
     def _store_plainly(
         self, messages: Sequence[Message] | Block, reply: Reply, topic: TopicState
     ) -> list[Effect] | None:
-        """The short way, for most of what is posted; None where it is not open."""
+        """Store without checks, as most posts can be; return None if schema policy, numbers or partitions need the long
+        way."""
         one_log = len(topic.logs) == 1
         if isinstance(messages, Block) or not (one_log or len(messages) == 1):
             return None
@@ -184,10 +186,10 @@ class BatchPublisher:
         )
 
     def _with_duplicate_ids(self, topic: TopicState, reply: Reply) -> Reply:
-        """Whoever sent something again is told its id too, which is in the log."""
+        """Wrap a reply so that duplicates are answered with their message ids, which are read from the log."""
 
         def placed(outcome: list[StoredAt] | PenstockError) -> list[Effect]:
-            if isinstance(outcome, PenstockError) or not any(each.duplicate for each in outcome):
+            if isinstance(outcome, PenstockError) or not any(stored.duplicate for stored in outcome):
                 return reply(outcome)
             return [RunInThread(partial(_with_ids, topic.logs, outcome), reply, read_only=True)]
 
@@ -199,7 +201,7 @@ def _block_of(messages: Sequence[Message]) -> Block:
 
 
 def _draft_of(messages: Sequence[Message]) -> Draft:
-    """Raises what is wrong with one of them, with its number."""
+    """Encode messages. Raises the first error with the number of its message."""
     try:
         return Draft.of(messages)
     except PenstockError as error:
@@ -246,13 +248,16 @@ def _stored_positions(submission: Submission) -> list[StoredAt]:
     return [found[row] for row in sorted(found)]
 
 
-def _with_ids(logs: Sequence[Log], places: list[StoredAt]) -> list[StoredAt]:
-    """In another thread."""
-    found: dict[tuple[int, int], bytes] = {}
-    for each in places:
-        if each.duplicate and (each.partition, each.offset) not in found:
-            found |= _ids_from(logs[each.partition], each.partition, each.offset)
-    return [each._replace(id=found.get((each.partition, each.offset))) if each.duplicate else each for each in places]
+def _with_ids(logs: Sequence[Log], positions: list[StoredAt]) -> list[StoredAt]:
+    """Fill in the ids of duplicates. Runs in another thread."""
+    ids: dict[tuple[int, int], bytes] = {}
+    for stored in positions:
+        if stored.duplicate and (stored.partition, stored.offset) not in ids:
+            ids |= _ids_from(logs[stored.partition], stored.partition, stored.offset)
+    return [
+        stored._replace(id=ids.get((stored.partition, stored.offset))) if stored.duplicate else stored
+        for stored in positions
+    ]
 
 
 def _ids_from(log: Log, partition: int, offset: int) -> dict[tuple[int, int], bytes]:
@@ -261,4 +266,4 @@ def _ids_from(log: Log, partition: int, offset: int) -> dict[tuple[int, int], by
     except OffsetOutOfRange:
         return {}
     offsets = block.columns[:, at.OFFSET].tolist()
-    return {(partition, each): block.id(row) for row, each in enumerate(offsets)}
+    return {(partition, offset): block.id(row) for row, offset in enumerate(offsets)}

@@ -1,4 +1,4 @@
-"""Publishing to topics that are kept: into a partition, once, and answered when it is on disk."""
+"""Publishing to durable topics: each message goes into a partition, once, and is answered when it is on disk."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ from penstock.storage.log.log import Log
 from penstock.storage.producer_windows import WINDOW
 
 _PARKED_MAX = 64
-"""Blocks of one producer that wait for what they repeat: more than a client has on the way."""
+"""Blocks of one producer that may wait for the pending ones they repeat: more than a client has in flight."""
 _REFUSED_MS = 5_000
-"""How long a refused block is waited for: longer than a client pauses before it tries again."""
+"""Time for which blocks behind a refused one are rejected: longer than a client pauses before it tries again."""
 
 _VERSION = "1.0.0"
-"""Of messages that were appended: the envelope keeps no version, the schema does."""
+"""Version of appended messages in live frames: the envelope keeps no version, the schema does."""
 
 
 @dataclass(slots=True)
@@ -60,7 +60,7 @@ class PartitionSlice:
 
 @dataclass(slots=True)
 class Submission:
-    """One block on its way into the log."""
+    """A block on its way into the log."""
 
     topic: TopicState
     count: int
@@ -70,33 +70,33 @@ class Submission:
     window: ProducerWindow | None
     reply: Reply
     duplicates: list[tuple[int, int, int]]
-    """Row, partition and offset of those that are stored already."""
+    """Row, partition and offset of messages that were stored before."""
 
     refused: dict[int, PayloadFault] = field(default_factory=dict)
-    """What the topic's schema does not allow, by row."""
+    """Faults against the topic's schema policy, by row."""
 
     new_rows: Any = None
-    """The rows that were not stored yet when it came."""
+    """The rows that were not stored yet when the block came."""
 
     parts: list[PartitionSlice] = field(default_factory=list)
     open: int = 0
     error: PenstockError | None = None
-    """Why none of it went to the log."""
+    """Error that kept the whole block from the log."""
 
     whole: bool = False
-    """Nothing of it is stored if a part of it is refused."""
+    """True if nothing is stored when a part is refused."""
 
     format_result: Callable[[Submission], Any] | None = None
-    """What is answered, if not `answer`."""
+    """Formatter of the answer, in place of `answer`."""
 
     unbounded: bool = False
-    """It may be larger than the topic allows."""
+    """True for a block that may be larger than the topic allows."""
 
     def result(self) -> Any:
         return self.answer() if self.format_result is None else self.format_result(self)
 
     def answer(self) -> dict[str, Any]:
-        """Where everything lies. The first message's own place comes first, as `publish` has it."""
+        """Describe where everything lies. The first message's own position comes first, as `publish` answers it."""
         stored = [part for part in self.parts if isinstance(part.outcome, AppendResult)]
         parts = [[p.partition, p.outcome.offset, len(p.rows), format_id(p.outcome.id)] for p in stored]  # type: ignore[union-attr]
         leading = min(stored, key=lambda part: int(part.rows[0]), default=None)
@@ -113,7 +113,7 @@ class Submission:
         return whole | {"refused": rejection_rows(self.refused)} if self.refused else whole
 
     def failure(self) -> PenstockError | None:
-        """Why it, or a part of it, is not stored."""
+        """Return the error that kept the block, or a part of it, from being stored."""
         if self.error is not None:
             return self.error
         failed = [part.outcome for part in self.parts if isinstance(part.outcome, PenstockError)]
@@ -151,7 +151,7 @@ class TopicPublisher:
         topic.pending -= 1
 
     def take_stored(self) -> dict[tuple[TopicState, int], list[AppendResult]]:
-        """What was stored since this was last asked, by topic and partition."""
+        """Return the blocks stored since the last call, by topic and partition."""
         grown, self._grown = self._grown, {}
         return grown
 
@@ -164,7 +164,7 @@ class TopicPublisher:
     # publish
 
     def publish(self, client: Client, topic: TopicState, batch: PublishBatch) -> list[Effect]:
-        """Published messages of one topic, in order."""
+        """Store published messages of one topic, in order."""
         draft = batch.draft(client.name.encode(), self._schema_enforcer.default_schema(topic))
         if not self._schema_enforcer.has_policy(topic):
             return self._append_batch(client, topic, batch, draft)
@@ -219,7 +219,7 @@ class TopicPublisher:
         self._note_stored(topic, partition, outcome)
         subscribers = self._routes.subscribers(topic.name)
         frames = batch.delivery_frames(self._context.new_id()) if subscribers else b""
-        effects: list[Effect] = [Send(each, frames) for each in subscribers]
+        effects: list[Effect] = [Send(subscriber, frames) for subscriber in subscribers]
         self._context.metrics.add("live.delivered", outcome.records * len(subscribers))
         receipts = batch.receipt_frames(
             partition=partition,
@@ -232,7 +232,7 @@ class TopicPublisher:
         return effects
 
     def publish_one(self, client: Client, topic: TopicState, frame: Frame) -> list[Effect]:
-        """One that came alone, or with a parent id."""
+        """Store one message that came alone, or with a parent id."""
         schema = self._schema_enforcer.default_schema(topic)
         draft = Draft.of([Message(payload=frame.payload, producer_name=client.name, schema=schema)])
         if not self._schema_enforcer.has_policy(topic):
@@ -265,7 +265,7 @@ class TopicPublisher:
         self._note_stored(topic, partition, outcome)
         head = frame.header.head
         delivered = publish(head.topic, head.version, self._context.new_id(), frame.payload)
-        effects: list[Effect] = [Send(each, delivered) for each in self._routes.subscribers(topic.name)]
+        effects: list[Effect] = [Send(subscriber, delivered) for subscriber in self._routes.subscribers(topic.name)]
         self._context.metrics.add("live.delivered", len(effects))
         place = {"partition": partition, "offset": int(outcome.offset), "id": format_id(outcome.id), "duplicate": False}
         return [*effects, *reply(place)]
@@ -273,13 +273,13 @@ class TopicPublisher:
     # append and message
 
     def append(self, client: Client, topic: TopicState, payload: bytes, reply: Reply) -> list[Effect]:
-        """A block of records. Raises what is wrong with it; nothing is stored then."""
+        """Store a block of records. Raises the fault of an invalid one; nothing is stored then."""
         return self.store(topic, parse_block(payload), _with_duplicate_id(topic, reply), client=client.id)
 
     def message(self, client: Client, topic: TopicState, payload: bytes, reply: Reply) -> list[Effect]:
-        """One message with its metadata in a line of JSON before it."""
+        """Store one message with its metadata in a line of JSON before it."""
         given = parse_message(payload, producer_name="")
-        draft = Draft.of([given])  # raises what is wrong with a field: until then they are what the client wrote
+        draft = Draft.of([given])  # raises the fault of a field: until then fields are unvalidated
         name = _producer_name(client, topic, given)
         if name != given.producer_name:
             draft = Draft.of([replace(given, producer_name=name)])
@@ -299,10 +299,13 @@ class TopicPublisher:
         format_result: Callable[[Submission], Any] | None = None,
         unbounded: bool = False,
     ) -> list[Effect]:
-        """`owned`: the producer's number is the broker's own, and no connection's; and so, unless it is not `trusted`,
-        nothing is refused. `unbounded`: nor for its size.
+        """Validate and store a block; the reply gets `answer` or the formatted result.
 
-        `whole`: nothing is stored if a part is refused. `tell`: what is answered, if not `Submission.answer`.
+        `owned`: the producer id is the broker's own, and no connection's. `trusted`, by default the same as `owned`:
+        neither rate, order nor schema policy is checked. `unbounded`: nor its size.
+
+        `whole`: nothing is stored if a part is refused. `format_result`: formats the answer, instead of
+        `Submission.answer`.
         """
         trusted = owned if trusted is None else trusted
         producer_id = _producer_of(block)
@@ -333,9 +336,9 @@ class TopicPublisher:
         return self._sort_out_duplicates(submission, block, client, validate=not trusted)
 
     def store_plain(self, topic: TopicState, partition: int, draft: Draft, reply: Reply) -> list[Effect]:
-        """Messages that nobody counts, for a topic that asks nothing of them: they need not be looked at once more.
+        """Store messages without numbers on a topic without a policy: they need no further validation.
 
-        The answer is `AppendResult`. Raises if it is too much for now.
+        The reply gets `AppendResult`. Raises `QuotaExceeded` if the rate is exceeded.
         """
         if not self._rate_limiter.allow(None, topic.name, self._context.now_ms, draft.count):
             raise self._rate_limiter.exceeded(topic.name)
@@ -353,20 +356,20 @@ class TopicPublisher:
         return effects
 
     def takes_anything(self, topic: TopicState) -> bool:
-        """Whether a topic asks nothing of its messages, and none of them has to wait for others."""
+        """Return whether the topic has no schema policy, and none of its blocks waits for validation."""
         return not self._schema_enforcer.has_policy(topic)
 
     def _deliver_live(self, topic: TopicState, count: int, block: Callable[[], Block]) -> list[Effect]:
-        """What was just stored, to whoever listens."""
+        """Send stored messages to the live subscribers of the topic."""
         subscribers = self._routes.subscribers(topic.name)
         if not subscribers:
             return []
         frames = publish_frames(block(), _display_name(topic), _VERSION, self._context.new_id())
         self._context.metrics.add("live.delivered", count * len(subscribers))
-        return [Send(each, frames) for each in subscribers]
+        return [Send(subscriber, frames) for subscriber in subscribers]
 
     def _check_rate_and_order(self, topic: TopicState, window: ProducerWindow | None, first: int, count: int) -> None:
-        """Raise if it is too much for now, or would overtake what was."""
+        """Raise if the rate is exceeded, or the block would overtake a refused one."""
         now_ms = self._context.now_ms
         if window is not None and self._overtakes(window, first):
             raise ServiceUnavailable(f"message {window.refused} was refused and comes first; send it again")
@@ -377,18 +380,19 @@ class TopicPublisher:
             window.refused = 0
 
     def _remember_refusal(self, window: ProducerWindow | None, first: int) -> None:
-        """Those that follow would overtake it."""
+        """Remember the refused request id; later blocks of this producer are rejected until it is sent again."""
         if window is not None and not window.unordered and not self._overtakes(window, first):
             window.refused, window.refused_ms = first, self._context.now_ms + _REFUSED_MS
 
     def _overtakes(self, window: ProducerWindow, first: int) -> bool:
-        """Whether something before it was refused, and is still waited for."""
+        """Return whether an earlier block was refused, and is still waited for."""
         return 0 < window.refused < first and self._context.now_ms < window.refused_ms
 
     def _sort_out_duplicates(
         self, submission: Submission, block: Block, client: str, *, validate: bool
     ) -> list[Effect]:
-        """What is stored already is known at once; the rest is judged, and goes to the log."""
+        """Answer duplicates from the window, park the block behind a pending one it may repeat, or validate and store
+        the rest."""
         window, submission.new_rows = submission.window, np.arange(len(block))
         if window is not None:
             first, last = int(submission.requests[0]), int(submission.requests[-1])
@@ -415,7 +419,7 @@ class TopicPublisher:
     def _submit(
         self, submission: Submission, client: str, block: Block, refused: Mapping[int, PayloadFault]
     ) -> list[Effect]:
-        """Raises what keeps all of it from being stored."""
+        """Append the allowed rows. Raises if the whole block cannot be stored."""
         window, logs, rows = submission.window, submission.topic.logs, submission.new_rows
         if window is not None and self._overtakes(window, int(submission.requests[0])):
             raise ServiceUnavailable(f"message {window.refused} was refused and comes first; send it again")
@@ -427,7 +431,7 @@ class TopicPublisher:
         if not len(rows):
             return self._finish(submission)
         if len(logs) > 1 and not submission.unbounded:
-            Draft.of_block(block).check_sizes(logs[0].limits)  # of all of it, also where its parts would fit
+            Draft.of_block(block).check_sizes(logs[0].limits)  # of the whole block, also where its slices would fit
         submission.parts = list(_partition_slices(submission.topic, block, rows))
         submission.open = len(submission.parts)
         drafts = [Draft.of_block(part.block, unbounded=submission.unbounded) for part in submission.parts]
@@ -438,7 +442,7 @@ class TopicPublisher:
         return [*appends] if len(appends) == 1 else [AppendAtomically(tuple(appends))]
 
     def _split_duplicates(self, submission: Submission, window: ProducerWindow) -> Any:
-        """The rows that are not stored yet; the others are noted with their places."""
+        """Return the rows that are not stored yet; note the positions of the others as duplicates."""
         new_rows = []
         for row, request_id in enumerate(submission.requests.tolist()):
             place = window.find(request_id)
@@ -470,13 +474,13 @@ class TopicPublisher:
             if error is not None and error.retriable:
                 self._remember_refusal(window, int(submission.requests[0]))
             waiting, window.parked = window.parked, type(window.parked)()
-            effects += [each for again in waiting for each in again()]
+            effects += [effect for again in waiting for effect in again()]
             if submission.topic.checkpoint_due():
                 effects += self._topics.save_checkpoints(submission.topic)
         return effects
 
     def _add_to_window(self, submission: Submission, window: ProducerWindow) -> None:
-        """What is stored now will be recognised."""
+        """Add the stored requests to the window, so that they are recognised from now on."""
         window.end(int(submission.requests[0]))
         stored = [part for part in submission.parts if isinstance(part.outcome, AppendResult)]
         if not stored:
@@ -492,7 +496,7 @@ class TopicPublisher:
 
 
 def _producer_name(client: Client, topic: TopicState, message: Message) -> str:
-    """Under which it is stored. Raises `InvalidRequest` for another one than its producer is registered under."""
+    """Return the name to store under. Raises `InvalidRequest` if it differs from the producer's registered name."""
     registered = "" if topic.producers is None else topic.producers.name(message.producer_id, client.id)
     if registered and message.producer_name not in ("", registered):
         raise InvalidRequest(
@@ -504,7 +508,7 @@ def _producer_name(client: Client, topic: TopicState, message: Message) -> str:
 
 
 def _with_duplicate_id(topic: TopicState, reply: Reply) -> Reply:
-    """Whoever sent something again is told the id of the first of it too, which is in the log."""
+    """Wrap a reply so that a duplicate is answered with the id of its first message, which is read from the log."""
 
     def told(outcome: dict[str, Any] | PenstockError) -> list[Effect]:
         if isinstance(outcome, PenstockError) or not outcome["duplicate"]:
@@ -516,7 +520,7 @@ def _with_duplicate_id(topic: TopicState, reply: Reply) -> Reply:
 
 
 def _id_at(log: Log, offset: int) -> str | None:
-    """In another thread. None where retention has taken it since."""
+    """Read a message id from the log; None if retention has taken it since. Runs in another thread."""
     try:
         block = log.read(offset, bytes_max=1).block
     except OffsetOutOfRange:
@@ -530,7 +534,7 @@ def _display_name(topic: TopicState) -> str:
 
 
 def _producer_of(block: Block) -> int:
-    """The one producer whose block it is; 0 if it is nobody's."""
+    """Return the id of the one producer of the block; 0 for a block without one."""
     producers = block.columns[:, at.PRODUCER_ID]
     if not (producers == producers[0]).all():
         raise InvalidRequest("a block has messages of one producer")
@@ -557,7 +561,7 @@ def _check_request_ids(requests: Any) -> None:
 
 
 def _partition_slices(topic: TopicState, block: Block, rows: Any) -> Iterator[PartitionSlice]:
-    """Where each row goes: by its key; those without one together to the next partition in turn."""
+    """Split rows by partition: keyed ones by their hash, those without a key together to the next partition in turn."""
     if len(topic.logs) == 1:
         yield PartitionSlice(0, rows, block if len(rows) == len(block) else block.gather(rows))
         return

@@ -1,4 +1,4 @@
-"""The schema policy of topics: which schemas messages may name, and what happens to payloads that do not conform."""
+"""The schema policy of topics: which schemas messages may name, and how payloads that do not conform are treated."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def names_schema(message: Message) -> bool:
 
 
 def with_schemas_named(block: Block, default: SchemaRef | None) -> Block:
-    """The same, in which those that name no schema bear the one that their attributes name, or else the default."""
+    """Give messages without a schema the one that their attributes name, or else the default."""
     block = _by_attributes(block)
     if default is None:
         return block
@@ -48,7 +48,7 @@ def with_schemas_named(block: Block, default: SchemaRef | None) -> Block:
 
 
 def _by_attributes(block: Block) -> Block:
-    """An attribute of that name that is no number is somebody's own, and names nothing."""
+    """Apply schemas named by attributes. An attribute that is not a number is the application's own, and ignored."""
     columns = block.columns
     nameless = ((columns[:, at.FLAGS] & at.FLAG_SCHEMA) == 0) & (columns[:, at.ATTRIBUTES] > 0)
     if not nameless.any():
@@ -63,7 +63,7 @@ def _by_attributes(block: Block) -> Block:
 
 
 def _number(text: str, most: int) -> int:
-    """0 for anything but a number of at most so much."""
+    """Parse a number up to `most`; 0 for any other text."""
     if not (text.isascii() and text.isdecimal() and len(text) <= _DIGITS_MAX):
         return 0
     return int(text) if int(text) <= most else 0
@@ -71,15 +71,15 @@ def _number(text: str, most: int) -> int:
 
 _LOG: Final = logging.getLogger(__name__)
 WARNING: Final = "x-schema-warning"
-"""The attribute of a message that its topic's policy does not allow, and only warns of."""
+"""Attribute that the broker adds to a message that violates a policy of `warn`."""
 _WARNING_CHARS_MAX: Final = 256
 
 Continuation = Callable[[Block, Mapping[int, PayloadFault]], list[Effect]]
-"""Where a block goes on: with the rows of it that are refused, and why."""
+"""Continuation of a block: takes the block, and the faults of its refused rows."""
 
 
 class TopicSchemaRule(NamedTuple):
-    """What a topic asks of its messages, as of one revision of the registry."""
+    """The schema rules of a topic, as of one revision of the registry."""
 
     settings: TopicSettings
     revision: int
@@ -94,7 +94,7 @@ class TopicSchemaRule(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class PendingBlock:
-    """One block on its way."""
+    """A block that is being validated, or waits behind such a block."""
 
     rule: TopicSchemaRule
     block: Block
@@ -115,7 +115,7 @@ class SchemaPolicyEnforcer:
         self._rules: dict[TopicState, TopicSchemaRule] = {}
         self._waiting: dict[TopicState, deque[PendingBlock]] = {}
         self._uses_recorded: set[tuple[int, int]] = set()
-        """Topic and schema of messages that are stored, or on their way, as far as they were seen since the start."""
+        """Topic and schema of messages that are stored or on their way, as far as they were seen since the start."""
 
         self.mismatch_log = MismatchLog()
 
@@ -124,28 +124,28 @@ class SchemaPolicyEnforcer:
         return not self._waiting
 
     def is_quiet(self, topic: TopicState) -> bool:
-        """Whether all that came so far is in the log, or is not going to be."""
+        """Return whether no block of the topic is on its way into the log."""
         return topic not in self._waiting and not topic.pending
 
     def take_uses(self, schema_id: int) -> set[int]:
-        """The topics that got messages of it since this was last asked; the next one is noted again."""
+        """Return the topics that got messages of this schema since the last call; their next use is recorded again."""
         found = {uid for uid, used in self._uses_recorded if used == schema_id}
-        self._uses_recorded = {each for each in self._uses_recorded if each[1] != schema_id}
+        self._uses_recorded = {use for use in self._uses_recorded if use[1] != schema_id}
         return found
 
     def forget(self, topic: TopicState) -> None:
-        """The topic is deleted. What is still on its way goes on, and is refused there."""
+        """Forget a deleted topic. Its pending blocks continue, and are refused by the log."""
         self._rules.pop(topic, None)
         self.mismatch_log.flush(topic)
-        self._uses_recorded = {each for each in self._uses_recorded if each[0] != topic.uid}
+        self._uses_recorded = {use for use in self._uses_recorded if use[0] != topic.uid}
 
     def has_policy(self, topic: TopicState) -> bool:
-        """Whether a block of its may have to wait, or be refused; if not, it need not be admitted."""
+        """Return whether a block of the topic may have to wait or be refused; if not, `enforce` can be skipped."""
         rule = self._rule_of(topic)
         return rule.policy is not SchemaPolicy.NONE or rule.default is not None or topic in self._waiting
 
     def default_schema(self, topic: TopicState) -> SchemaRef | None:
-        """What a message that cannot name a schema is taken to be written with."""
+        """Return the schema of messages that cannot name one."""
         return self._rule_of(topic).default
 
     def enforce(
@@ -158,9 +158,9 @@ class SchemaPolicyEnforcer:
         *,
         validate: bool = True,
     ) -> list[Effect]:
-        """Have a block judged, and passed on; what cannot be judged is told to `failed`.
+        """Validate a block and proceed with it; `failed` gets the error if that is not possible.
 
-        What is not `judged` only waits for those before it, and until it is noted which schemas it uses.
+        Without `validate`, a block only waits for those before it, and until the use of its schemas is recorded.
         """
         rule = self._rule_of(topic)
         pending = PendingBlock(rule, block, client, proceed, failed, validate and rule.policy is not SchemaPolicy.NONE)
@@ -194,7 +194,7 @@ class SchemaPolicyEnforcer:
         found = {named[1]: SchemaRef(*named) for named, status in statuses if not status.deleted}
         return found.get(max(found, default=0) if version == LATEST else int(version))
 
-    # what is named
+    # schemas named by messages
 
     def _naming_faults(
         self, topic: TopicState, rule: TopicSchemaRule, block: Block
@@ -231,10 +231,10 @@ class SchemaPolicyEnforcer:
             return f"schema {schema.id} is not registered"
         return f"schema {schema.id} is of {subject!r}, and {topic.name} wants a version of {wanted}"
 
-    # what payloads hold
+    # validation of payloads
 
     def _validations(self, topic: TopicState, pending: PendingBlock) -> Iterator[Effect]:
-        """What it names is judged at once, and what it holds is to be looked at."""
+        """Check the schemas that messages name, and yield the validations of their payloads."""
         if not pending.validate:
             return
         pending.block = _without_warnings(pending.block)
@@ -263,10 +263,11 @@ class SchemaPolicyEnforcer:
             pending.faults |= {int(rows[row]): fault for row, fault in outcome.items()}
         return self._step_done(topic, pending)
 
-    # what is used
+    # recording of uses
 
     def _use_notes(self, topic: TopicState, pending: PendingBlock) -> Iterator[Effect]:
-        """A schema of which a topic has messages stays: that is noted before the first of them is stored."""
+        """Yield the records of new schema uses: a schema in use is not deleted, so this is durable before the first
+        message."""
         ids = pending.block.columns[:, at.SCHEMA_ID]
         if not ids.any():
             return
@@ -280,7 +281,7 @@ class SchemaPolicyEnforcer:
                 yield RunInThread(note, partial(self._use_recorded, topic, pending, (uid, schema_id)))
 
     def _is_registered(self, schema_id: int) -> bool:
-        """What is not registered cannot be deleted."""
+        """Return whether a schema is registered; only then can it be deleted, and needs its use recorded."""
         try:
             self._registry.schema(schema_id)
         except SchemaNotFound:
@@ -292,20 +293,20 @@ class SchemaPolicyEnforcer:
     ) -> list[Effect]:
         if isinstance(outcome, PenstockError):
             self._uses_recorded.discard(use)
-            for each in self._waiting[topic]:  # those behind it rely on the same note
-                if (each.block.columns[:, at.SCHEMA_ID] == use[1]).any():
-                    each.error = each.error or outcome
-        elif not outcome:  # it was deleted meanwhile
+            for waiting in self._waiting[topic]:  # blocks behind it rely on the same record
+                if (waiting.block.columns[:, at.SCHEMA_ID] == use[1]).any():
+                    waiting.error = waiting.error or outcome
+        elif not outcome:  # the schema was deleted meanwhile
             self._uses_recorded.discard(use)
             pending.faults |= (
                 dict(self._naming_faults(topic, self._rule_of(topic), pending.block)) if pending.validate else {}
             )
         return self._step_done(topic, pending)
 
-    # further
+    # order of blocks
 
     def _step_done(self, topic: TopicState, pending: PendingBlock) -> list[Effect]:
-        """Something that a block waited for is done: it and those behind it go on, if nothing else is open."""
+        """Count a step of a block as done; finish all blocks at the head of the queue that have no open step."""
         pending.steps_left -= 1
         waiting, effects = self._waiting[topic], list[Effect]()
         while waiting and not waiting[0].steps_left:
@@ -316,7 +317,7 @@ class SchemaPolicyEnforcer:
         return effects
 
     def _finish(self, topic: TopicState, pending: PendingBlock) -> list[Effect]:
-        """Whatever comes of it, those behind it have their turn."""
+        """Store or fail this block; never raises, so that blocks queued behind it proceed."""
         try:
             if pending.error is not None:
                 raise pending.error
@@ -324,7 +325,7 @@ class SchemaPolicyEnforcer:
         except PenstockError as error:
             return pending.failed(error)
         except Exception as error:
-            _LOG.exception("a defect in the broker", extra={"topic": str(topic.name)})
+            _LOG.exception("unhandled error in the schema policy", extra={"topic": str(topic.name)})
             return pending.failed(PenstockError(f"The broker failed: {type(error).__name__}"))
 
     def _apply_policy(self, topic: TopicState, pending: PendingBlock) -> list[Effect]:
@@ -343,7 +344,7 @@ class SchemaPolicyEnforcer:
 
 
 def _rows_by_schema(block: Block) -> Iterator[tuple[SchemaRef, Any]]:
-    """Which schemas the messages name, and which messages name each."""
+    """Yield each schema that messages name, with their rows."""
     ids, versions = block.columns[:, at.SCHEMA_ID], block.columns[:, at.SCHEMA_VERSION]
     if (ids == ids[0]).all() and (versions == versions[0]).all():
         yield SchemaRef(int(ids[0]), int(versions[0])), np.arange(len(block))
@@ -354,7 +355,7 @@ def _rows_by_schema(block: Block) -> Iterator[tuple[SchemaRef, Any]]:
 
 
 def _without_warnings(block: Block) -> Block:
-    """Without warnings that are the sender's own: only the broker warns."""
+    """Remove warning attributes that the sender set: only the broker warns."""
     if not block.columns[:, at.ATTRIBUTES].any() or WARNING.encode() not in block.raw.tobytes():
         return block
     edited = {}
@@ -367,7 +368,7 @@ def _without_warnings(block: Block) -> Block:
 
 
 def _with_warnings(block: Block, faults: Mapping[int, PayloadFault]) -> Block:
-    """The same, with an attribute on the messages that are not as they should be and have room for it."""
+    """Add a warning attribute to faulty messages that have room for it."""
     columns = block.columns
     name = WARNING.encode()
     edited = {}
@@ -382,7 +383,7 @@ def _with_warnings(block: Block, faults: Mapping[int, PayloadFault]) -> Block:
 
 
 def _with_attribute(block: Block, start: int, payload: int, end: int, type_bytes: int, added: bytes) -> list[Any]:
-    """A record with one attribute more, in pieces; its checksum is wrong until it is stamped."""
+    """Return a record with one more attribute, in pieces; its checksum is wrong until it is stamped."""
     data = block.data.data
     message = start + at.HEAD_BYTES + type_bytes
     name_bytes = int.from_bytes(data[message + at.NAME_LENGTH_AT : message + at.NAME_LENGTH_AT + 2])
@@ -395,7 +396,7 @@ def _with_attribute(block: Block, start: int, payload: int, end: int, type_bytes
 
 
 def _edited(block: Block, edited: Mapping[int, list[Any]]) -> Block:
-    """With other records, each in pieces, at some rows."""
+    """Replace records, each given in pieces, at some rows."""
     pieces, done = [], 0
     for row, record in edited.items():
         pieces += [block.select(done, row).raw, *record]

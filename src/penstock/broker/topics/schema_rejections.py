@@ -1,4 +1,4 @@
-"""What is said of messages that a topic's schema does not allow, and of what is not there."""
+"""Errors about messages that a topic's schema does not allow, and about names that do not exist."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from penstock.core.errors import InvalidRequest, SchemaRejected, VerbatimDetails
 from penstock.schema.language import PayloadFault
 
 _REASONS_MAX: Final = 256
-"""Refused messages of one block whose reasons are told: an answer has to fit into a frame."""
+"""Refused messages of one block whose reasons are sent: an answer has to fit into a frame."""
 _REASON_CHARS_MAX: Final = 300
 
 
 class NotFound(InvalidRequest):
-    """What was named is not there: where errors have a number for that, it is that one."""
+    """A named object does not exist: HTTP answers it with 404."""
 
 
 def fault_text(fault: PayloadFault) -> str:
@@ -27,7 +27,7 @@ def rejection(fault: PayloadFault) -> SchemaRejected:
 
 
 def block_rejection(refused: Mapping[int, PayloadFault]) -> SchemaRejected:
-    """A block of which nothing may be stored."""
+    """Build the error for a block of which nothing may be stored."""
     row, fault = min(refused.items())
     return SchemaRejected(
         f"message {row} of the block: {rejection(fault).message}", refused=VerbatimDetails(rejection_rows(refused))
@@ -35,7 +35,7 @@ def block_rejection(refused: Mapping[int, PayloadFault]) -> SchemaRejected:
 
 
 def rejection_rows(refused: Mapping[int, PayloadFault]) -> list[list[Any]]:
-    """Row, reason and path; of very many, reasons for the first alone."""
+    """List row, reason and path of each refused message; of very many, reasons for the first alone."""
     shown = sorted(refused.items())
     told = [
         [row, fault.message[:_REASON_CHARS_MAX], fault.path[:_REASON_CHARS_MAX]] for row, fault in shown[:_REASONS_MAX]
@@ -44,7 +44,7 @@ def rejection_rows(refused: Mapping[int, PayloadFault]) -> list[list[Any]]:
 
 
 def rows_by_fault(refused: Mapping[int, PayloadFault]) -> dict[PayloadFault, list[int]]:
-    """The rows that have the same fault."""
+    """Group rows by their fault."""
     found: dict[PayloadFault, list[int]] = {}
     for row, fault in refused.items():
         found.setdefault(fault, []).append(row)

@@ -1,4 +1,4 @@
-"""Uses of schemas: which topics, and archives of them, have messages of one. What is used is not deleted for good."""
+"""Schema usage: the topics, and their archives, with messages of a schema. A used schema is not deleted for good."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ SchemaUse = tuple[int, str]
 def forget_unused(
     durable: DurableBroker, subject: str, version: int | str | None, then: Callable[[object], list[Effect]]
 ) -> list[Effect]:
-    """Look whether topics that had messages of these versions' schemas still have any, forget those that have not, and
-    go on. Topics into which something is on its way are left as they are.
+    """Scan topics that had messages of these versions' schemas, forget the uses that are gone, and continue.
 
-    What comes meanwhile is noted again before it is stored.
+    Topics with pending blocks are left as they are. Messages that arrive meanwhile have their use recorded again before
+    they are stored.
     """
     ids = _ids_to_delete(durable.registry, subject, version)
     topics = list(durable.topics)
-    logs = {topic_place(each.uid): each.logs for each in topics if durable.schema_enforcer.is_quiet(each)}
-    busy = {topic_place(each.uid) for each in topics} - logs.keys()
+    logs = {topic_place(topic.uid): topic.logs for topic in topics if durable.schema_enforcer.is_quiet(topic)}
+    busy = {topic_place(topic.uid) for topic in topics} - logs.keys()
     for schema_id in ids:
         durable.schema_enforcer.take_uses(schema_id)
     catalog = durable.topics.store.catalog.schemas
@@ -50,8 +50,10 @@ def forget_unused(
     def forget(unused: list[SchemaUse] | PenstockError) -> list[Effect]:
         if isinstance(unused, PenstockError):
             return then(unused)
-        again = {(each, topic_place(uid)) for each in ids for uid in durable.schema_enforcer.take_uses(each)}
-        return [RunInThread(partial(_forget, catalog, [each for each in unused if each not in again]), then)]
+        again = {
+            (schema_id, topic_place(uid)) for schema_id in ids for uid in durable.schema_enforcer.take_uses(schema_id)
+        }
+        return [RunInThread(partial(_forget, catalog, [use for use in unused if use not in again]), then)]
 
     return (
         [RunInThread(lambda: list(_unused_pairs(catalog, ids, logs, busy)), forget, read_only=True)]
@@ -61,9 +63,9 @@ def forget_unused(
 
 
 def record_archive_uses(durable: DurableBroker, fields: Fields, then: Callable[[object], list[Effect]]) -> list[Effect]:
-    """An archive of a topic has come further: it may have messages of every schema that the topic has had any of.
+    """Record that an archive of a topic has advanced: it may hold messages of every schema that the topic ever used.
 
-    Go on when that is noted. Raises what is wrong with topic or subscription, under which the archive is known.
+    Continues when that is durable. Raises for an invalid topic or subscription, under which the archive is known.
     """
     topic, name = durable.topics.find(read.topic_name(fields)), read.text(fields, "subscription")
     check_subscription_name(name)
@@ -72,27 +74,27 @@ def record_archive_uses(durable: DurableBroker, fields: Fields, then: Callable[[
 
 
 def with_topic_names(durable: DurableBroker, error: ReferenceExists) -> ReferenceExists:
-    """The same, with topics called as people call them."""
-    names = {topic_place(each.uid): f"topic {each.name}" for each in durable.topics}
+    """Return the error with topic names in place of topic uids."""
+    names = {topic_place(topic.uid): f"topic {topic.name}" for topic in durable.topics}
     message = _TOPIC.sub(lambda found: names.get(found[0], found[0]), error.message)
     return ReferenceExists(message, **error.details)
 
 
 def _ids_to_delete(registry: Registry, subject: str, version: int | str | None) -> set[int]:
-    """The schemas of what is to be deleted for good; none, if it may not be: whoever deletes it says why."""
+    """Return the schemas of versions to delete for good; none if that is not allowed, as the deletion will report."""
     number = None if version is None else parse_version(version)
-    found = [
-        registry.version(subject, each, LookupFilter.INCLUDE_DELETED)
-        for each in registry.versions(subject, LookupFilter.INCLUDE_DELETED)
+    versions = [
+        registry.version(subject, version, LookupFilter.INCLUDE_DELETED)
+        for version in registry.versions(subject, LookupFilter.INCLUDE_DELETED)
     ]
-    wanted = [each for each in found if number in (None, each.version)]
-    return {each.schema_id for each in wanted} if all(each.deleted for each in wanted) else set()
+    chosen = [version for version in versions if number in (None, version.version)]
+    return {version.schema_id for version in chosen} if all(version.deleted for version in chosen) else set()
 
 
 def _unused_pairs(
     catalog: SchemaCatalog, ids: set[int], logs: dict[str, tuple[Log, ...]], busy: set[str]
 ) -> Iterator[SchemaUse]:
-    """Each log is read once, whatever is looked for. A place that is no topic, such as an archive, stays noted."""
+    """Yield the unused pairs. Each log is read once. A place that is no topic, such as an archive, keeps its uses."""
     wanted: dict[str, set[int]] = {}
     for schema_id in ids:
         for place in catalog.uses(schema_id):
@@ -105,7 +107,7 @@ def _unused_pairs(
 
 
 def _ids_in_log(log: Log, wanted: Iterable[int]) -> set[int]:
-    """Which of these schemas messages of the log have."""
+    """Return which of these schemas occur in the log."""
     missing, found = set(wanted), set[int]()
     for columns in _columns(log):
         if not missing:

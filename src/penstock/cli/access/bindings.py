@@ -87,14 +87,17 @@ def show(
     `penstock access show key:shop --json`
     """
     answer = ask_access(broker, data, "system.access.show", {} if principal is None else {"principal": principal})
-    found = answer["bindings"]
+    bindings = answer["bindings"]
     if json:
-        for facts in found:
+        for facts in bindings:
             print_json(facts)
-    elif not found:
+    elif not bindings:
         typer.echo("nobody has a role yet: penstock access grant PRINCIPAL ROLE@SCOPE")
     else:
-        rows = [[each["principal"], each["role"], each["scope"], time_text(each["created_ms"])] for each in found]
+        rows = [
+            [binding["principal"], binding["role"], binding["scope"], time_text(binding["created_ms"])]
+            for binding in bindings
+        ]
         table("roles", ("principal", "role", "scope", "since"), rows)
     if answer.get("truncated"):
-        sys.stderr.write(f"penstock: {len(found)} of {answer['total']:,} are shown: name a principal\n")
+        sys.stderr.write(f"penstock: {len(bindings)} of {answer['total']:,} are shown: name a principal\n")

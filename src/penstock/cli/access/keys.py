@@ -95,17 +95,17 @@ def ls(broker: opt.BrokerOptions, data: DataDirectory = None, json: opt.Json = F
     `penstock key ls --data penstock-data --json`
     """
     answer = ask_access(broker, data, "system.key.list", {})
-    found = answer["keys"]
+    keys = answer["keys"]
     if json:
-        for facts in found:
+        for facts in keys:
             print_json(facts)
-    elif not found:
+    elif not keys:
         typer.echo("no keys yet: penstock key create NAME --role ROLE")
     else:
         columns = ("id", "name", "created", "expires", "state")
-        table("keys", columns, [_row(facts) for facts in found])
+        table("keys", columns, [_row(facts) for facts in keys])
     if answer.get("truncated"):
-        sys.stderr.write(f"penstock: {len(found)} of {answer['total']:,} are shown\n")
+        sys.stderr.write(f"penstock: {len(keys)} of {answer['total']:,} are shown\n")
 
 
 def _row(facts: dict[str, Any]) -> list[Any]:

@@ -76,16 +76,16 @@ def create(
     from penstock.storage.backup.backup import back_up
 
     with _progress_bars() as stage:
-        done = back_up(data, destination, replace=replace, quick=quick, release=__version__, stage=stage)
+        backup = back_up(data, destination, replace=replace, quick=quick, release=__version__, stage=stage)
     if json:
-        for what in done.findings:
+        for what in backup.findings:
             print_json({"finding": what})
-        print_json({"backup": _facts(done.manifest) | _work_facts(done) | {"path": str(destination)}})
+        print_json({"backup": _facts(backup.manifest) | _work_facts(backup) | {"path": str(destination)}})
     else:
-        _print_findings(list(done.findings))
-        print_facts([("backup", str(destination)), *_summary(done.manifest)])
-        typer.echo(f"{bytes_text(done.copied_bytes)} copied, {bytes_text(done.kept_bytes)} there already")
-    if done.findings:
+        _print_findings(list(backup.findings))
+        print_facts([("backup", str(destination)), *_summary(backup.manifest)])
+        typer.echo(f"{bytes_text(backup.copied_bytes)} copied, {bytes_text(backup.kept_bytes)} there already")
+    if backup.findings:
         raise typer.Exit(EXIT_FINDINGS)
 
 
@@ -100,18 +100,18 @@ def verify(source: Source, json: opt.Json = False) -> None:
     from penstock.storage.backup.restore import check_backup
 
     with _progress_bars() as stage:
-        found = check_backup(source, stage=stage)
+        check = check_backup(source, stage=stage)
     if json:
-        for problem in found.problems:
+        for problem in check.problems:
             print_json({"finding": {"file": problem.file, "where": problem.where, "what": problem.what}})
-        print_json({"summary": _facts(found.manifest) | {"findings": len(found.problems)}})
+        print_json({"summary": _facts(check.manifest) | {"findings": len(check.problems)}})
     else:
-        rows = [(problem.file, problem.where, problem.what) for problem in found.problems]
+        rows = [(problem.file, problem.where, problem.what) for problem in check.problems]
         if rows:
             table("findings", ("file", "of", "what"), rows)
-        print_facts(_summary(found.manifest))
+        print_facts(_summary(check.manifest))
         typer.echo(many(len(rows), "finding") if rows else "whole")
-    if found.problems:
+    if check.problems:
         raise typer.Exit(EXIT_FINDINGS)
 
 
@@ -166,8 +166,8 @@ def _facts(manifest: Manifest) -> dict[str, Any]:
     }
 
 
-def _work_facts(done: Backup) -> dict[str, Any]:
-    return {"copied_bytes": done.copied_bytes, "kept_bytes": done.kept_bytes, "findings": len(done.findings)}
+def _work_facts(backup: Backup) -> dict[str, Any]:
+    return {"copied_bytes": backup.copied_bytes, "kept_bytes": backup.kept_bytes, "findings": len(backup.findings)}
 
 
 def _summary(manifest: Manifest) -> list[tuple[str, Any]]:

@@ -27,9 +27,9 @@ from penstock.core.units import parse_duration_ms, parse_size
 if TYPE_CHECKING:
     from penstock.core.positions import Position
     from penstock.spark.files.location import Location
-    from penstock.spark.lake.archive.archive import ArchiveReport
     from penstock.spark.lake.archive.batch_commit import BatchReport, Destination, TableReport
     from penstock.spark.lake.archive.engines import Backlog, Engine
+    from penstock.spark.lake.archive.run import ArchiveReport
 
 
 ALLOW_LOSS: Final = "--allow-loss"
@@ -174,7 +174,7 @@ def _archive(
     on_batch: _Printer,
     **more: Any,
 ) -> Iterator[_PreparedArchive]:
-    from penstock.spark.lake.archive.archive import ArchiveRequest, open_archive
+    from penstock.spark.lake.archive.run import ArchiveRequest, open_archive
 
     location = log.location()
     destination = _destination(location, to, payloads)
@@ -207,13 +207,13 @@ def _backfill(
 
 
 def _checkpoint(to: WarehouseOptions, name: str, checkpoint_dir: str | None) -> Path:
-    from penstock.spark.lake.archive.archive import checkpoint_of
+    from penstock.spark.lake.archive.run import checkpoint_of
 
     return checkpoint_of(to.warehouse, name, checkpoint_dir)
 
 
 def _destination(location: Location, to: WarehouseOptions, payloads: PayloadOptions) -> Destination:
-    from penstock.spark.lake.archive.archive import destination_of
+    from penstock.spark.lake.archive.run import destination_of
 
     return destination_of(
         location,

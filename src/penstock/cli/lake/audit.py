@@ -17,7 +17,7 @@ from penstock.core.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from penstock.spark.jobs.audit.archive_side import Warehouse
-    from penstock.spark.jobs.audit.audit import Audit
+    from penstock.spark.jobs.audit.run import Audit
 
 _FINDINGS_SHOWN = 50
 """The most findings on a screen; the page and the JSON have more."""
@@ -76,9 +76,9 @@ def audit(
 
     `penstock audit --schemas --duplicates --json | jq .findings`
     """
-    from penstock.spark.jobs.audit.audit import AuditRequest
-    from penstock.spark.jobs.audit.audit import audit as run
     from penstock.spark.jobs.audit.report.fields import as_dict
+    from penstock.spark.jobs.audit.run import AuditRequest
+    from penstock.spark.jobs.audit.run import audit as run
 
     location = log.location()
     request = AuditRequest(

@@ -65,7 +65,7 @@ def show(
 
 
 def _facts(lake_table: LakeTable) -> dict[str, Any]:
-    files = lake_table.live_files()
+    files = lake_table.live()
     history = lake_table.commit_history(1)
     return {
         "table": lake_table.name,

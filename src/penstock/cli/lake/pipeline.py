@@ -261,7 +261,7 @@ def _columns_and_plans(
         frames = Frames(session).build(pipeline, unused=True)
         if frames.problems:
             raise PipelineInvalid(str(pipeline.file), [pipeline.secrets.hide(problem) for problem in frames.problems])
-        columns = {name: dict(frame.dtypes) for name, frame in frames.made.items()}
+        columns = {name: dict(frame.dtypes) for name, frame in frames.by_name.items()}
         return columns, plans(pipeline, frames, extended=extended)
 
 

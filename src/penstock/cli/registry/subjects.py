@@ -19,7 +19,7 @@ from penstock.cli.registry.registry_calls import (
 )
 from penstock.cli.schema_source import NONE, none_or_all, parse_version
 from penstock.core.errors import InvalidRequest
-from penstock.core.schemas import Compatibility, Mode
+from penstock.core.schemas import Compatibility, SubjectMode
 
 _NOTHING_SET: Final = SUBJECT_NOT_FOUND
 """The code for a subject without settings, when they are cleared."""
@@ -62,7 +62,7 @@ def config(
     named = {
         "compatibility": _parse_word("--compatibility", compatibility, Compatibility),
         "lenient": lenient,
-        "mode": _parse_word("--mode", mode, Mode),
+        "mode": _parse_word("--mode", mode, SubjectMode),
     }
     changes = {name: value for name, value in named.items() if value is not None}
     if clear and changes:

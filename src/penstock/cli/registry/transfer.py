@@ -185,7 +185,7 @@ def _batches(lines: Iterator[ImportLine]) -> Iterator[list[ImportLine]]:
     """Group lines into requests."""
     group: list[ImportLine] = []
     for line in lines:
-        full = len(group) == _TOGETHER_MAX or sum(each.size for each in group) + line.size > _TOGETHER_BYTES
+        full = len(group) == _TOGETHER_MAX or sum(item.size for item in group) + line.size > _TOGETHER_BYTES
         if group and full:
             yield group
             group = []

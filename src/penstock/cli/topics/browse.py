@@ -43,8 +43,8 @@ class BrowseFilter:
             "contains": self.contains,
         }
         attributes = opt.parse_attributes(self.attr)
-        given = {name: value for name, value in plain.items() if value is not None}
-        return given | ({"attributes": attributes} if attributes else {})
+        filters = {name: value for name, value in plain.items() if value is not None}
+        return filters | ({"attributes": attributes} if attributes else {})
 
 
 @dataclass(slots=True)
@@ -81,7 +81,7 @@ def browse(
     `penstock topic browse orders.created --only-type 'order.*' --attr region=eu --contains 4711 --limit 5 --json`
     """
     places = {"from": from_, "until": to, "last": last, "partition": partition}
-    fields = {"topic": topic} | {name: each for name, each in places.items() if each is not None} | filters.fields()
+    fields = {"topic": topic} | {name: value for name, value in places.items() if value is not None} | filters.fields()
     progress = BrowseProgress()
     try:
         with broker.connect() as client:
@@ -113,10 +113,10 @@ def _entries(
 
 
 def _tell_gaps(answer: dict[str, Any]) -> None:
-    for each in answer.get("lost", []):
-        sys.stderr.write(f"penstock: {_gap(each)} were dropped by retention before they were looked at\n")
-    for each in answer.get("damaged", []):
-        sys.stderr.write(f"penstock: {_gap(each)} are damaged: {each['reason']}\n")
+    for gap in answer.get("lost", []):
+        sys.stderr.write(f"penstock: {_gap(gap)} were dropped by retention before they were looked at\n")
+    for gap in answer.get("damaged", []):
+        sys.stderr.write(f"penstock: {_gap(gap)} are damaged: {gap['reason']}\n")
 
 
 def _gap(gap: dict[str, Any]) -> str:

@@ -53,17 +53,17 @@ def list_(broker: opt.BrokerOptions, json: opt.Json = False) -> None:
     from penstock.client.consume.dead_letters import listed
 
     with broker.connect() as client:
-        found = list(listed(client))
+        topics = list(listed(client))
     if json:
-        for facts in found:
+        for facts in topics:
             print_json(facts)
-    elif not found:
+    elif not topics:
         typer.echo("no dead letters")
     else:
         columns = ("topic", "left", "kept", "bytes", "where they lie")
         rows = [
-            (each["topic"], each["left"], each["messages"], bytes_text(each["bytes"]), each["dead_letters"])
-            for each in found
+            (topic["topic"], topic["left"], topic["messages"], bytes_text(topic["bytes"]), topic["dead_letters"])
+            for topic in topics
         ]
         table("dead letters", columns, rows)
 
@@ -143,31 +143,31 @@ def _print_plan(letters: DeadLetters, which: Which, redrives_max: int, limit: in
 
 
 @contextmanager
-def _summary_on_failure(letters: DeadLetters, done: Callable[[DeadLetters], str]) -> Iterator[None]:
+def _summary_on_failure(letters: DeadLetters, text_of: Callable[[DeadLetters], str]) -> Iterator[None]:
     """Add to an error, or print at an interruption, how far it came."""
     try:
         yield
     except PenstockError as error:
-        raise type(error)(f"{error.message}; before that: {done(letters)}", **error.details) from error
+        raise type(error)(f"{error.message}; before that: {text_of(letters)}", **error.details) from error
     except (KeyboardInterrupt, SystemExit):
-        sys.stderr.write(f"penstock: interrupted: {done(letters)}\n")
+        sys.stderr.write(f"penstock: interrupted: {text_of(letters)}\n")
         raise
 
 
 def _refusal(letters: DeadLetters) -> PenstockError:
     """Build the error about letters that the topic refuses to take back, with reasons and advice."""
-    done, told = letters.progress, letters.progress.refusals[:_REFUSALS_SHOWN]
-    words = [f"{_place(each)}: {on_one_line(each.message)}" for each in told]
-    if done.refused > len(told):
-        words.append(f"{done.refused - len(told):,} more")
-    advice = dict.fromkeys(_advice(each, str(letters.original)) for each in told)
+    progress, refusals = letters.progress, letters.progress.refusals[:_REFUSALS_SHOWN]
+    words = [f"{_place(refusal)}: {on_one_line(refusal.message)}" for refusal in refusals]
+    if progress.refused > len(refusals):
+        words.append(f"{progress.refused - len(refusals):,} more")
+    advice = dict.fromkeys(_advice(refusal, str(letters.original)) for refusal in refusals)
     words += [*advice, "`penstock dlq drop` gives up what is left", f"all in all: {_redrive_text(letters)}"]
-    return error_from_dict({"code": told[0].code, "message": "; ".join(words), "details": _facts(letters)})
+    return error_from_dict({"code": refusals[0].code, "message": "; ".join(words), "details": _facts(letters)})
 
 
 def _place(refusal: Refusal) -> str:
-    place = f"the dead letter at offset {refusal.offset}"
-    return f"{place} of partition {refusal.partition}" if refusal.partition else place
+    text = f"the dead letter at offset {refusal.offset}"
+    return f"{text} of partition {refusal.partition}" if refusal.partition else text
 
 
 def _advice(refusal: Refusal, topic: str) -> str:
@@ -179,23 +179,23 @@ def _advice(refusal: Refusal, topic: str) -> str:
 
 
 def _facts(letters: DeadLetters) -> dict[str, Any]:
-    done = letters.progress
+    progress = letters.progress
     names = ("redriven", "repeated", "too_often", "strangers", "refused")
-    facts: dict[str, Any] = {"topic": str(letters.original)} | {name: getattr(done, name) for name in names}
-    return facts | ({"refusals": [asdict(each) for each in done.refusals]} if done.refusals else {})
+    facts: dict[str, Any] = {"topic": str(letters.original)} | {name: getattr(progress, name) for name in names}
+    return facts | ({"refusals": [asdict(refusal) for refusal in progress.refusals]} if progress.refusals else {})
 
 
 def _redrive_text(letters: DeadLetters) -> str:
-    done = letters.progress
-    words = [f"{many(done.redriven, 'dead letter')} sent back to {letters.original}"]
-    if done.repeated:
-        words.append(f"{done.repeated:,} of them before this")
-    if done.too_often:
-        words.append(f"{done.too_often:,} left: sent back too often already")
-    if done.strangers:
-        words.append(f"{done.strangers:,} left: not dead letters of this topic")
-    if done.refused:
-        words.append(f"{done.refused:,} left: refused")
+    progress = letters.progress
+    words = [f"{many(progress.redriven, 'dead letter')} sent back to {letters.original}"]
+    if progress.repeated:
+        words.append(f"{progress.repeated:,} of them before this")
+    if progress.too_often:
+        words.append(f"{progress.too_often:,} left: sent back too often already")
+    if progress.strangers:
+        words.append(f"{progress.strangers:,} left: not dead letters of this topic")
+    if progress.refused:
+        words.append(f"{progress.refused:,} left: refused")
     return ", ".join(words)
 
 
@@ -221,11 +221,11 @@ def drop(
 
     with broker.connect() as client:
         letters = DeadLetters(client, topic)
-        found = letters.find(which.which(), limit)
-        if found.count:
-            confirm(f"{many(found.count, 'dead letter')} of {letters.original} would be dropped. Drop?", yes=yes)
+        matching = letters.find(which.which(), limit)
+        if matching.count:
+            confirm(f"{many(matching.count, 'dead letter')} of {letters.original} would be dropped. Drop?", yes=yes)
             with _summary_on_failure(letters, _drop_text):
-                letters.drop(found)
+                letters.drop(matching)
     if json:
         print_json({"topic": str(letters.original), "dropped": letters.progress.dropped})
     else:

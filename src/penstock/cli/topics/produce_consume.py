@@ -217,10 +217,10 @@ def _keys(
 
 def _key_of(payload: bytes, key_field: str) -> bytes:
     try:
-        found = jsonlib.loads(payload)
+        message = jsonlib.loads(payload)
     except (ValueError, RecursionError):
         raise InvalidRequest("this is no JSON, and --key-field needs it") from None
-    value = found.get(key_field) if isinstance(found, dict) else None
+    value = message.get(key_field) if isinstance(message, dict) else None
     if isinstance(value, str):
         return value.encode(errors="surrogatepass")
     if isinstance(value, int | float) and not isinstance(value, bool):
@@ -305,10 +305,10 @@ class ConsumeRequest:
 
         start = self.start or "earliest"
         _, stop = parse_positions(start, to)
-        place: dict[str, Any] = {"start": start, "stop": stop, "partition": partition, "follow": follow}
+        bounds: dict[str, Any] = {"start": start, "stop": stop, "partition": partition, "follow": follow}
         with (
             broker.connect() as client,
-            TopicReader(client, self.topic, **place, types=self.types, keys=self.keys) as reading,
+            TopicReader(client, self.topic, **bounds, types=self.types, keys=self.keys) as reading,
         ):
             _read(reading, show, self.limit)
             missing = bool(reading.gaps)
@@ -379,8 +379,8 @@ def _consume(consumer: Consumer, batches: Iterable[Batch], show: ShowMessage, li
     for batch in batches:
         shown = batch.messages[:limit]
         _show_batch(shown, consumer.partitions, show)
-        for each in [batch] if len(shown) == len(batch) else shown:
-            consumer.ack(each)
+        for item in [batch] if len(shown) == len(batch) else shown:
+            consumer.ack(item)
         limit = _remaining(limit, len(shown))
         if limit == 0:
             break

@@ -84,7 +84,11 @@ class ProduceSummary:
         self.pending = None
         for index, outcome in enumerate(outcomes):
             self._note(group, index, outcome)
-        failed = [each for each in outcomes if isinstance(each, PenstockError) and not isinstance(each, SchemaRejected)]
+        failed = [
+            outcome
+            for outcome in outcomes
+            if isinstance(outcome, PenstockError) and not isinstance(outcome, SchemaRejected)
+        ]
         if failed:
             raise failed[0]
         if self.refused:
@@ -114,7 +118,7 @@ class ProduceSummary:
             return {}
         group = self.refused[0].group
         last = {"last_line": group.last} if group.first else {}
-        return {"refused": [each.as_dict() for each in self.refused]} | last
+        return {"refused": [refused.as_dict() for refused in self.refused]} | last
 
     def text(self) -> str:
         if not self.places:

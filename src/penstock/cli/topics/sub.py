@@ -41,15 +41,15 @@ def list_(
     """
     with broker.connect() as client:
         answer = client.ask("system.subscription.list", {} if topic is None else {"topic": topic})
-    found = [each for each in answer["subscriptions"] if all_ or not each["internal"]]
+    subscriptions = [subscription for subscription in answer["subscriptions"] if all_ or not subscription["internal"]]
     if json:
-        for facts in found:
+        for facts in subscriptions:
             print_json(facts)
-    elif not found:
+    elif not subscriptions:
         typer.echo("no subscriptions yet: penstock sub create TOPIC NAME, or consume with --subscription")
     else:
         columns = ("topic", "subscription", "type", "lag", "lag seconds", "in flight", "consumers", "state")
-        table("subscriptions", columns, [_row(facts) for facts in found])
+        table("subscriptions", columns, [_row(facts) for facts in subscriptions])
     if answer.get("truncated"):
         sys.stderr.write(f"penstock: {len(answer['subscriptions'])} of {answer['total']:,} are shown: name a topic\n")
 
@@ -89,8 +89,8 @@ def _print(facts: dict[str, Any]) -> None:
         ]
     )
     consumers = [
-        (*(each[name] for name in _CONSUMER), each["window"]["messages"], each["window"]["bytes"])
-        for each in facts["consumers"]
+        (*(consumer[name] for name in _CONSUMER), consumer["window"]["messages"], consumer["window"]["bytes"])
+        for consumer in facts["consumers"]
     ]
     if consumers:
         named = ("name", "address", "active", "acks a second", "in flight", "bytes", "window", "window bytes")
@@ -142,9 +142,9 @@ def create(
     parse_position(from_)
     kind = opt.subscription_type(type_, sub_type) or "exclusive"
     spans = {"ack_timeout_ms": ack_timeout, "backoff_ms": backoff, "backoff_ms_max": backoff_max}
-    options: dict[str, Any] = {each: parse_duration_ms(text) for each, text in spans.items() if text is not None}
+    options: dict[str, Any] = {option: parse_duration_ms(text) for option, text in spans.items() if text is not None}
     others = {"redeliveries": redeliveries, "exhausted": exhausted}
-    options |= {each: value for each, value in others.items() if value is not None}
+    options |= {option: value for option, value in others.items() if value is not None}
     with broker.connect() as client:
         if name in _subscription_names(client, topic):
             raise InvalidRequest(f"{topic} has a subscription {name} already", subscription=name)
@@ -167,17 +167,17 @@ def create(
 def _subscription_names(client: Any, topic: str) -> list[str]:
     """Return the subscriptions of a topic, which may not exist yet."""
     try:
-        found: list[str] = client.ask("system.topic.describe", {"topic": topic})["subscriptions"]
+        names: list[str] = client.ask("system.topic.describe", {"topic": topic})["subscriptions"]
     except TopicNotSupported:
         return []
-    return found
+    return names
 
 
 class SeekCommand(TyperCommand):
     """A command with an argument such as `-1h`, which would be parsed as options."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        return super().parse_args(ctx, [opt.absolute_position(each) for each in args])
+        return super().parse_args(ctx, [opt.absolute_position(argument) for argument in args])
 
 
 @app.command(cls=SeekCommand)
@@ -201,9 +201,9 @@ def seek(
     `penstock sub seek orders.created billing 4711 --partition 2`
     """
     parse_position(position)
-    asked: dict[str, Any] = {"topic": topic, "subscription": name, "position": position}
+    fields: dict[str, Any] = {"topic": topic, "subscription": name, "position": position}
     with broker.connect() as client:
-        answer = client.ask("system.subscription.seek", asked | _partition_field(partition))
+        answer = client.ask("system.subscription.seek", fields | _partition_field(partition))
     if json:
         print_json(answer)
     else:
@@ -249,14 +249,16 @@ def skip(
 
     Example: `penstock sub skip orders.created billing 4711`
     """
-    asked: dict[str, Any] = {"topic": topic, "subscription": name}
+    fields: dict[str, Any] = {"topic": topic, "subscription": name}
     with broker.connect() as client:
-        cursors = client.ask("system.subscription.describe", asked)["partitions"]
-        cursor = next((each for each in cursors if each["partition"] == (partition or 0)), {"next_offset": 0})
+        cursors = client.ask("system.subscription.describe", fields)["partitions"]
+        cursor = next(
+            (candidate for candidate in cursors if candidate["partition"] == (partition or 0)), {"next_offset": 0}
+        )
         if offset >= cursor["next_offset"]:
             raise InvalidRequest(f"partition {partition or 0} of {topic} has no offset {offset} yet", offset=offset)
-        client.ask("system.subscription.skip", asked | {"offsets": [offset]} | _partition_field(partition))
-    _print_done(asked, f"offset {offset} skipped", json=json)
+        client.ask("system.subscription.skip", fields | {"offsets": [offset]} | _partition_field(partition))
+    _print_done(fields, f"offset {offset} skipped", json=json)
 
 
 @app.command()
@@ -272,23 +274,23 @@ def delete(
 
     `penstock sub delete orders.created billing --yes`
     """
-    asked = {"topic": topic, "subscription": name}
+    fields = {"topic": topic, "subscription": name}
     with broker.connect() as client:
-        facts = client.ask("system.subscription.describe", asked)
+        facts = client.ask("system.subscription.describe", fields)
         state = f"{many(facts['lag'], 'message')} to go and {many(len(facts['consumers']), 'consumer')}"
         confirm(f"{name} of {facts['topic']} has {state}. Delete it, and where it was?", yes=yes)
-        client.ask("system.subscription.delete", asked)
-    _print_done(asked, "deleted", json=json)
+        client.ask("system.subscription.delete", fields)
+    _print_done(fields, "deleted", json=json)
 
 
-def _change(broker: opt.BrokerOptions, what: str, asked: dict[str, Any], done: str, *, json: bool) -> None:
+def _change(broker: opt.BrokerOptions, what: str, fields: dict[str, Any], done: str, *, json: bool) -> None:
     with broker.connect() as client:
-        client.ask(f"system.subscription.{what}", asked)
-    _print_done(asked, done, json=json)
+        client.ask(f"system.subscription.{what}", fields)
+    _print_done(fields, done, json=json)
 
 
-def _print_done(asked: dict[str, Any], done: str, *, json: bool) -> None:
+def _print_done(fields: dict[str, Any], done: str, *, json: bool) -> None:
     if json:
-        print_json({"topic": asked["topic"], "subscription": asked["subscription"], "done": done})
+        print_json({"topic": fields["topic"], "subscription": fields["subscription"], "done": done})
     else:
-        typer.echo(f"{asked['subscription']} of {asked['topic']}: {done}")
+        typer.echo(f"{fields['subscription']} of {fields['topic']}: {done}")

@@ -157,12 +157,12 @@ def _hint(client: Client, policy: dict[str, Any], empty: bool) -> None:
 def _takes_any_object(client: Client, subject: str) -> bool:
     """Return True if the latest version is a JSON Schema that accepts nearly every object."""
     try:
-        found = client.ask("system.schema.get", {"subject": subject, "version": LATEST})
+        schema = client.ask("system.schema.get", {"subject": subject, "version": LATEST})
     except InvalidRequest as error:
         if error.details.get("registry_code") not in (_SUBJECT_NOT_FOUND, _VERSION_NOT_FOUND):
             raise
         return False
-    return found["type"] == SchemaKind.JSON and has_open_content(found["schema"])
+    return schema["type"] == SchemaKind.JSON and has_open_content(schema["schema"])
 
 
 def has_open_content(text: str) -> bool:
@@ -193,9 +193,9 @@ def _is_living(client: Client, subject: str, version: int | str) -> bool:
 def _latest(client: Client, subject: str) -> str:
     """Return the latest version of a subject, in words."""
     try:
-        found = client.ask("system.schema.versions", {"subject": subject})["versions"][-1]
+        latest = client.ask("system.schema.versions", {"subject": subject})["versions"][-1]
     except InvalidRequest as error:
         if error.details.get("registry_code") != _SUBJECT_NOT_FOUND:
             raise
         return _NO_VERSION
-    return f"latest version {found['version']}, id {found['id']}, {found['type']}"
+    return f"latest version {latest['version']}, id {latest['id']}, {latest['type']}"

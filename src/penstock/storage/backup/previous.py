@@ -79,32 +79,34 @@ def _is_lost(before: StoredSegment, present: StoredSegment | None) -> bool:
     return present.stop == before.stop and present.damaged > before.damaged
 
 
-def previous_manifest(vault: BackupFiles, node: int, *, replace: bool) -> Manifest | None:
+def previous_manifest(backup_files: BackupFiles, node: int, *, replace: bool) -> Manifest | None:
     """Return the manifest before this run; None without one, or if it is damaged, which costs time but no data.
 
     Raises `InvalidRequest` if it is of another data directory and must not be replaced.
     """
     try:
-        manifest = read_manifest(vault.disk, vault.root)
+        manifest = read_manifest(backup_files.disk, backup_files.root)
     except (InvalidRequest, StorageFailed):
         return None
     if manifest.node != node and not replace:
         raise InvalidRequest(
-            f"{vault.root} has the backup of another data directory, which was {manifest.source} then; nothing was"
-            " changed. Back up into another directory, or say --replace to give up what this one holds",
+            f"{backup_files.root} has the backup of another data directory, which was {manifest.source} then; nothing"
+            " was changed. Back up into another directory, or say --replace to give up what this one holds",
             source=manifest.source,
         )
     return manifest
 
 
 def usable_backup(
-    vault: BackupFiles, manifest: Manifest, progress: Progress, *, replace: bool, quick: bool
+    backup_files: BackupFiles, manifest: Manifest, progress: Progress, *, replace: bool, quick: bool
 ) -> PreviousBackup:
     """Return the whole segments of a backup: every file is hashed, or with `quick` compared by size."""
 
     def is_whole(segment: StoredSegment) -> bool:
         files = (segment.data, segment.index)
-        return all(vault.holds(file) if quick else vault.trouble(file, progress) is None for file in files)
+        return all(
+            backup_files.holds(file) if quick else backup_files.trouble(file, progress) is None for file in files
+        )
 
     logs = [msgspec.structs.replace(log, segments=tuple(filter(is_whole, log.segments))) for log in manifest.logs]
     return PreviousBackup.of(logs, keeps=not replace)

@@ -99,7 +99,7 @@ class CatalogFile:
         # SQLite lets writers poll; within one process a lock queues them.
         self._turn = threading.Lock()
         self._failure: StorageFailed | None = None
-        self._mark = CommitCounterFile(path)
+        self._commit_counter = CommitCounterFile(path)
         self._closed = False
 
     @classmethod
@@ -132,12 +132,12 @@ class CatalogFile:
         with self._turn:
             self._closed = True
             self._engine.dispose()
-            self._mark.close()
+            self._commit_counter.close()
 
     def sync_commit_counter(self) -> None:
         """Make the number of the last transaction survive a power cut. Does not delay writers."""
         if not self._closed:
-            self._mark.sync()
+            self._commit_counter.sync()
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
@@ -161,7 +161,7 @@ class CatalogFile:
                 number = next_commit_number(sqlite.commit_counter(connection))
                 sqlite.set_commit_counter(connection, number)
                 yield connection
-            self._mark.write(number)
+            self._commit_counter.write(number)
 
     def backup_to(self, path: Path) -> None:
         """Write a whole, compact copy, which gets its name once it is on disk; writers need not stop.

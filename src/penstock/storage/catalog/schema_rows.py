@@ -13,7 +13,7 @@ import msgspec
 from sqlalchemy import ColumnElement, Connection, Select, select
 
 from penstock.core.errors import InvalidRequest, ServiceUnavailable, StorageFailed
-from penstock.core.schemas import Compatibility, Mode, Reference, Schema, SchemaKind
+from penstock.core.schemas import Compatibility, Reference, Schema, SchemaKind, SubjectMode
 from penstock.storage.catalog.tables import (
     COUNTERS,
     SCHEMA_REFERENCES,
@@ -54,7 +54,7 @@ class SubjectSettings:
 
     compatibility: Compatibility | None = None
     lenient: bool | None = None
-    mode: Mode | None = None
+    mode: SubjectMode | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -295,7 +295,7 @@ def subject_of(row: CatalogRow) -> Subject:
         settings = SubjectSettings(
             compatibility=None if row["compatibility"] is None else Compatibility(row["compatibility"]),
             lenient=None if row["lenient"] is None else bool(row["lenient"]),
-            mode=None if row["mode"] is None else Mode(row["mode"]),
+            mode=None if row["mode"] is None else SubjectMode(row["mode"]),
         )
     except ValueError as error:
         raise StorageFailed(f"stored settings of a subject cannot be read: {error}") from error

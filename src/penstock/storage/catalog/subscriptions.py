@@ -91,7 +91,7 @@ def _is_text(value: object) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Subscription:
+class StoredSubscription:
     """A durable subscription, as the catalog had it when it was read."""
 
     subscription_uid: int

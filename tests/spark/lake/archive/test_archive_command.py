@@ -20,8 +20,8 @@ from penstock.cli import options
 from penstock.cli.app import run
 from penstock.spark.files.location import Location
 from penstock.spark.lake import open_table
-from penstock.spark.lake.archive.archive import archive
 from penstock.spark.lake.archive.checkpoint import Checkpoint
+from penstock.spark.lake.archive.run import archive
 from penstock.storage.store import Store
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]

@@ -7,7 +7,7 @@ from tests.schema.registry_kit import Trial, words
 
 from penstock.core.schemas import (
     Compatibility,
-    Mode,
+    SubjectMode,
 )
 from penstock.schema.errors import (
     CompatibilityNotConfigured,
@@ -57,18 +57,18 @@ def test_clearing_returns_what_it_was(t: Trial) -> None:
 
 
 def test_a_mode_is_a_setting_too(t: Trial) -> None:
-    assert t.registry.mode() is Mode.READWRITE
+    assert t.registry.mode() is SubjectMode.READWRITE
     with pytest.raises(ModeNotConfigured, match=r"^Subject 'orders' does not have subject-level mode configured$"):
         t.registry.mode("orders")
-    assert t.run(t.registry.set_mode(None, "readonly")) is Mode.READONLY
-    assert t.registry.mode("orders", default_to_global=True) is Mode.READONLY
-    assert t.run(t.registry.set_mode("orders", "READWRITE")) is Mode.READWRITE
-    assert t.registry.mode("orders") is Mode.READWRITE
-    assert t.run(t.registry.clear_mode("orders")) is Mode.READWRITE
+    assert t.run(t.registry.set_mode(None, "readonly")) is SubjectMode.READONLY
+    assert t.registry.mode("orders", default_to_global=True) is SubjectMode.READONLY
+    assert t.run(t.registry.set_mode("orders", "READWRITE")) is SubjectMode.READWRITE
+    assert t.registry.mode("orders") is SubjectMode.READWRITE
+    assert t.run(t.registry.clear_mode("orders")) is SubjectMode.READWRITE
     with pytest.raises(SubjectNotFound):
         t.run(t.registry.clear_mode("orders"))
-    assert t.run(t.registry.clear_mode(None)) is Mode.READONLY
-    assert t.registry.mode() is Mode.READWRITE
+    assert t.run(t.registry.clear_mode(None)) is SubjectMode.READONLY
+    assert t.registry.mode() is SubjectMode.READWRITE
 
 
 def test_words_that_are_no_setting_are_refused(t: Trial) -> None:
@@ -121,11 +121,11 @@ def test_only_what_is_empty_is_set_to_import_unless_by_force(t: Trial) -> None:
     for subject in ("orders", None):
         with pytest.raises(OperationNotPermitted, match=r"^Cannot import since found existing subjects$"):
             t.run(t.registry.set_mode(subject, "IMPORT"))
-    assert t.run(t.registry.set_mode("payments", "IMPORT")) is Mode.IMPORT
+    assert t.run(t.registry.set_mode("payments", "IMPORT")) is SubjectMode.IMPORT
     t.run(t.registry.set_mode("orders", "IMPORT", force=True))
-    assert t.run(t.registry.set_mode("orders", "IMPORT")) is Mode.IMPORT
+    assert t.run(t.registry.set_mode("orders", "IMPORT")) is SubjectMode.IMPORT
     t.run(t.registry.delete_subject("orders"))
-    assert t.run(t.registry.set_mode(None, "IMPORT")) is Mode.IMPORT
+    assert t.run(t.registry.set_mode(None, "IMPORT")) is SubjectMode.IMPORT
 
 
 def test_imported_schemas_keep_their_numbers_and_are_compared_with_nothing(t: Trial) -> None:

@@ -11,7 +11,7 @@ from itertools import chain
 from typing import Final
 
 from penstock.core.limits import MIB
-from penstock.core.schemas import Compatibility, Mode
+from penstock.core.schemas import Compatibility, SubjectMode
 from penstock.schema.errors import OperationNotPermitted, SchemaNotFound, SubjectNotFound, VersionNotFound
 from penstock.schema.registry.models import CompatibilityConfig, LookupFilter, RegisteredVersion
 from penstock.storage.catalog.schema_rows import (
@@ -217,9 +217,9 @@ class RegistryIndex:
         lenient = general.lenient if own.lenient is None else own.lenient
         return CompatibilityConfig(compatibility=compatibility, lenient=bool(lenient))
 
-    def mode(self, subject: str) -> Mode:
+    def mode(self, subject: str) -> SubjectMode:
         own, general = self.subject(subject).settings.mode, self.subject(GLOBAL_SUBJECT).settings.mode
-        return general if general is Mode.READONLY_OVERRIDE else own or general or Mode.READWRITE
+        return general if general is SubjectMode.READONLY_OVERRIDE else own or general or SubjectMode.READWRITE
 
     # limits
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from penstock.core.schemas import SCHEMA_VERSION_MAX, Definition, Mode, Schema, SchemaKind
+from penstock.core.schemas import SCHEMA_VERSION_MAX, Definition, Schema, SchemaKind, SubjectMode
 from penstock.schema.errors import (
     IncompatibleSchema,
     InvalidSchema,
@@ -53,7 +53,7 @@ def _register(state: RegistryState, request: RegistrationRequest) -> Procedure[R
     mode = check_writable(index, request.subject)
     _check_numbers(index, request, fingerprint, mode)
     index.check_room(request.subject, fingerprint, schema.text)
-    if mode is not Mode.IMPORT:
+    if mode is not SubjectMode.IMPORT:
         yield from _check_compatible(index, request.subject, definition)
     new = NewVersion(
         subject=request.subject,
@@ -91,22 +91,22 @@ def _is_requested(known: SubjectVersion, request: RegistrationRequest) -> bool:
     return request.version in (None, known.version) and request.schema_id in (None, known.schema_id)
 
 
-def check_writable(index: RegistryIndex, subject: str) -> Mode:
+def check_writable(index: RegistryIndex, subject: str) -> SubjectMode:
     """Return the subject's mode. Raises `OperationNotPermitted` if it is read-only."""
     mode = index.mode(subject)
-    if mode in (Mode.READONLY, Mode.READONLY_OVERRIDE):
+    if mode in (SubjectMode.READONLY, SubjectMode.READONLY_OVERRIDE):
         raise OperationNotPermitted(f"Subject {subject} is in read-only mode", subject=subject, mode=mode)
     return mode
 
 
-def _check_numbers(index: RegistryIndex, request: RegistrationRequest, fingerprint: str, mode: Mode) -> None:
+def _check_numbers(index: RegistryIndex, request: RegistrationRequest, fingerprint: str, mode: SubjectMode) -> None:
     """Refuse ids and versions from outside except in the import mode, where an id is required."""
-    if request.schema_id is not None and mode is not Mode.IMPORT:
+    if request.schema_id is not None and mode is not SubjectMode.IMPORT:
         raise OperationNotPermitted(f"Subject {request.subject} is not in import mode", mode=mode)
-    if request.schema_id is None and mode is Mode.IMPORT:
+    if request.schema_id is None and mode is SubjectMode.IMPORT:
         raise OperationNotPermitted(f"Subject {request.subject} is not in read-write mode", mode=mode)
     following = index.subject(request.subject).last_version + 1
-    if request.version not in (None, following) and mode is not Mode.IMPORT:
+    if request.version not in (None, following) and mode is not SubjectMode.IMPORT:
         raise InvalidSchema(
             f"Invalid schema: version {request.version} is not one more than the last version of subject"
             f" '{request.subject}', which makes {following}"

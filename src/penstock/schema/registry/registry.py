@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from penstock.core.schemas import Definition, Mode, Schema
+from penstock.core.schemas import Definition, Schema, SubjectMode
 from penstock.schema.errors import InvalidVersion
 from penstock.schema.problems import Problem
 from penstock.schema.registry import configuration, deletion, registration, transfer
@@ -215,16 +215,16 @@ class Registry:
         own."""
         return configuration.clear_compatibility(self._state, _scope(subject))
 
-    def mode(self, subject: str | None = None, *, default_to_global: bool = False) -> Mode:
+    def mode(self, subject: str | None = None, *, default_to_global: bool = False) -> SubjectMode:
         """Return the mode. Raises `ModeNotConfigured` if the subject has none of its own."""
         return configuration.own_mode(self._state.index, _scope(subject), default_to_global=default_to_global)
 
-    def set_mode(self, subject: str | None, mode: str, *, force: bool = False) -> Procedure[Mode]:
+    def set_mode(self, subject: str | None, mode: str, *, force: bool = False) -> Procedure[SubjectMode]:
         """Set the mode. Raises `InvalidMode`; `OperationNotPermitted` for `IMPORT` where schemas exist, unless
         `force`."""
         return configuration.set_mode(self._state, _scope(subject), parse_mode(mode), force=force)
 
-    def clear_mode(self, subject: str | None) -> Procedure[Mode]:
+    def clear_mode(self, subject: str | None) -> Procedure[SubjectMode]:
         """Clear the mode and return the previous one. Raises `SubjectNotFound` if the subject had none of its own."""
         return configuration.clear_mode(self._state, _scope(subject))
 

@@ -1,4 +1,4 @@
-"""The speeds that events over HTTP must reach, as ratios taken in one run."""  # noqa: A005 - never a top-level module
+"""Targets of events over HTTP, as ratios taken in one run."""  # noqa: A005 - never a top-level module
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The speeds the log must reach on any machine, as ratios taken in one run. `./dev bench` runs this."""
+"""Targets of the log on any machine, as ratios taken in one run. `./dev bench` runs this."""
 
 from __future__ import annotations
 

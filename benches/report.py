@@ -1,4 +1,4 @@
-"""Figures beside what they must reach. Exit code 1 if one is missed.
+"""Figures beside their targets. The exit code is 1 if one is missed.
 
 `--quick` measures too little to judge, and only shows that everything runs.
 """

@@ -46,13 +46,13 @@ _ANSWER_SECONDS: Final = 30.0
 _MEASURED_BYTES_MAX: Final = GIB  # Redis keeps all of it in memory, and both on the disk
 _WARM_UP_WINDOWS: Final = 8
 _SLOWEST: Final = 1000
-"""Messages a second: whoever is slower does not answer any more."""
+"""Messages a second of the slowest server: below that it is taken for dead."""
 _STREAM: Final = "BENCH"
 _SUBJECT: Final = "bench"
 
 
 class RedisConnection(PublishConnection):
-    """Every confirmation is an id in two lines: its length, then itself."""
+    """A connection to Redis: every confirmation is an id in two lines, its length and itself."""
 
     def __init__(self, port: int) -> None:
         super().__init__(port)
@@ -70,7 +70,7 @@ class RedisConnection(PublishConnection):
         return messages
 
     def ask(self, *words: bytes) -> bytes:
-        """One command; its answer, which must be one line."""
+        """Send one command; return its answer, which must be one line."""
         self.socket.sendall(command(*words))
         answer = b""
         while not answer.endswith(b"\r\n"):
@@ -83,12 +83,14 @@ def command(*words: bytes) -> bytes:
 
 
 class JetStreamConnection(PublishConnection):
-    """Every confirmation is a message whose JSON, without an inner object, ends in the only brace."""
+    """A connection to JetStream: every confirmation is JSON without an inner object, and ends in the only brace."""
 
     def __init__(self, port: int) -> None:
         super().__init__(port)
         self._tail = b""
-        self._inbox = b"i.%d" % self.socket.getsockname()[1]  # shared, it would bring the others' confirmations too
+        self._inbox = (
+            b"i.%d" % self.socket.getsockname()[1]
+        )  # a shared one would bring the other connections' confirmations, too
         options = {"verbose": False, "pedantic": False, "lang": "python", "version": "0", "protocol": 1}
         self.socket.sendall(b"CONNECT %b\r\nSUB %b 1\r\nPING\r\n" % (json.dumps(options).encode(), self._inbox))
         greeting = b""
@@ -106,12 +108,12 @@ class JetStreamConnection(PublishConnection):
         if b'"error"' in seen or b"-ERR" in seen:
             raise InvalidRequest(f"JetStream refused a message: {seen[-400:]!r}")
         if b"PING\r\n" in seen:
-            self.socket.sendall(b"PONG\r\n")  # at worst twice for one, which it takes in good part
+            self.socket.sendall(b"PONG\r\n")  # sent twice at worst, which the server tolerates
         self._tail = data[-6:]
         return data.count(b"}")
 
     def ask(self, subject: str, request: dict[str, object]) -> dict[str, Any]:
-        """One request of its JSON interface. Raises `InvalidRequest` with the server's own words."""
+        """Send one request of its JSON interface. Raises `InvalidRequest` with the server's own words."""
         body = json.dumps(request).encode() if request else b""
         self.socket.sendall(self._published(f"$JS.API.{subject}", body))
         answer = self._message()
@@ -129,20 +131,21 @@ class JetStreamConnection(PublishConnection):
                 return answer
 
 
-# by the packages that are made for it
+# ---- by the servers' own packages
 
 Publish = Callable[[int, bytes, int, int], float]
-"""To the server at a port, a payload so many times, so many unconfirmed at a time; seconds until all are confirmed."""
+"""A function that publishes a payload so many times to the server at a port, within a window; returns the seconds until
+all are confirmed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackageClient:
-    """How a Python program publishes to a rival."""
+    """A Python package that publishes to a rival."""
 
     name: str
     package: str
     windows: tuple[int, ...]
-    """One of these is its fastest."""
+    """Windows to try; one of these is its fastest."""
     publish: Publish
 
     @property
@@ -151,7 +154,7 @@ class PackageClient:
 
 
 def redis_py(port: int, payload: bytes, count: int, window: int) -> float:
-    """Pipelines of `window` commands, one after the other."""
+    """Publish pipelines of `window` commands, one after the other."""
     import redis
 
     with redis.Redis(host=_HOST, port=port) as client:
@@ -165,7 +168,7 @@ def redis_py(port: int, payload: bytes, count: int, window: int) -> float:
 
 
 async def _by_futures(connection: Client, payload: bytes, count: int, window: int) -> None:
-    """As its documentation has it: a future for every message."""
+    """Publish as its documentation shows: with a future for every message."""
     stream = connection.jetstream(publish_async_max_pending=window)
     for _ in range(count):
         await stream.publish_async(_SUBJECT, payload)
@@ -173,7 +176,7 @@ async def _by_futures(connection: Client, payload: bytes, count: int, window: in
 
 
 async def _by_counting(connection: Client, payload: bytes, count: int, window: int) -> None:
-    """Without a future for every message: confirmations are only counted."""
+    """Publish without futures: confirmations are only counted."""
     room, done, left = asyncio.Semaphore(window), asyncio.Event(), count
 
     async def confirmed(_message: Msg) -> None:
@@ -212,7 +215,7 @@ def nats_py(
 class Rival(ABC):
     """A server in a temporary directory within `folder`, so on its disk, and a client for it. Use it with `with`.
 
-    `window`, `connections` and `batch_share` are those with which it was fastest of all that were tried.
+    `window`, `connections` and `batch_share` are the fastest settings that were found.
     """
 
     name: ClassVar[str]
@@ -220,18 +223,18 @@ class Rival(ABC):
     window: ClassVar[int]
     connections: ClassVar[int]
     batch_share: ClassVar[int]
-    """A connection sends when this part of its window is free."""
+    """The part of its window that must be free before a connection sends."""
     clients: ClassVar[tuple[PackageClient, ...]]
 
     def __init__(self, folder: Path, *, connections: int | None = None) -> None:
-        self._parent = folder.absolute()  # a server has a directory of its own to begin at
+        self._parent = folder.absolute()  # the server has a working directory of its own
         self._connections = connections or self.connections
         self._process: subprocess.Popen[bytes] | None = None
         self.port = 0
 
     @classmethod
     def path(cls) -> str | None:
-        """Debian keeps servers where only root's PATH looks."""
+        """Return the path of the server; Debian keeps servers where only root's PATH looks."""
         return shutil.which(cls.binary, path=os.environ.get("PATH", os.defpath) + os.pathsep + "/usr/sbin")
 
     @classmethod
@@ -239,7 +242,8 @@ class Rival(ABC):
         return cls.path() is not None
 
     def __enter__(self) -> Self:
-        """Returns when it accepts messages. Raises `ServiceUnavailable` if it is not installed or does not start."""
+        """Start the server; it accepts messages on return. Raises `ServiceUnavailable` if it is not installed or does
+        not start."""
         binary = self.path()
         if binary is None:
             raise ServiceUnavailable(f"{self.binary} is not installed")
@@ -281,7 +285,8 @@ class Rival(ABC):
         raise ServiceUnavailable(f"{self.binary} did not start: {log.read_text(errors='replace')[-2000:]}")
 
     def publish(self, payload: bytes, count: int, window: int | None = None, *, batch: int | None = None) -> float:
-        """Seconds until every message is confirmed, with at most `window` unconfirmed at a time."""
+        """Publish messages; return the seconds until every one is confirmed, with at most `window` unconfirmed at a
+        time."""
         window = window or self.window
         with ExitStack() as stack:
             connections = [stack.enter_context(self._connect()) for _ in range(min(self._connections, window))]
@@ -289,7 +294,7 @@ class Rival(ABC):
             return publish_all(connections, payload, count, window=window, batch=wanted)
 
     def publish_rates(self, size: int, count: int) -> Contenders:
-        """Rates of durable publishing, by each package that is installed and by a bare socket."""
+        """Return rates of durable publishing, by each package that is installed and by a bare socket."""
         clients = {
             client.name: partial(measure_package, self, client, size, count)
             for client in self.clients
@@ -298,7 +303,8 @@ class Rival(ABC):
         return {**clients, f"{type(self).__name__} by a bare socket": partial(self._bare_rate, size, count)}
 
     def single_publish_rates(self, count: int, in_flight: int, batches: Sequence[int]) -> Contenders:
-        """Rates of messages that are published one at a time; empty unless the server syncs each as Penstock does."""
+        """Return rates of messages that are published one at a time; empty unless the server syncs each as Penstock
+        does."""
         _ = count, in_flight, batches
         return {}
 
@@ -308,18 +314,18 @@ class Rival(ABC):
 
     @abstractmethod
     def stored(self) -> int:
-        """How many messages the server says it has."""
+        """Return how many messages the server says it has."""
 
     @abstractmethod
     def clear(self) -> None:
-        """Forget every message."""
+        """Delete every message."""
 
     @abstractmethod
     def _arguments(self, folder: Path) -> list[str]: ...
 
     @abstractmethod
     def _prepare(self) -> None:
-        """Whatever there must be before messages are accepted."""
+        """Create what the server needs before it accepts messages."""
 
     @abstractmethod
     def _connect(self) -> PublishConnection: ...
@@ -333,10 +339,10 @@ def free_port() -> int:
 
 
 class Redis(Rival):
-    """A stream with `appendfsync always`: one sync for all that the connections have brought in a turn of its loop.
+    """A Redis stream with `appendfsync always`: one sync for all messages that a turn of its loop has read.
 
-    A turn reads some 16 KiB of each connection, so it takes many of them to fill a sync: with one it is half as fast
-    at 100 B, and a quarter at 1 KiB, however large the window.
+    A turn reads some 16 KiB of each connection, so it takes many of them to fill a sync: with one it is half as fast at
+    100 B, and a quarter at 1 KiB, however large the window.
 
     The file is never rewritten: a rewrite in the middle of a short run would be charged to Redis in full.
     """
@@ -379,7 +385,7 @@ class Redis(Rival):
 
 
 class JetStream(Rival):
-    """A stream in files, synced every two minutes as the server does by default."""
+    """A JetStream stream in files, synced every two minutes as the server does by default."""
 
     name = "NATS JetStream, not synced"
     binary = "nats-server"
@@ -424,7 +430,8 @@ RIVALS: Final[tuple[type[Rival], ...]] = (Redis, JetStream)
 
 
 def measure(rival: Rival, payload_bytes: int, seconds: float) -> float:
-    """Messages a second, one run of about `seconds`, or of a GiB if that comes first, after a short one to warm up."""
+    """Return messages a second of one run of about `seconds`, or of a GiB if that comes first, after a short
+    warm-up."""
     rival.clear()
     payload = b"x" * payload_bytes
     first = _WARM_UP_WINDOWS * rival.window
@@ -436,7 +443,8 @@ def measure(rival: Rival, payload_bytes: int, seconds: float) -> float:
 def measure_package(
     rival: Rival, client: PackageClient, payload_bytes: int, count: int, *, windows: tuple[int, ...] | None = None
 ) -> float:
-    """Messages a second with the best of the windows. Raises `InvalidRequest` if the server has other than it took."""
+    """Return messages a second with the best window. Raises `InvalidRequest` if the server lost messages, or has too
+    many."""
     return max(_rate(rival, client, b"x" * payload_bytes, count, window) for window in windows or client.windows)
 
 

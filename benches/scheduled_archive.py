@@ -1,4 +1,4 @@
-"""How long a scheduled archive of a few new messages takes, beside the start of a Spark session that does nothing.
+"""The time of a scheduled archive of a few new messages, beside the start of a Spark session that does nothing.
 
 Each is a process of its own, as a timer would start it, and they take turns.
 """
@@ -14,10 +14,9 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from benches.spark_jobs import CORES, TOPIC
-
 from penstock.bench import Figure
 from penstock.bench.kernels import sample
+from penstock.bench.spark import CORES, TOPIC
 from penstock.bench.stream import best_in_turns
 from penstock.record.block import Draft
 from penstock.record.kernels import kernel_cache
@@ -52,12 +51,12 @@ def _archived(data: Path, lake: Path, engine: str) -> float:
 
 
 def _speed(command: list[str]) -> float:
-    """Runs a second, of a process from its start to its end."""
+    """Return runs a second of a process, from its start to its end."""
     began = time.perf_counter()
     subprocess.run(command, check=True, env=os.environ | {"SPARK_MASTER": _MASTER}, capture_output=True)
     return 1 / (time.perf_counter() - began)
 
 
 def _beside(name: str, seconds: float, reference: str, bare: float) -> Figure:
-    """A ratio above 1 is quicker than the bare start."""
+    """Return a figure whose ratio is above 1 if it is quicker than the bare start."""
     return Figure(name=name, value=seconds, unit="s", reference=reference, reference_value=bare, ratio=bare / seconds)

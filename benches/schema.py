@@ -1,4 +1,4 @@
-"""The speeds that schemas must reach on any machine, as ratios taken in one run. `./dev bench` runs this."""
+"""Targets of schemas on any machine, as ratios taken in one run. `./dev bench` runs this."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def measure(folder: Path, *, quick: bool) -> Iterator[Figure]:
 
 
 async def _answered() -> list[tuple[Question, float]]:
-    """Everything hostile, and how many ms its answer took."""
+    """Return every hostile question with the ms of its answer."""
     schema_workers = SchemaWorkers()
     await schema_workers.parse(ParseSchema(_NUMBERS))  # both workers start
     await schema_workers.validate(_NUMBERS, block_of(b"1"))

@@ -1,4 +1,4 @@
-"""The speeds that Spark must reach with topics on any machine, as ratios taken in one run. `./dev bench` runs this."""
+"""Targets of Spark with topics on any machine, as ratios taken in one run. `./dev bench` runs this."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from pathlib import Path
 
 from benches.report import report
 
-from benches import scheduled_archive, spark_growth, spark_jobs
+from benches import scheduled_archive, spark_growth
 from penstock.bench import Figure
+from penstock.bench import spark as spark_jobs
 
 TARGETS = {
     "read, every column, verified": 0.7,
@@ -38,7 +39,7 @@ GROWTH = {
     "archive, live heap": 0.8,
     "audit, live heap": 0.8,
 }
-"""With `--growth`. Time within a tenth; memory is the operating system's to count, and it counts in steps."""
+"""Targets with `--growth`. Time within a tenth; memory is the operating system's to count, and it counts in steps."""
 
 
 def measure(folder: Path, *, quick: bool) -> Iterator[Figure]:

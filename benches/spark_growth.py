@@ -1,7 +1,7 @@
-"""Whether Spark's cost grows with the log and with nothing else: time in proportion, memory not at all.
+"""The growth of Spark's cost with the log, and with nothing else: time in proportion, memory not at all.
 
-The same jobs over a small log and over one that is many times as large, in one session. What they hold is read from
-the system while they run: Python's processes by their resident memory, the JVM by what a full collection leaves.
+The same jobs run over a small log and over one that is many times as large, in one session. Memory is read from the
+system while they run: Python's processes by their resident memory, the JVM by the heap after a full collection.
 """
 
 from __future__ import annotations
@@ -14,32 +14,32 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
-from benches.spark_jobs import CORES, TOPIC, Sample, drain
-
 from penstock.bench import Figure, best_seconds
+from penstock.bench.spark import CORES, TOPIC, SampleLog, drain
 from penstock.record.kernels import kernel_cache
-from penstock.spark.jobs.audit.audit import audit
-from penstock.spark.lake.archive.archive import archive
+from penstock.spark.jobs.audit.run import audit
+from penstock.spark.lake.archive.run import archive
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 TIMES: Final = 16
 _ROUNDS: Final = 3
-"""Of the small log; the large one is its own repetition."""
+"""Rounds over the small log; the large one is its own repetition."""
 _LOOK_SECONDS: Final = 0.05
 _MIB: Final = 1 << 20
 _HEAP: Final = "1g"
-"""Little enough that a job which kept rows of the large log would not come to its end."""
+"""The heap, so small that a job which kept rows of the large log would fail."""
 
 
 def measure(folder: Path, *, messages: int = 1_000_000) -> Iterator[Figure]:
-    """Over `messages` and over sixteen times as many. Needs room for about a kilobyte for each of these."""
+    """Yield figures over `messages` and over sixteen times as many. Needs room for about a kilobyte for each of
+    these."""
     from penstock.spark.runtime.session import session
 
     kernel_cache.load_all()
-    small = Sample.make(folder / "small", messages)
-    large = Sample.make(folder / "large", messages * TIMES, distinct=messages)
+    small = SampleLog.make(folder / "small", messages)
+    large = SampleLog.make(folder / "large", messages * TIMES, distinct=messages)
     spark = session("bench", master=f"local[{CORES}]", memory=_HEAP)
     try:
         for name, job in _jobs(spark, folder / "lake").items():
@@ -48,11 +48,11 @@ def measure(folder: Path, *, messages: int = 1_000_000) -> Iterator[Figure]:
         spark.stop()
 
 
-Job = Callable[[Sample], object]
+Job = Callable[[SampleLog], object]
 
 
 def _jobs(spark: SparkSession, warehouse: Path) -> dict[str, Job]:
-    def archived(sample: Sample) -> None:
+    def archived(sample: SampleLog) -> None:
         shutil.rmtree(warehouse, ignore_errors=True)
         archive(spark, sample.location, [str(TOPIC)], warehouse=str(warehouse), once=True)
 
@@ -63,8 +63,8 @@ def _jobs(spark: SparkSession, warehouse: Path) -> dict[str, Job]:
     }
 
 
-def _compared(spark: SparkSession, name: str, job: Job, small: Sample, large: Sample) -> Iterator[Figure]:
-    job(small)  # the first warms the JVM and the workers
+def _compared(spark: SparkSession, name: str, job: Job, small: SampleLog, large: SampleLog) -> Iterator[Figure]:
+    job(small)  # the first run warms the JVM and the workers
     before = _run(spark, job, small, _ROUNDS)
     after = _run(spark, job, large, 1)
     yield _figure(f"{name}, rate of {TIMES} times as many", "messages/s", after.rate, before.rate)
@@ -79,7 +79,7 @@ class _Cost:
     heap: float
 
 
-def _run(spark: SparkSession, job: Job, sample: Sample, rounds: int) -> _Cost:
+def _run(spark: SparkSession, job: Job, sample: SampleLog, rounds: int) -> _Cost:
     with MemoryWatch() as watched:
         seconds = best_seconds(lambda: job(sample), rounds=rounds)
     return _Cost(sample.messages / seconds, watched.peak / _MIB, _live_heap(spark) / _MIB)
@@ -103,7 +103,7 @@ def _figure(name: str, unit: str, value: float, reference: float) -> Figure:
 
 
 def _bounded(name: str, value: float, reference: float) -> Figure:
-    """The smaller is better."""
+    """Return a figure of which less is better."""
     return Figure(
         name=name,
         value=value,
@@ -115,8 +115,8 @@ def _bounded(name: str, value: float, reference: float) -> Figure:
 
 
 class MemoryWatch:
-    """While it is open: the most memory that a process (this one, unless another is named) and all below it had at
-    once, the JVM's own left aside."""
+    """A watch on memory: the most that a process (this one by default) and all below it had at once, without the
+    JVM's."""
 
     def __init__(self, pid: int | None = None) -> None:
         self.peak = 0
@@ -138,16 +138,16 @@ class MemoryWatch:
 
 
 def _descendants(pid: int) -> list[int]:
-    """A process and its descendants."""
+    """Return a process and its descendants."""
     found = [pid]
-    for each in found:  # which grows meanwhile
+    for each in found:  # the list grows meanwhile
         for children in Path(f"/proc/{each}/task").glob("*/children"):
             found += map(int, _text(children).split())
     return found
 
 
 def _resident(pid: int) -> int:
-    """What a process has of its own; pages that it shares with the one it was forked from are counted there."""
+    """Return a process's own memory; pages shared with its parent are counted there."""
     if _text(Path(f"/proc/{pid}/comm")).strip() == "java":
         return 0
     lines = dict(line.partition(":")[::2] for line in _text(Path(f"/proc/{pid}/smaps_rollup")).splitlines())
@@ -157,5 +157,5 @@ def _resident(pid: int) -> int:
 def _text(path: Path) -> str:
     try:
         return path.read_text()
-    except OSError:  # it has ended
+    except OSError:  # the process has ended
         return ""

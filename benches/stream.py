@@ -1,4 +1,4 @@
-"""The speeds that streams must reach on any machine, as ratios taken in one run. `./dev bench` runs this.
+"""Targets of streams on any machine, as ratios taken in one run. `./dev bench` runs this.
 
 Redis and NATS are measured where their servers are installed.
 """

@@ -1,4 +1,4 @@
-"""The speeds the wire must reach on any machine, as ratios taken in one run. `./dev bench` runs this.
+"""Targets of the wire on any machine, as ratios taken in one run. `./dev bench` runs this.
 
 `--reference 'node dist/index.js' --reference-port 8081` also measures the founding system's own server.
 """

@@ -115,7 +115,7 @@ def commands_share_spark(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -
     """Commands that are run in this process take the session of the tests, and leave it running."""
     from penstock.cli import options
 
-    monkeypatch.setattr(options.Spark, "session", lambda *_, **__: spark)
+    monkeypatch.setattr(options.SparkOptions, "session", lambda *_, **__: spark)
     monkeypatch.setattr(spark, "stop", lambda: None)
 
 

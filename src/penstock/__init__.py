@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from penstock import former_names
+
 __version__ = "0.1.1"
 
 if TYPE_CHECKING:
@@ -75,3 +77,6 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted(__all__)
+
+
+former_names.install()

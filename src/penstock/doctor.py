@@ -1,4 +1,4 @@
-"""What this machine has of what Penstock needs: looked at, not changed."""
+"""The doctor: checks that this machine has everything that Penstock needs. It changes nothing."""
 
 from __future__ import annotations
 
@@ -23,45 +23,45 @@ _PYTHON_MIN: Final = (3, 11)
 _FREE_BYTES_MIN: Final = 1 << 30
 _MEMORY_BYTES_MIN: Final = 2 << 30
 _NAMED_MAX: Final = 3
-"""Missing packages that a finding names."""
+"""The most missing packages that a finding names."""
 
 
-class State(StrEnum):
+class FindingState(StrEnum):
     OK = "ok"
     MISSING = "missing"
-    """Something that is installed does not work; the text says what, and what to do."""
+    """An installed part that does not work; the text says why, and what to do."""
     NOTE = "note"
-    """Worth knowing, and nothing to mend: also an extra that is not installed."""
+    """Information that needs no action, such as an extra that is not installed."""
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class DoctorFinding:
     what: str
-    state: State
+    state: FindingState
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Extra:
-    """Part of Penstock that is installed by its name: what it is for, and every module that it needs."""
+    """An extra of the package: its name, its purpose, and every module that it needs."""
 
     name: str
     purpose: str
     modules: tuple[str, ...]
 
     def absent(self) -> list[str]:
-        """Modules of it that are not installed."""
-        return [module for module in self.modules if not _is_there(module)]
+        """Return the modules that are not installed."""
+        return [module for module in self.modules if not _is_installed(module)]
 
     @property
     def command(self) -> str:
         return f"pip install 'penstock[{self.name}]'"
 
 
-def _is_there(module: str) -> bool:
+def _is_installed(module: str) -> bool:
     try:
         return importlib.util.find_spec(module) is not None
-    except ModuleNotFoundError:  # not even the package that it is in
+    except ModuleNotFoundError:  # the parent package is not installed
         return False
 
 
@@ -82,27 +82,27 @@ SPARK: Final = Extra(
 )
 PIPELINES: Final = Extra("pipelines", "Spark Declarative Pipelines", (*SPARK.modules, "grpc", "yaml"))
 EXTRAS: Final = (STREAM, SCHEMA, SERVER, SPARK, PIPELINES)
-"""From the lightest: the first that has a module is the one to install for it."""
+"""Extras from the lightest on: the first that has a module is the one to install for it."""
 
 
 def extra_of(package: str) -> Extra:
-    """The lightest extra that brings a package, by the name it is imported by; the server's for any other."""
-    named = (each for each in EXTRAS if package in {module.partition(".")[0] for module in each.modules})
-    return next(named, SERVER)
+    """Return the lightest extra that has a package, by its import name; `server` for any other."""
+    with_package = (extra for extra in EXTRAS if package in {module.partition(".")[0] for module in extra.modules})
+    return next(with_package, SERVER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Places:
-    """Where a broker would keep its data and listen, by the settings that it would be started with."""
+class BrokerPlaces:
+    """The data directory and the ports that a broker would use, by its settings."""
 
     data: Path
     host: str = "127.0.0.1"
     ports: tuple[tuple[str, int | None], ...] = ()
 
 
-def examine(places: Callable[[], Places], *, start_spark: bool = False) -> Iterator[Finding]:
-    """Every finding, as it is made. With `start_spark`, Spark is started for a moment."""
-    yield Finding("penstock", State.OK, f"{__version__} in {Path(__file__).parent}")
+def examine(places: Callable[[], BrokerPlaces], *, start_spark: bool = False) -> Iterator[DoctorFinding]:
+    """Yield findings as they are made. With `start_spark`, start Spark for a moment."""
+    yield DoctorFinding("penstock", FindingState.OK, f"{__version__} in {Path(__file__).parent}")
     yield _python()
     yield from _machine()
     absent = {extra.name: extra.absent() for extra in EXTRAS}
@@ -111,74 +111,78 @@ def examine(places: Callable[[], Places], *, start_spark: bool = False) -> Itera
         yield _kernels()
     if not absent[SPARK.name]:
         yield _java()
-        yield Finding("spark", State.OK, _spark_text())
+        yield DoctorFinding("spark", FindingState.OK, _spark_text())
     yield from _places(places)
     if start_spark:
         yield _started_spark()
 
 
-def _extra(extra: Extra, absent: list[str]) -> Finding:
+def _extra(extra: Extra, absent: list[str]) -> DoctorFinding:
     what = f"[{extra.name}]"
     if absent:
-        return Finding(what, State.NOTE, f"{extra.purpose}: not installed ({_few(absent)}); {extra.command}")
-    return Finding(what, State.OK, extra.purpose)
+        return DoctorFinding(
+            what, FindingState.NOTE, f"{extra.purpose}: not installed ({_few(absent)}); {extra.command}"
+        )
+    return DoctorFinding(what, FindingState.OK, extra.purpose)
 
 
 def _few(names: list[str]) -> str:
-    """The first of them by name, the rest by number."""
+    """Join names, the rest of them as a number."""
     shown = ", ".join(names[:_NAMED_MAX])
     return shown if len(names) <= _NAMED_MAX else f"{shown} and {len(names) - _NAMED_MAX} more"
 
 
-def _places(places: Callable[[], Places]) -> Iterator[Finding]:
+def _places(places: Callable[[], BrokerPlaces]) -> Iterator[DoctorFinding]:
     try:
-        found = places()
+        broker = places()
     except PenstockError as error:
-        yield Finding("settings", State.MISSING, f"a broker would not start: {error.message}")
+        yield DoctorFinding("settings", FindingState.MISSING, f"a broker would not start: {error.message}")
         return
-    yield _disk(found.data)
-    yield from (_port(name, found.host, number) for name, number in found.ports)
+    yield _disk(broker.data)
+    yield from (_port(name, broker.host, number) for name, number in broker.ports)
 
 
-def _python() -> Finding:
-    state = State.OK if sys.version_info[:2] >= _PYTHON_MIN else State.MISSING
-    return Finding("python", state, f"{platform.python_version()}, {sys.executable}")
+def _python() -> DoctorFinding:
+    state = FindingState.OK if sys.version_info[:2] >= _PYTHON_MIN else FindingState.MISSING
+    return DoctorFinding("python", state, f"{platform.python_version()}, {sys.executable}")
 
 
-def _machine() -> Iterator[Finding]:
-    yield Finding("processor", State.OK, f"{os.cpu_count()} cores, {platform.machine()}")
+def _machine() -> Iterator[DoctorFinding]:
+    yield DoctorFinding("processor", FindingState.OK, f"{os.cpu_count()} cores, {platform.machine()}")
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    state = State.OK if total >= _MEMORY_BYTES_MIN else State.NOTE
-    few = "" if state is State.OK else ": Spark wants 2 GiB and more"
-    yield Finding("memory", state, f"{total / (1 << 30):.1f} GiB{few}")
+    state = FindingState.OK if total >= _MEMORY_BYTES_MIN else FindingState.NOTE
+    few = "" if state is FindingState.OK else ": Spark wants 2 GiB and more"
+    yield DoctorFinding("memory", state, f"{total / (1 << 30):.1f} GiB{few}")
 
 
-def _kernels() -> Finding:
+def _kernels() -> DoctorFinding:
     from penstock.record.kernels import kernel_cache
 
-    place = kernel_cache.directory()
-    if place is None:
+    directory = kernel_cache.directory()
+    if directory is None:
         text = f"kept nowhere: every process compiles them; set {kernel_cache.ENVIRONMENT} to a directory"
-        return Finding("kernels", State.NOTE, text)
+        return DoctorFinding("kernels", FindingState.NOTE, text)
     if not kernel_cache.is_complete():
-        return Finding("kernels", State.NOTE, f"compiled at first use into {place}; `penstock warm` does it now")
-    return Finding("kernels", State.OK, f"compiled, in {place}")
+        return DoctorFinding(
+            "kernels", FindingState.NOTE, f"compiled at first use into {directory}; `penstock warm` does it now"
+        )
+    return DoctorFinding("kernels", FindingState.OK, f"compiled, in {directory}")
 
 
-def _java() -> Finding:
+def _java() -> DoctorFinding:
     from penstock.spark.runtime import java
 
     try:
-        found = java.find()
+        installed = java.find()
     except PenstockError as error:
-        return Finding("java", State.MISSING, error.message)
-    return Finding("java", State.OK, f"{found.version} from {found.origin}, {found.home}")
+        return DoctorFinding("java", FindingState.MISSING, error.message)
+    return DoctorFinding("java", FindingState.OK, f"{installed.version} from {installed.origin}, {installed.home}")
 
 
 def _spark_text() -> str:
-    given = os.environ.get("SPARK_HOME")
+    spark_home = os.environ.get("SPARK_HOME")
     packages = ", ".join(f"{name} {_version(name)}" for name in ("pyspark", "deltalake", "pyiceberg"))
-    return f"{packages}{f', SPARK_HOME={given}' if given else ''}"
+    return f"{packages}{f', SPARK_HOME={spark_home}' if spark_home else ''}"
 
 
 def _version(package: str) -> str:
@@ -188,29 +192,33 @@ def _version(package: str) -> str:
         return "of an unknown version"
 
 
-def _disk(data: Path) -> Finding:
-    place = next(each for each in (data.absolute(), *data.absolute().parents) if each.exists())
-    free = shutil.disk_usage(place).free
-    if not os.access(place, os.W_OK):
-        return Finding("disk", State.MISSING, f"{place} cannot be written to: choose another directory with --data")
-    state = State.OK if free >= _FREE_BYTES_MIN else State.NOTE
-    return Finding("disk", state, f"{free / (1 << 30):.1f} GiB free in {place}")
+def _disk(data: Path) -> DoctorFinding:
+    directory = next(path for path in (data.absolute(), *data.absolute().parents) if path.exists())
+    free = shutil.disk_usage(directory).free
+    if not os.access(directory, os.W_OK):
+        return DoctorFinding(
+            "disk", FindingState.MISSING, f"{directory} cannot be written to: choose another directory with --data"
+        )
+    state = FindingState.OK if free >= _FREE_BYTES_MIN else FindingState.NOTE
+    return DoctorFinding("disk", state, f"{free / (1 << 30):.1f} GiB free in {directory}")
 
 
-def _port(name: str, host: str, number: int | None) -> Finding:
+def _port(name: str, host: str, number: int | None) -> DoctorFinding:
     what = f"{name} port"
     if number is None:
-        return Finding(what, State.OK, "off")
+        return DoctorFinding(what, FindingState.OK, "off")
     if number == 0:
-        return Finding(what, State.OK, "any that is free")
+        return DoctorFinding(what, FindingState.OK, "any that is free")
     try:
         _bind(host, number)
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             text = f"{number}: {error.strerror}; a broker that runs there is fine, a second one needs another"
-            return Finding(what, State.NOTE, text)
-        return Finding(what, State.MISSING, f"{host} {number}: {error.strerror}; choose another host or port")
-    return Finding(what, State.OK, f"{number} is free")
+            return DoctorFinding(what, FindingState.NOTE, text)
+        return DoctorFinding(
+            what, FindingState.MISSING, f"{host} {number}: {error.strerror}; choose another host or port"
+        )
+    return DoctorFinding(what, FindingState.OK, f"{number} is free")
 
 
 def _bind(host: str, number: int) -> None:
@@ -220,15 +228,15 @@ def _bind(host: str, number: int) -> None:
         probe.bind(address)
 
 
-def _started_spark() -> Finding:
-    return _tried("spark starts", _count_with_spark)
+def _started_spark() -> DoctorFinding:
+    return _finding_of("spark starts", _count_with_spark)
 
 
-def _tried(what: str, action: Callable[[], str]) -> Finding:
+def _finding_of(what: str, action: Callable[[], str]) -> DoctorFinding:
     try:
-        return Finding(what, State.OK, action())
-    except Exception as error:  # whatever it is, it is what was asked for
-        return Finding(what, State.MISSING, str(error) or repr(error))
+        return DoctorFinding(what, FindingState.OK, action())
+    except Exception as error:  # any failure is the finding
+        return DoctorFinding(what, FindingState.MISSING, str(error) or repr(error))
 
 
 def _count_with_spark() -> str:

@@ -63,7 +63,7 @@ def test_schemas_are_measured(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_spark_is_measured() -> None:
-    """In a process of its own: a process has one session, and the one of the tests is for all of them."""
+    """Run it in a process of its own: a process has one session, and this one's is shared by all tests."""
     done = subprocess.run(
         [sys.executable, "-m", "benches.spark", "--quick"], capture_output=True, text=True, check=True
     )
@@ -103,7 +103,7 @@ def test_a_confirmation_counts_once_wherever_it_is_cut(broker: RunningBroker) ->
 
 
 def test_a_message_that_the_broker_refuses_is_an_error(broker: RunningBroker) -> None:
-    """Topics are live at this broker, and nobody listens."""
+    """Topics are live at this broker, and there is no subscriber."""
     with PenstockConnection(broker.tcp_port) as connection, pytest.raises(InvalidRequest, match="refused a message"):
         publish_all([connection], b"x", 10, window=4, batch=2)
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from benches.spark import GROWTH
 from benches.spark_growth import MemoryWatch
-from benches.spark_jobs import TOPIC, Sample
 
+from penstock.bench.spark import TOPIC, SampleLog
 from penstock.storage.store import Store
 
 MIB = 1 << 20
@@ -46,7 +46,7 @@ def until(true: Callable[[], bool]) -> None:
 
 
 def test_a_log_of_few_payloads_has_as_many_messages_as_are_asked_for(tmp_path: Path) -> None:
-    made = Sample.make(tmp_path / "data", 50_000, distinct=20_000)
+    made = SampleLog.make(tmp_path / "data", 50_000, distinct=20_000)
     assert made.messages == 50_000
     with Store.open(tmp_path / "data") as store:
         log = store.log(TOPIC, 0)

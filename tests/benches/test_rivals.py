@@ -1,4 +1,4 @@
-"""Each rival takes messages and has them afterwards; how fast is not asked here."""
+"""Rivals take messages and have them afterwards; speed is not tested here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A broker without sockets, with a disk or without, and three who talk to it."""
+"""Fixtures: a broker without sockets, with a disk or without, and three clients."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Keeping = Callable[..., World]
 
 @pytest.fixture(autouse=True)
 def no_defects(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
-    """Whatever a client or the disk does, the broker means to do what it does then."""
+    """Assert that no error was left unhandled, whatever a client or the disk did."""
     yield
     assert [
         each.getMessage()
@@ -30,7 +30,7 @@ def world() -> World:
 
 @pytest.fixture
 def keeping(tmp_path: Path) -> Iterator[Keeping]:
-    """Brokers that keep topics, each with a disk of its own."""
+    """Brokers with durable topics, each with a disk of its own."""
     made: list[World] = []
 
     def make(**options: Any) -> World:
@@ -44,7 +44,7 @@ def keeping(tmp_path: Path) -> Iterator[Keeping]:
 
 @pytest.fixture
 def kept(keeping: Keeping) -> World:
-    """One that keeps topics."""
+    """A broker with durable topics."""
     return keeping()
 
 

@@ -1,4 +1,4 @@
-"""A broker with its clients and a clock, and no sockets: what is sent in, what comes out at whom."""
+"""Test kit: a broker with its clients and a clock, and no sockets; frames go in, and tests read what comes out."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from penstock.broker.access.policy import Access
+from penstock.broker.access.policy import AccessPolicy
 from penstock.broker.base.effects import (
     AdjustBacklog,
     Append,
@@ -24,7 +24,7 @@ from penstock.broker.base.effects import (
 )
 from penstock.broker.broker import Broker
 from penstock.broker.live.connections import Client
-from penstock.broker.live.routing import Kind, Trie, _Node
+from penstock.broker.live.routing import LiveKind, Trie, _Node
 from penstock.broker.topics.topics import AutoCreate, TopicState
 from penstock.core.errors import PenstockError
 from penstock.core.limits import Limits, WireLimits
@@ -53,7 +53,7 @@ _OURS = "00000000-0000-4000"
 
 
 def own_id(number: int) -> str:
-    """An id of the client's own; every other one is the broker's."""
+    """Make an id of the client's own; all others are the broker's."""
     return f"{_OURS}-8000-{number:012x}"
 
 
@@ -61,7 +61,7 @@ ID, ID2, ID3, ID4 = (own_id(number) for number in range(1, 5))
 
 
 def normal(text: str) -> str:
-    """Ids the broker made up are `<uuid>`, times are `<time>`."""
+    """Replace ids that the broker made up by `<uuid>`, and times by `<time>`."""
     shown = _UUID.sub(lambda found: found[0] if found[0].startswith(_OURS) else "<uuid>", text)
     return _TIME.sub("<time>", shown)
 
@@ -95,25 +95,25 @@ def code_of(text: str) -> str:
 
 
 def block_of(*messages: Message | bytes) -> bytes:
-    """As a client appends it."""
+    """Encode messages into a block, as a client appends it."""
     given = (each if isinstance(each, Message) else Message(payload=each) for each in messages)
     return bytes(Draft.of(given).with_checksums().data)
 
 
 def numbered(producer_id: int, first: int, *payloads: bytes, keys: tuple[bytes, ...] = ()) -> bytes:
-    """A block of a producer that counts."""
+    """Make a block of a producer that numbers its messages."""
     draft = Draft.of_payloads(payloads, keys=keys or None, producer_id=producer_id, first_request_id=first)
     return bytes(draft.data)
 
 
 class Peer:
-    """One connection, as its client sees it."""
+    """A connection, as its client sees it."""
 
     def __init__(self, world: World, client: Client) -> None:
         self.world = world
         self.client = client
         self.got: list[Frame] = []
-        """Everything that came and was not looked at yet."""
+        """Frames that have arrived and were not read yet."""
 
         self.closed: PenstockError | None = None
         self._reader = BatchReader(world.frame_limits, _SCRATCH)
@@ -124,7 +124,7 @@ class Peer:
         return self.client.id
 
     def send(self, *messages: bytes | str) -> list[str]:
-        """Send them in one piece; what came back at once."""
+        """Send frames in one piece; return the frames that come back at once."""
         self.post(*messages)
         return self.take()
 
@@ -133,7 +133,7 @@ class Peer:
         return self.take()
 
     def post(self, *messages: bytes | str) -> None:
-        """Send them, and leave what comes back where it is."""
+        """Send frames, and leave the answers unread."""
         self._post(b"".join(map(framed, messages)))
 
     def _post(self, data: bytes) -> None:
@@ -142,7 +142,7 @@ class Peer:
             self.world.apply(effects)
 
     def send_one_by_one(self, *messages: bytes | str) -> list[str]:
-        """The same through the reader that knows no runs."""
+        """Send frames through the reader that does not batch runs."""
         self._one_by_one.receive_data(b"".join(map(framed, messages)))
         while (item := self._one_by_one.next_frame()) is not None:
             for effects in self.world.broker.receive(self.client, [item], self.world.now_ms):
@@ -157,7 +157,7 @@ class Peer:
         return got
 
     def ask(self, topic: str, payload: object = None, *, request_id: str = ID) -> Any:
-        """A request to a system topic: its answer, read."""
+        """Send a request to a system topic; return its decoded answer."""
         given = b"" if payload is None else payload if isinstance(payload, bytes) else json.dumps(payload).encode()
         (answer,) = self.send(f"request:{topic}:1.0.0:{request_id}\n".encode() + given)
         header, _, body = answer.partition("\n")
@@ -178,7 +178,7 @@ class Peer:
         self.post(f"{action}:{topic}:1.0.0:{request_id}\n".encode() + given)
 
     def answer(self, request_id: str = ID) -> Any:
-        """The answer under this id, read; what else came stays where it is. None if it has not come yet."""
+        """Return the decoded answer under this id, None if it has not come yet; other frames stay unread."""
         found = [each for each in self.got if each.header.request_id == request_id]
         if not found:
             return None
@@ -198,17 +198,17 @@ class Peer:
         return self.call("append", topic, block_of(*messages), request_id=request_id)
 
     def consume(self, topic: str, *, request_id: str = ID, **options: object) -> Any:
-        """`since` is `from`, which is no name in Python."""
+        """Subscribe durably; `since` is the option `from`, which is no name in Python."""
         if "since" in options:
             options["from"] = options.pop("since")
         return self.call("subscribe", topic, options, request_id=request_id)
 
     def register(self, topic: str, **options: object) -> int:
-        """A producer's number."""
+        """Register a producer; return its id."""
         return int(self.ask("system.producer.register", {"topic": topic} | options)["producer_id"])
 
     def messages(self) -> list[tuple[dict[str, Any], bytes]]:
-        """Those that came one by one: metadata and payload. What else came stays where it is."""
+        """Take the messages that came one by one: metadata and payload. Other frames stay unread."""
         mine = [each for each in self.got if each.header.action is Action.MESSAGE]
         self.got = [each for each in self.got if each.header.action is not Action.MESSAGE]
         found = [each.payload.partition(b"\n") for each in mine]
@@ -221,7 +221,7 @@ class Peer:
         return [facts["msg_id"]["topic_offset"] for facts, _ in self.messages()]
 
     def blocks(self) -> list[tuple[int, Block]]:
-        """Those that came as records: partition and block, every checksum right."""
+        """Take the messages that came as records: partition and block, with verified checksums."""
         mine = [each for each in self.got if each.header.action is Action.RECORDS]
         self.got = [each for each in self.got if each.header.action is not Action.RECORDS]
         return [(int((each.header.request_id or "")[-12:], 16), parse_block(each.payload)) for each in mine]
@@ -231,9 +231,9 @@ class Peer:
 
 
 class World:
-    """The broker, its peers, the time; and the disk, where it keeps anything.
+    """The broker, its peers, the time, and the disk if it has one.
 
-    What is to be written or done elsewhere is done at once, unless it is held back: then a test says what the disk
+    Effects for other threads are carried out at once, unless they are held back: then a test says what the disk
     answers, and when.
     """
 
@@ -244,7 +244,7 @@ class World:
         root: Path | None = None,
         auto_create: AutoCreate = AutoCreate.RELIABLE,
         storage: Limits | None = None,
-        access: Access | None = None,
+        access: AccessPolicy | None = None,
         **limits: int,
     ) -> None:
         self.limits = WireLimits(**limits).check()
@@ -256,7 +256,7 @@ class World:
         self.peers: dict[str, Peer] = {}
         self.held = False
         self.open: list[Elsewhere] = []
-        """What the broker wants done elsewhere and has not been, in the order in which it was asked for."""
+        """Effects for other threads that are held back, in the order in which the broker returned them."""
 
         self._held_bytes: Counter[str] = Counter()
         self._examiner = SchemaLanguages()
@@ -295,15 +295,15 @@ class World:
         return self.data.log(TopicName.parse(topic), partition)
 
     def stored(self, topic: str, partition: int = 0) -> list[bytes]:
-        """The payloads that the log of a partition holds."""
+        """Return the payloads that the log of a partition holds."""
         return [record.message.payload for record in self.log(topic, partition).records()]
 
     def hold(self) -> None:
-        """The disk answers nothing until it is told to."""
+        """Hold back the disk's answers until the test releases them."""
         self.held = True
 
     def release(self) -> None:
-        """All that was held back is done, and what comes next at once."""
+        """Carry out all effects that were held back, and later ones at once."""
         self.held = False
         self._carry_on()
 
@@ -320,7 +320,7 @@ class World:
         return [each for each in self.open if isinstance(each, ValidatePayloads)]
 
     def do(self, effect: Elsewhere | None = None, error: PenstockError | None = None) -> None:
-        """The disk does this, or what was asked for first; with an error it fails instead."""
+        """Carry out this effect, or the oldest; with an error it fails instead."""
         taken = effect or self.open[0]
         if isinstance(taken, Append):
             assert next(each for each in self.appends if each.log is taken.log) is taken, "one log, one order"
@@ -329,7 +329,7 @@ class World:
         self.apply(self.broker.resume(taken.done, outcome, self.now_ms))
 
     def do_works(self) -> None:
-        """All that is not an append."""
+        """Carry out all effects that are not appends."""
         while self.works:
             self.do(self.works[0])
 
@@ -354,8 +354,8 @@ class World:
             self.do()
 
     def restart(self, *, clean: bool = False, reopen: bool = False) -> None:
-        """The broker is gone, with all its connections and all that was held back, and another begins where the disk
-        stands; `clean`: it could save what it wanted to."""
+        """End the broker with its connections and held-back effects, and start another on the same disk; `clean`: after
+        it could save its state."""
         if clean:
             self.broker.close()
         self.peers.clear()
@@ -397,7 +397,7 @@ class World:
         self.now_ms = now_ms
 
     def apply(self, effects: list[Effect]) -> None:
-        """As the hub does it: what is for nobody is dropped, who is closed is gone."""
+        """Apply effects like the hub: frames for lost clients are dropped, closed clients are gone."""
         for effect in effects:
             if isinstance(effect, AppendAtomically):
                 self.open += effect.parts  # the disk has taken them all; each is written by itself
@@ -420,14 +420,14 @@ class World:
         self._carry_on()
 
     def _check_nothing_waits(self) -> None:
-        """What is not under way anywhere is not waited for either."""
+        """Assert that nothing waits for an effect that is not under way."""
         if self.broker.durable is not None:
-            assert self.broker.durable.guards.idle
+            assert self.broker.durable.schema_enforcer.idle
             assert all(not topic.pending for topic in self.broker.durable.topics)
         assert not any(self._held_bytes.values())
 
     def _read(self, data: bytes) -> Iterator[Frame]:
-        """All that the broker sends keeps the rules it asks of others."""
+        """Parse the broker's output, which must keep the rules that it sets for clients."""
         reader = FrameReader(self.frame_limits)
         reader.receive_data(data)
         read = 0
@@ -464,12 +464,12 @@ class World:
                 assert set(runner.endpoints) == set(runner.machine.consumers)
                 assert {seat.client for seat in runner.endpoints.values()} <= set(self.peers)
         if not self.open:
-            assert durable.publishing.pending == 0
+            assert durable.publisher.pending == 0
             assert not durable.subscriptions.cursor_store._saving
             assert not durable.topics._creating
 
     def _check_routes(self) -> None:
-        for kind in Kind:
+        for kind in LiveKind:
             expected = {
                 (str(pattern), client.id): priority
                 for client in self.broker.clients
@@ -493,7 +493,7 @@ class World:
         assert of_server.keys() | of_requester.keys() <= {client.id for client in self.broker.clients}
 
     def state(self) -> object:
-        """All that a frame can change, apart from counters and signs of life."""
+        """Capture the state that a frame can change, apart from counters and signs of life."""
         return (
             {client.id: dict(client.subscriptions) for client in self.broker.clients},
             {client.id: (client.name, client.description, client.log_filter) for client in self.broker.clients},
@@ -502,7 +502,7 @@ class World:
 
 
 def subscriptions_in(trie: Trie) -> dict[tuple[str, str], int]:
-    """Everything a trie holds, by pattern and client; and that none of its nodes is empty."""
+    """Return the contents of a trie, by pattern and client; assert that none of its nodes is empty."""
     found: dict[tuple[str, str], int] = {}
     stack: list[tuple[_Node, tuple[str, ...]]] = [(trie._root, ())] if trie._root.below else []
     while stack:

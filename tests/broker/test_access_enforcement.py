@@ -1,4 +1,4 @@
-"""The gate: who is let in, what is checked on every message and every delivery, and who is shown out."""
+"""Access enforcement: authentication, checks on every message and every delivery, and disconnection."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from tests.broker.kit import ID, ID2, Peer, World
 
-from penstock.broker.access.policy import Access, Binding, Decision, Operation, Principal
+from penstock.broker.access.policy import AccessPolicy, Binding, Decision, Operation, Principal
 from penstock.broker.access_enforcement import UNKNOWN_MS_MAX
-from penstock.broker.admin.access import key_asked
+from penstock.broker.admin.access import parse_new_key
 from penstock.broker.admin.operations import TOPICS
-from penstock.broker.permissions import ACTIONS, SYSTEM_TOPICS
+from penstock.broker.permissions import ACTION_PERMISSIONS, SYSTEM_TOPIC_PERMISSIONS
 from penstock.core.errors import Unauthorized
 from penstock.protocol.actions import ACTION_RULES, Action
 from penstock.protocol.notices import ENDED
@@ -24,17 +24,17 @@ _COMES_AND_GOES = ("system.client.authenticate", "system.heartbeat")
 
 
 class Guarded(World):
-    """A broker that asks who is there, with a disk; and keys for whoever wants one."""
+    """A broker with access control and a disk, and a maker of keys."""
 
     def __init__(self, root: Path) -> None:
-        super().__init__(root=root, access=Access(enabled=True))
+        super().__init__(root=root, access=AccessPolicy(enabled=True))
         self.noted: list[Decision] = []
         self.broker.access.audit = self.noted.append
 
     def key(self, name: str, *bindings: str, expires_ms: int | None = None) -> str:
-        """Made by another process, which this broker hears of when it looks."""
+        """Create a key in another process, which this broker sees at its next read of the catalog."""
         fields: dict[str, Any] = {"name": name, "bindings": list(bindings), "expires_ms": expires_ms}
-        made, kept, granted = key_asked(fields, 0)
+        made, kept, granted = parse_new_key(fields, 0)
         self.data.catalog.access.add_key(kept, granted)
         self.after(1000)
         return made.text
@@ -61,14 +61,14 @@ def code(answer: Any) -> str:
 
 
 def test_every_action_and_every_system_topic_says_what_it_needs() -> None:
-    assert ACTIONS.keys() == set(Action)
-    assert SYSTEM_TOPICS.keys() == TOPICS.keys()
+    assert ACTION_PERMISSIONS.keys() == set(Action)
+    assert SYSTEM_TOPIC_PERMISSIONS.keys() == TOPICS.keys()
 
 
 def test_only_who_comes_and_whether_one_lives_is_public() -> None:
-    public = {topic for topic, rule in SYSTEM_TOPICS.items() if rule.operation is Operation.PUBLIC}
+    public = {topic for topic, rule in SYSTEM_TOPIC_PERMISSIONS.items() if rule.operation is Operation.PUBLIC}
     assert public == set(_COMES_AND_GOES)
-    assert not [action for action, rule in ACTIONS.items() if rule.operation is Operation.PUBLIC]
+    assert not [action for action, rule in ACTION_PERMISSIONS.items() if rule.operation is Operation.PUBLIC]
 
 
 def test_whoever_has_not_said_who_they_are_is_told_so_whatever_they_send(guarded: Guarded) -> None:
@@ -88,11 +88,11 @@ def test_whoever_has_not_said_who_they_are_is_told_so_whatever_they_send(guarded
 def test_whoever_is_known_and_has_no_role_is_forbidden_everything_that_needs_one(guarded: Guarded) -> None:
     bare = guarded.peer("bare")
     given = {"topic": "orders", "subject": "orders", "namespace": "default", "subscription": "s", "serviceId": ID}
-    for topic, rule in SYSTEM_TOPICS.items():
+    for topic, rule in SYSTEM_TOPIC_PERMISSIONS.items():
         if rule.operation in (Operation.PUBLIC, Operation.CONNECT):
             continue
         answer = code(bare.ask(topic, given | {"action": "publish", "levels": ["error"]}))
-        if not rule.inside:
+        if not rule.checked_by_handler:
             assert answer == "FORBIDDEN", topic
         else:  # a list of what one may see, which is nothing; or refused
             assert answer in ("FORBIDDEN", "INVALID_REQUEST", "OK"), topic
@@ -174,7 +174,7 @@ def test_a_connection_stays_the_one_it_is(guarded: Guarded) -> None:
 
 
 def test_a_certificate_is_somebody_too_and_a_key_may_take_its_place(guarded: Guarded) -> None:
-    catalog, granted = guarded.data.catalog.access, key_asked({"name": "x", "bindings": ["publisher"]}, 0)[2]
+    catalog, granted = guarded.data.catalog.access, parse_new_key({"name": "x", "bindings": ["publisher"]}, 0)[2]
     catalog.grant([type(each)(principal="certificate:host", role=each.role, scope=each.scope) for each in granted])
     guarded.after(1000)
     client, effects = guarded.broker.connect("", guarded.now_ms, principal=Principal(name="certificate:host"))
@@ -385,7 +385,7 @@ def test_what_is_asked_for_and_waits_for_the_disk_is_checked_once_more(guarded: 
     guarded.hold()
     ann.post(f'subscribe:orders:1.0.0:{ID}\n{{"subscription":"s","from":"earliest"}}')
     revoked(guarded, "ann")
-    guarded.broker.gate.load(guarded.data.catalog.access.load())
+    guarded.broker.enforcer.load(guarded.data.catalog.access.load())
     guarded.release()
     assert code(ann.answer(ID)) == "UNAUTHORIZED"
     assert ann.take() == []
@@ -490,7 +490,7 @@ def test_the_audit_log_says_which_key_and_which_binding(guarded: Guarded) -> Non
     made = boss.ask("system.key.create", {"name": "shop", "bindings": ["viewer"]})
     boss.ask("system.access.grant", {"principal": "key:shop", "binding": "consumer@topic:a"})
     boss.ask("system.key.revoke", {"key": made["key_id"]})
-    assert [(each.deed.action, dict(each.deed.target)) for each in guarded.noted] == [
+    assert [(each.audited.action, dict(each.audited.target)) for each in guarded.noted] == [
         ("system.key.create", {"name": "shop", "bindings": ("viewer",)}),
         ("system.access.grant", {"principal": "key:shop", "binding": "consumer@topic:a"}),
         ("system.key.revoke", {"key": made["key_id"]}),

@@ -28,7 +28,7 @@ from tests.broker.kit import (
     text_of,
 )
 
-from penstock.broker.live.rate_limits import _TOPICS_MAX, Rates
+from penstock.broker.live.rate_limits import _TOPICS_MAX, RateLimiter
 from penstock.core.errors import PayloadTooLarge, ServiceUnavailable, Timeout
 from penstock.core.limits import QUOTED_CHARS_MAX, REQUEST_TIMEOUT_MS_CEILING
 from penstock.core.names import TopicName
@@ -44,7 +44,7 @@ def only(texts: list[str]) -> str:
 
 
 def asked_id(server: Peer) -> str:
-    """The id under which the server was just asked; it is the broker's."""
+    """The id of the request that the server was just sent, which the broker chose."""
     (frame,) = server.take_frames()
     assert frame.header.action is Action.REQUEST
     assert frame.header.request_id is not None
@@ -439,7 +439,7 @@ def test_the_same_id_twice_gets_two_answers(ann: Peer, bob: Peer) -> None:
     assert ann.take() == [f"response:a:1.0.0:{ID}\n1", f"response:a:1.0.0:{ID}\n2"]
 
 
-# What is refused
+# Refusals
 
 
 @pytest.mark.parametrize(
@@ -675,7 +675,7 @@ def test_a_part_of_a_batch_past_the_rate_is_refused_and_the_rest_delivered_in_or
 
 
 def test_the_rates_that_are_known_are_bounded_and_what_is_more_shares_one() -> None:
-    rates = Rates(connection=None, topic=1)
+    rates = RateLimiter(connection=None, topic=1)
     topics = [TopicName.parse(f"t{n}") for n in range(_TOPICS_MAX + 5)]
     allowed = [rates.allow(None, topic, 0) for topic in topics]
     assert allowed == [True] * _TOPICS_MAX + [False] * 5
@@ -752,7 +752,7 @@ def test_a_batch_is_counted_as_its_messages_are(topic: str) -> None:
 
 
 class Story(RuleBasedStateMachine):
-    """Every message with an id is answered once, and what is refused changes nothing."""
+    """A model of the broker: every message with an id is answered once, and a refused one changes nothing."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -763,17 +763,17 @@ class Story(RuleBasedStateMachine):
         self.peers = [self.world.connect() for _ in range(3)]
         self.count = 0
         self.waiting: dict[str, Peer] = {}
-        """Ids that are to be answered, and whom to."""
+        """Ids to be answered, and the clients that wait."""
 
         self.asked: list[tuple[Peer, str]] = []
-        """Requests that reached a server: it may answer under this id, more than once."""
+        """Requests that reached a server, which may answer under these ids more than once."""
 
     def new_id(self) -> str:
         self.count += 1
         return own_id(self.count)
 
     def look(self) -> dict[str, list[str]]:
-        """Read what came to everybody; the answers by their ids."""
+        """Read the output of all clients; return the answers by their ids."""
         answers: dict[str, list[str]] = {}
         for peer in self.peers:
             for frame in peer.take_frames():

@@ -1,4 +1,4 @@
-"""The commands, run in this process for breadth and as a user runs them where the process itself matters."""
+"""Fixtures that run commands: in this process for breadth, as a process of its own where that matters."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from penstock.testing import RunningBroker
 
 DEADLINE_SECONDS = 120
 command_tree = functools.cache(typer.main.get_command)
-"""Typer makes all ninety commands anew for each that is run: a tenth of a second."""
+"""The command tree, cached: Typer builds all ninety commands for each run, which takes a tenth of a second."""
 
 
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Every test in a directory of its own, where `penstock-data` is the default data directory."""
+    """Give every test a directory of its own, where `penstock-data` is the default data directory."""
     place = tmp_path / "home"
     place.mkdir()
     monkeypatch.chdir(place)
@@ -39,7 +39,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def here(capsysbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Run a command in this process. What it sets for all logs ends with the test, as the stream that they go to."""
+    """Run a command in this process; its logging configuration ends with the test, like the stream it writes to."""
     monkeypatch.setattr(logging.getLogger(), "handlers", logging.getLogger().handlers.copy())
     monkeypatch.setattr(logging.getLogger(), "level", logging.getLogger().level)
     monkeypatch.setattr(typer.main, "get_command", command_tree)
@@ -85,7 +85,7 @@ def apart(start: Start) -> Run:
 
 @pytest.fixture
 def at_keeper(keeper: RunningBroker, monkeypatch: pytest.MonkeyPatch, environment: dict[str, str]) -> str:
-    """Commands talk to the broker that keeps what is published."""
+    """Let commands talk to the broker that stores what is published."""
     monkeypatch.setenv("PENSTOCK_URL", keeper.url)
     monkeypatch.setitem(environment, "PENSTOCK_URL", keeper.url)
     return keeper.url
@@ -93,7 +93,7 @@ def at_keeper(keeper: RunningBroker, monkeypatch: pytest.MonkeyPatch, environmen
 
 @pytest.fixture
 def fill(home: Path) -> Fill:
-    """A data directory with a topic and these messages in it."""
+    """Create a data directory with a topic and these messages in it."""
 
     def call(messages: Sequence[Message | bytes] = (), *, topic: str = "orders", partitions: int = 1) -> Path:
         made = [each if isinstance(each, Message) else Message(payload=each, type="t") for each in messages]
@@ -109,6 +109,6 @@ def fill(home: Path) -> Fill:
 
 @pytest.fixture
 def segment(fill: Fill) -> Path:
-    """The one segment of a topic with ten messages."""
+    """Return the one segment of a topic with ten messages."""
     (found,) = fill([b"message %d" % number for number in range(10)]).rglob("*.seg")
     return found

@@ -1,4 +1,4 @@
-"""What the fixtures of this room are, for those who take them."""
+"""Types of the fixtures of these tests."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from penstock.record.message import Message
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a command ended, and what it said."""
+    """The exit code and the output of a command."""
 
     code: int
     raw: bytes
@@ -39,7 +39,7 @@ class Outcome:
         return json.loads(self.err)["error"]
 
     def refused(self, *words: str) -> None:
-        """One sentence on standard error that says so, nothing on standard output, exit code 2."""
+        """Check for one sentence on standard error, nothing on standard output, and exit code 2."""
         assert (self.code, self.out) == (2, "")
         assert len(self.err.splitlines()) == 1, self.err
         assert self.err.startswith("penstock: ")
@@ -77,12 +77,13 @@ def ended(process: subprocess.Popen[bytes], number: int = signal.SIGINT) -> tupl
 
 
 def contents(root: Path) -> dict[Path, tuple[bytes, int]]:
-    """Every file below a directory, with its bytes and when it was last changed."""
+    """Return every file below a directory, with its bytes and modification time."""
     return {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in root.rglob("*") if path.is_file()}
 
 
 def child_environment(temporary: pytest.TempPathFactory) -> dict[str, str]:
-    """For child processes: as a user has it, with kernels and bytecode kept, so that each starts in a second."""
+    """Return the environment of child processes: a user's, with cached kernels and bytecode, so that each starts in a
+    second."""
     kernel_cache.load_all()
     kept = {name: value for name, value in os.environ.items() if name not in ("PENSTOCK_DATA", "PYTHONUNBUFFERED")}
     if kept.pop("PYTHONDONTWRITEBYTECODE", None):

@@ -1,4 +1,4 @@
-"""What all commands have in common: help, versions, errors, exit codes, pipes that break."""
+"""The behaviour that all commands share: help, versions, errors, exit codes, broken pipes."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ TYPES: Final = {
     "consume": "Of the subscription",
     "sub create": "Of the subscription",
 }
-"""Commands that write or create something that has a type, and the words by which `--type` says of what."""
+"""Commands that write or create something with a type, and the words that say so in the help of `--type`."""
 
 
 def leaves(command: Any, name: str = "") -> Iterator[tuple[str, Any]]:
@@ -138,7 +138,7 @@ TREE: Final = dict(leaves(typer.main.get_command(application.app)))
 
 
 def options_called(spelling: str) -> dict[str, Any]:
-    """The option of that spelling, by the command that has it."""
+    """Return the option with that spelling, by command."""
     return {name: each for name, command in TREE.items() for each in command.params if spelling in each.opts}
 
 
@@ -268,7 +268,7 @@ sys.exit(code)
 
 
 def blocked(names: list[str], *arguments: str) -> str:
-    """A Python program that runs a command where some packages are not installed."""
+    """Build a Python program that runs a command where some packages are not installed."""
     return BLOCKED.format(names=names, arguments=list(arguments), heavy=HEAVY)
 
 
@@ -384,7 +384,7 @@ except SystemExit:
 
 
 def test_whoever_has_hung_up_is_no_news_at_the_end_and_a_defect_is(environment: dict[str, str]) -> None:
-    """What Python 3.13 tells of each file that cannot be closed any more."""
+    """Since 3.13 Python reports each file that cannot be closed."""
     done = python(UNRAISABLE, environment)
     assert (done.returncode, done.stdout) == (0, "")
     assert "a defect" in done.stderr

@@ -1,4 +1,4 @@
-"""Each extra alone in a clean environment, from the wheel: what it promises works there, and what it lacks is named."""
+"""Each extra alone in a clean environment, from the wheel: its features work, and missing packages are named."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ pytestmark = [
 
 
 class Installed:
-    """An environment with Penstock and some of its extras, and nothing of this checkout."""
+    """An environment with Penstock and some of its extras, without this checkout."""
 
     def __init__(self, place: Path, url: str) -> None:
         self.bin = place / "env" / "bin"
@@ -80,7 +80,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def install(wheel: Path, place: Path, keeper: RunningBroker, *extras: str) -> Installed:
-    """Of the versions that are locked, which are in the cache of whoever has set this checkout up."""
+    """Install the locked versions, which are in the cache since this checkout was set up."""
     python = place / "env" / "bin" / "python"
     _uv("venv", "--quiet", "--clear", "--python", sys.executable, str(place / "env"))
     wanted = f"penstock[{','.join(extras)}] @ {wheel.as_uri()}" if extras else f"penstock @ {wheel.as_uri()}"
@@ -99,7 +99,7 @@ def _uv(*arguments: str) -> None:
 
 
 def examined(env: Installed) -> dict[str, tuple[str, str]]:
-    """The findings of the doctor, which has to be content; and so has whoever asks for help."""
+    """Return the findings of the doctor, and check that it and `--help` succeed."""
     assert "Usage: penstock" in env.penstock("--help")
     rows = [json.loads(line) for line in env.penstock("doctor", "--json").splitlines()]
     assert not [row for row in rows if row["state"] == "missing"]

@@ -1,4 +1,4 @@
-"""Schemas as they are given on the command line."""
+"""Schemas given on the command line."""
 
 from __future__ import annotations
 

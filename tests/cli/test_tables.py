@@ -1,4 +1,4 @@
-"""Tables at every width: no digit is lost, no line is longer than the terminal, and room that there is, is used."""
+"""Tables at every width: no digit is lost, no line is longer than the terminal, and the width is used."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from penstock.cli import options, output, tables
 from penstock.cli.lake import pipeline
 from penstock.cli.output import cell
 from penstock.cli.service import bench, demo, top
-from penstock.cli.tables import Column, columns_of, drawn, elided
+from penstock.cli.tables import Column, columns_of, draw_cut_table, draw_table
 from penstock.demo.base.orders import HOURS
 from penstock.demo.lake.revenue import Revenue
 from penstock.demo.report.account import Counts
 from penstock.demo.story import DemoResult
-from penstock.spark.jobs.audit import audit
+from penstock.spark.jobs.audit import run
 from penstock.spark.jobs.audit.runners import LocalRunner
 from penstock.spark.jobs.stats import stats
 from penstock.spark.pipeline.run.queries import ConsoleRows
@@ -57,14 +57,14 @@ def shown(renderable: Any, width: int) -> list[str]:
 
 
 def test_where_there_is_room_there_is_a_frame_and_a_line_a_row() -> None:
-    lines = shown(drawn("subscriptions", columns_of(SUBSCRIPTIONS, ROWS, cell), 250), 250)
+    lines = shown(draw_table("subscriptions", columns_of(SUBSCRIPTIONS, ROWS, cell), 250), 250)
     assert lines[1].startswith("┏")
     (row,) = [line for line in lines if "billing" in line]
     assert STATE in row
 
 
 def test_words_are_folded_before_anything_else_happens() -> None:
-    lines = shown(drawn("subscriptions", columns_of(SUBSCRIPTIONS, ROWS, cell), 150), 150)
+    lines = shown(draw_table("subscriptions", columns_of(SUBSCRIPTIONS, ROWS, cell), 150), 150)
     (row,) = [line for line in lines if "billing" in line]
     assert row.split()[:7] == [
         "/default/orders.created",
@@ -79,7 +79,7 @@ def test_words_are_folded_before_anything_else_happens() -> None:
 
 
 def test_the_longest_text_goes_below_its_row_where_it_would_make_a_tower_of_it() -> None:
-    lines = shown(drawn("subscriptions", columns_of(SUBSCRIPTIONS, ROWS, cell), 88), 88)
+    lines = shown(draw_table("subscriptions", columns_of(SUBSCRIPTIONS, ROWS, cell), 88), 88)
     place = next(number for number, line in enumerate(lines) if "1,234,567" in line)
     assert "12,345.68" in lines[place]
     assert " ".join(" ".join(lines[place:]).split()).count(STATE) == 1
@@ -87,7 +87,7 @@ def test_the_longest_text_goes_below_its_row_where_it_would_make_a_tower_of_it()
 
 
 def test_rows_become_lists_where_nothing_else_helps() -> None:
-    lines = shown(drawn("subscriptions", columns_of(SUBSCRIPTIONS, ROWS, cell), 40), 40)
+    lines = shown(draw_table("subscriptions", columns_of(SUBSCRIPTIONS, ROWS, cell), 40), 40)
     assert "lag           1,234,567" in lines
     assert "lag seconds   12,345.68" in lines
     assert max(map(len, lines)) <= 40
@@ -95,23 +95,23 @@ def test_rows_become_lists_where_nothing_else_helps() -> None:
 
 def test_a_table_without_rows_has_its_headings() -> None:
     for width in (20, 80, 200):
-        assert "topic" in " ".join(shown(drawn("topics", columns_of(("topic", "lag"), [], cell), width), width))
+        assert "topic" in " ".join(shown(draw_table("topics", columns_of(("topic", "lag"), [], cell), width), width))
 
 
 def test_what_is_watched_has_a_line_a_row_and_leaves_columns_out_before_digits() -> None:
     columns = columns_of(SUBSCRIPTIONS, ROWS, cell)
     for width in (80, 60, 200):
-        lines = shown(elided("subscriptions", columns, width), width)
+        lines = shown(draw_cut_table("subscriptions", columns, width), width)
         (row,) = [line for line in lines if "billing" in line]
         assert "1,234,567" in row
         assert len(row) <= width
-    assert len(elided("subscriptions", columns, 60).columns) < len(SUBSCRIPTIONS)
+    assert len(draw_cut_table("subscriptions", columns, 60).columns) < len(SUBSCRIPTIONS)
 
 
 @pytest.mark.parametrize("width", [20, 40, 120])
 def test_what_looks_like_markup_is_shown_as_it_is(width: int) -> None:
     columns = columns_of(("[bold]", "n"), [("[/]a", 1), ("[red]", 2), ("日本語のトピック", 3)], cell)
-    for way in (drawn, elided):
+    for way in (draw_table, draw_cut_table):
         said = "\n".join(shown(way("[/] of [x]", columns, width), width))
         for words in ("[/] of [x]", "[bold]", "[/]a", "[red]", "日本語のトピック"):
             assert words in said
@@ -124,7 +124,7 @@ numbers = st.integers(0, 10**15)
 @given(st.lists(st.tuples(words, numbers, words, numbers, numbers), max_size=4), st.integers(60, 220))
 def test_no_digit_is_ever_lost_and_no_line_too_long(rows: list[tuple[Any, ...]], width: int) -> None:
     columns = columns_of(("name", "count", "longer text", "total of it", "n"), rows, cell)
-    lines = shown(drawn("t", columns, width), width)
+    lines = shown(draw_table("t", columns, width), width)
     assert all(len(line) <= width for line in lines)
     found = " ".join(lines)
     assert all(f"{number:,}" in found for row in rows for number in row if isinstance(number, int))
@@ -134,7 +134,7 @@ def test_no_digit_is_ever_lost_and_no_line_too_long(rows: list[tuple[Any, ...]],
 
 
 MANY: Final = 123_456_789_012
-SEEN: Final = top.Seen(
+SEEN: Final = top.BrokerSnapshot(
     at_ms=1_767_225_600_000,
     metrics={"connection.active": 12_345, "router.publish.rate": 1_234_567.0, "router.message.rate": 7_654_321.0}
     | {"schema.refused.total": 1_234_567, "router.message.count.error": 2_345_678, "process.uptime": 9_000_000}
@@ -154,23 +154,23 @@ FIGURES: Final = {
     "/tables": ["1,234,567.89", "123,456,789,012", "987.0 TiB", "1,234", "1,024"],
     "billing": ["123,456,789,012", "9,876,543.21", "1,000,000", "4,321"],
 }
-"""Of the topic and of the subscription: the numbers of every column that has some."""
+"""Numbers in every column of the topic and of the subscription."""
 
 
 @pytest.mark.parametrize("width", [80, 200])
 def test_top_loses_no_digit_of_any_column_of_numbers(width: int) -> None:
-    lines = shown(top._drawn(SEEN, 12, width), width)
+    lines = shown(top._render(SEEN, 12, width), width)
     assert all(len(line) <= width for line in lines)
-    for name, figures in FIGURES.items():
+    for name, has_figures in FIGURES.items():
         (row,) = [line for line in lines if line.startswith((name, f"│ {name}"))]
-        assert [figure for figure in figures if figure not in row] == []
+        assert [figure for figure in has_figures if figure not in row] == []
     head = "\n".join(lines[:5])
     for figure in ("12,345", "1,234,567", "7,654,321", "123.45", "1234.56", "12,345.6", "2,345,678", "3,456,789"):
         assert figure in head
 
 
 def test_top_uses_the_room_that_there_is() -> None:
-    narrow, wide = (shown(top._drawn(SEEN, 12, width), width) for width in (80, 200))
+    narrow, wide = (shown(top._render(SEEN, 12, width), width) for width in (80, 200))
     assert TOPIC not in "\n".join(narrow)
     assert "\n".join(wide).count(TOPIC) == 2
     assert "state" in "\n".join(wide)
@@ -181,7 +181,8 @@ def test_top_uses_the_room_that_there_is() -> None:
 
 @pytest.fixture
 def filled(here: Run, at_keeper: str, fill: Fill) -> Iterator[None]:
-    """Something to show for every command: a topic, a subscription with a long reason, a schema, a dead letter."""
+    """Fill a broker with something for every command: a topic, a subscription with a long reason, a schema, a dead
+    letter."""
     fill([b"x" * 1000] * COUNT, topic=TOPIC)
     here("sub", "create", TOPIC, "billing-of-the-eastern-branch")
     here("produce", TOPIC, given=b"order\n" * COUNT)
@@ -203,15 +204,15 @@ def filled(here: Run, at_keeper: str, fill: Fill) -> Iterator[None]:
 
 @pytest.fixture
 def archived(here: Run, filled: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A table of the lake, and then damage, in the log and in its backup. Jobs run without Spark."""
+    """Archive into a table, then damage the log and its backup. Jobs run without Spark."""
     here("backup", "create", "backup")
     here("archive", "--once", "--engine", "local", "--warehouse", "lake")
     for segment in (*Path("penstock-data").rglob("*.seg"), *Path("backup").rglob("*.seg")):
         content = bytearray(segment.read_bytes())
         content[len(content) // 2] ^= 1
         segment.write_bytes(content)
-    monkeypatch.setattr(options.Spark, "session", lambda *_, **__: SimpleNamespace(stop=lambda: None))
-    for job in (audit, stats):
+    monkeypatch.setattr(options.SparkOptions, "session", lambda *_, **__: SimpleNamespace(stop=lambda: None))
+    for job in (run, stats):
         monkeypatch.setattr(job, "SparkRunner", lambda _: LocalRunner())
 
 
@@ -268,7 +269,7 @@ def print_demo() -> None:
 
 
 def print_pipeline() -> None:
-    told = pipeline._Told(json=False, quiet=False)
+    told = pipeline._Printer(json=False, quiet=False)
     name = "revenue-by-hour-of-the-eastern-branch"
     ran = Ran(query=name, batches=1_234, rows_in=MANY, rows_out=MANY, late=12_345, ms=9_876_543, lag=MANY)
     told.report(SimpleNamespace(name="revenue"), [ran])  # type: ignore[arg-type]  # its name is all that is asked for
@@ -283,15 +284,15 @@ Drawn = dict[tuple[str, str], list[tuple[str, Sequence[Column]]]]
 
 @pytest.fixture
 def recorded(monkeypatch: pytest.MonkeyPatch) -> Drawn:
-    """Every table that is drawn, by the module and the function that had it drawn."""
+    """Record every table that is drawn, by the calling module and function."""
     found: Drawn = defaultdict(list)
 
     def record(title: str, columns: Sequence[Column], width: int) -> Any:
         code = sys._getframe(2).f_code
         found[Path(code.co_filename).name, code.co_name].append((title, columns))
-        return drawn(title, columns, width)
+        return draw_table(title, columns, width)
 
-    monkeypatch.setattr(output, "drawn", record)
+    monkeypatch.setattr(output, "draw_table", record)
     return found
 
 
@@ -306,15 +307,16 @@ def test_every_table_of_the_command_line_keeps_its_digits_at_80_columns_and_uses
         printed()
     assert sorted(recorded) == sorted(tables_asked_for())
     for title, columns in (each for made in recorded.values() for each in made):
-        narrow, wide = (shown(drawn(title, columns, width), width) for width in (80, 200))
+        narrow, wide = (shown(draw_table(title, columns, width), width) for width in (80, 200))
         assert_intact(columns, narrow, 80)
         assert_intact(columns, wide, 200)
-        if sum(each.natural for each in columns) > 80:
+        if sum(each.natural_width for each in columns) > 80:
             assert max(map(len, wide)) > 80 or len(wide) < len(narrow), (title, wide)
 
 
 def assert_intact(columns: Sequence[Column], lines: list[str], width: int) -> None:
-    """No line is longer than the terminal, every figure is in one piece, and every digit of the words is there."""
+    """Check that no line is longer than the terminal, every figure is in one piece, and every digit of the words is
+    there."""
     text = "\n".join(lines)
     assert all(len(line) <= width for line in lines), text
     cells = [each for column in columns for each in column.cells]
@@ -327,7 +329,7 @@ def digits(text: str) -> Counter[str]:
 
 
 def tables_asked_for() -> set[tuple[str, str]]:
-    """The module and the function of every call of `table` in the source: what is not drawn here would be missed."""
+    """Return the module and function of every call of `table` in the source, to find those that are not drawn here."""
     found = set()
     for module in Path(str(tables.__file__)).parent.rglob("*.py"):
         functions = [node for node in ast.walk(ast.parse(module.read_text())) if isinstance(node, ast.FunctionDef)]
@@ -357,7 +359,7 @@ def at_width(here: Run, monkeypatch: pytest.MonkeyPatch, command: list[str], wid
 
 
 def test_all_tables_are_drawn_in_one_place() -> None:
-    """So that what holds for one width and one command holds for all."""
+    """One drawing function serves every width and command."""
     for module in Path(str(tables.__file__)).parent.rglob("*.py"):
         names = {each.name for node in ast.walk(ast.parse(module.read_text())) for each in _imported(node)}
         if module.name not in ("tables.py", "diff.py"):  # a diff has two sides, and is no table

@@ -1,4 +1,4 @@
-"""What comes from messages, on a terminal and in a pipe: nothing in it moves the cursor, and nothing of it is lost."""
+"""Text from messages, on a terminal and in a pipe: it never moves the cursor, and nothing of it is lost."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def on_a_terminal(start: Start, *arguments: str) -> bytes:
 
 
 def obeyed(shown: bytes) -> list[str]:
-    """Characters that a terminal does something for, but for line ends and our own colours."""
+    """Return characters that a terminal obeys, except line ends and our own colours."""
     for style in (b"\x1b[0m", b"\x1b[1m", b"\x1b[2m", b"\x1b[36m"):
         shown = shown.replace(style, b"")
     return [each for each in shown.decode() if not each.isprintable() and each not in "\r\n"]
@@ -35,7 +35,7 @@ def obeyed(shown: bytes) -> list[str]:
 
 @pytest.fixture
 def topic(here: Run) -> str:
-    """Each time with one more of them."""
+    """Produce one more hostile message, and return its topic."""
     made = here("produce", "terminal.hostile", "-", "--whole", "--key", "k\x1b[31m", "--type", TYPE, given=HOSTILE)
     assert made.code == 0
     return "terminal.hostile"

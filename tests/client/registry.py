@@ -1,4 +1,4 @@
-"""A registry in memory that answers as the broker's does, and counts how often it is asked; and what writes with it."""
+"""A registry in memory that answers as the broker's does and counts calls; and an encoder that uses it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class FakeRegistry:
         self.subjects: dict[str, list[int]] = {}
 
     def client(self) -> RegistryClient:
-        """What a client has of it."""
+        """Build a client of this registry."""
         return RegistryClient(self.ask)
 
     async def ask(self, topic: str, facts: Mapping[str, Any]) -> dict[str, Any]:

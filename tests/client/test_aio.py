@@ -266,7 +266,7 @@ def test_a_subscription_is_full_by_its_bytes_too(broker: RunningBroker, monkeypa
 
 
 class Half:
-    """Between a client and a broker: cuts the connection in the middle of a message, once."""
+    """A proxy between a client and a broker that cuts the connection in the middle of a message, once."""
 
     def __init__(self, port: int) -> None:
         self._port = port

@@ -1,4 +1,4 @@
-"""Errors as programs import them."""
+"""Errors, as programs import them."""
 
 from __future__ import annotations
 

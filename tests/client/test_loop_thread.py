@@ -1,4 +1,4 @@
-"""Threads for callbacks: whoever has work gets one, whatever the others are doing."""
+"""Threads for callbacks: each job gets one, even if others never end."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_what_is_too_much_waits_and_threads_go_when_there_is_nothing_to_do(monke
 
 def test_what_ctrl_c_keeps_from_beginning_leaves_no_complaint(monkeypatch: pytest.MonkeyPatch) -> None:
     async def work() -> None:
-        """Which never begins."""
+        """Never start."""
 
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt

@@ -1,4 +1,4 @@
-"""The client without asyncio, against a real broker."""
+"""The blocking client against a real broker."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from penstock.testing import RunningBroker
 
 
 def threads() -> set[threading.Thread]:
-    """Those of clients, also of others in this process."""
+    """Return the threads of clients, of others in this process too."""
     return {each for each in threading.enumerate() if each.name.startswith("penstock-client")}
 
 

@@ -25,7 +25,7 @@ def test_the_system_clock_tells_the_machines_time() -> None:
 
 
 def set_time(monkeypatch: pytest.MonkeyPatch, time_ns: Callable[[], int]) -> None:
-    """For the clock alone: other threads go on with the machine's time."""
+    """Set the clock alone: other threads keep the machine's time."""
     monkeypatch.setattr("penstock.core.clock.time", SimpleNamespace(time_ns=time_ns))
 
 
@@ -93,7 +93,7 @@ class Machine:
 
     @property
     def error(self) -> int:
-        """How far what is told is from the machine's clock."""
+        """Return how far the time is from the machine's clock."""
         return self.clock.now_ns() - self.wall()
 
     def wait(self, ns: int) -> None:

@@ -106,7 +106,7 @@ def combinations(words: str, lengths: range) -> list[tuple[str, ...]]:
 
 
 def assert_stays_inside(part: str) -> None:
-    """As one component of a path, `part` names a new entry right below its directory, and no other."""
+    """Assert that `part`, as one component of a path, names a new entry right below its directory, and no other."""
     assert re.fullmatch(r"[a-z0-9_.-]+", part)
     assert ".." not in part
     assert part not in (".", "..")

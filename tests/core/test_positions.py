@@ -36,16 +36,16 @@ PLACES: dict[str, Position] = {
 }
 
 
-@pytest.mark.parametrize(("text", "place"), PLACES.items())
-def test_a_place_is_named_as_a_person_would(text: str, place: Position) -> None:
-    assert parse_position(text) == place
+@pytest.mark.parametrize(("text", "position"), PLACES.items())
+def test_a_position_is_named_as_a_person_would(text: str, position: Position) -> None:
+    assert parse_position(text) == position
 
 
 @pytest.mark.parametrize(
     "text",
     ["", " ", "Earliest", "now", "-1", "+1", "1.0", "1_0", "٣", "2026-13-01", "12:00", "9" * 5000, f"{ID} ", ID[:-1]],
 )
-def test_what_is_no_place_is_refused_with_examples_of_what_is(text: str) -> None:
+def test_what_is_no_position_is_refused_with_examples_of_what_is(text: str) -> None:
     with pytest.raises(InvalidRequest, match="no place in a log: expected earliest, latest, an offset"):
         parse_position(text)
 
@@ -73,21 +73,21 @@ zones = st.integers(-14 * 60, 14 * 60).map(lambda minutes: timezone(timedelta(mi
 
 @given(moments, zones)
 def test_a_time_is_exact_to_the_millisecond_in_every_zone(moment: datetime, zone: timezone) -> None:
-    place = parse_position(moment.astimezone(zone).isoformat())
-    assert isinstance(place, AtTime)
+    position = parse_position(moment.astimezone(zone).isoformat())
+    assert isinstance(position, AtTime)
     since = moment - datetime(1970, 1, 1, tzinfo=UTC)
     microseconds = (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
-    assert place.unix_ms == microseconds // 1000
+    assert position.unix_ms == microseconds // 1000
 
 
 @given(st.integers(0, 2**60 - 1), st.integers(0, 2**62 - 1))
-def test_every_message_id_is_a_place(ticks: int, low: int) -> None:
+def test_every_message_id_is_a_position(ticks: int, low: int) -> None:
     value = id_bytes(ticks, 2**63 | low)
     assert parse_position(format_id(value)) == AtId(value)
 
 
 @given(st.text())
-def test_any_text_is_a_place_or_a_refusal_and_nothing_else(text: str) -> None:
+def test_any_text_is_a_position_or_a_refusal_and_nothing_else(text: str) -> None:
     with contextlib.suppress(InvalidRequest):
         assert isinstance(parse_position(text), Position)
 
@@ -105,7 +105,7 @@ def test_a_stop_may_be_after_the_start_or_at_it_and_not_before(start: str, stop:
 
 
 @pytest.mark.parametrize(("start", "stop"), [("5", ID), ("latest", "earliest"), ("2026-01-31", "0"), ("9", "latest")])
-def test_places_of_two_kinds_are_compared_only_by_a_log(start: str, stop: str) -> None:
+def test_positions_of_two_kinds_are_compared_only_by_a_log(start: str, stop: str) -> None:
     assert parse_positions(start, stop) == (parse_position(start), parse_position(stop))
 
 

@@ -96,7 +96,7 @@ class Broker:
         return True
 
     async def kill(self) -> None:
-        """As a power cut would: no goodbye."""
+        """Kill the process at once, as a power cut would."""
         pid, self._pid = self._pid, None
         self.up.clear()
         if pid is not None:
@@ -138,7 +138,7 @@ def is_alive(pid: int) -> bool:
 
 
 class Pipe:
-    """One connection through the proxy."""
+    """A connection through the proxy."""
 
     def __init__(self, client: asyncio.StreamWriter) -> None:
         self.client = client
@@ -147,7 +147,7 @@ class Pipe:
         """Bytes that may still pass, towards the broker and back; then it is cut."""
 
     def cut(self) -> None:
-        """At once, on both sides; what was read and not passed on is gone."""
+        """Cut both sides at once; bytes that were read and not passed on are lost."""
         for writer in (self.client, self.broker):
             if writer is not None:
                 writer.transport.abort()
@@ -181,7 +181,7 @@ class Proxy:
         self._gate = asyncio.Event()
         self._gate.set()
         self.patient = True
-        """Whether connections that come while there is no broker wait for it, or are closed."""
+        """True if connections that come while there is no broker wait for it; otherwise they are closed."""
         self.cuts = 0
 
     async def __aenter__(self) -> Self:
@@ -227,7 +227,7 @@ class Proxy:
         return Proxy(self._broker)
 
     def shut(self) -> None:
-        """Nobody gets through any more; whoever comes waits."""
+        """Let no connection through any more; new ones wait."""
         self._gate.clear()
         self.cut_all()
 
@@ -240,14 +240,14 @@ class Proxy:
             pipe.cut()
 
     def cut_one(self, chance: random.Random) -> None:
-        """One of them, after some more bytes in one direction."""
+        """Cut a connection, after some more bytes in one direction."""
         if self._pipes:
             pipe = chance.choice(sorted(self._pipes, key=lambda each: id(each)))
             pipe.left[chance.choice(["in", "out"])] = int(chance.random() ** 3 * 20_000)
             self.cuts += 1
 
     def cut_port(self, port: int) -> None:
-        """Those that come from this port."""
+        """Cut the connections from this port."""
         for pipe in list(self._pipes):
             if pipe.client.get_extra_info("peername")[1] == port:
                 self.cuts += 1

@@ -28,7 +28,7 @@ class Sent:
     payload: bytes
     producer: str
     life: int
-    """How many producers of this name there were before it."""
+    """The number of earlier producers of this name."""
     number: int
     key: bytes | None = None
 
@@ -55,7 +55,7 @@ class Delivered:
     subscription: str
     consumer: str
     seat: str
-    """One for each connection that the consumer has had."""
+    """The connection of the consumer, by number."""
     partition: int
     offset: int
     payload: bytes
@@ -84,7 +84,7 @@ class Settled:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """What the log holds."""
+    """A message in the log."""
 
     topic: str
     partition: int
@@ -112,9 +112,9 @@ class History:
     sent: list[Sent] = field(default_factory=list)
     confirmed: list[Confirmed] = field(default_factory=list)
     delivered: list[Delivered] = field(default_factory=list)
-    """All that arrived, in the order in which it did."""
+    """Deliveries in the order of arrival."""
     taken: set[tuple[str, int, int]] = field(default_factory=set)
-    """What consumers were given, and not only their connection: subscription, partition, offset."""
+    """Messages that applications received, not only their connections: subscription, partition, offset."""
     settled: list[Settled] = field(default_factory=list)
     acked: list[Settled] = field(default_factory=list)
     """Acknowledgements that were confirmed, and when."""
@@ -134,7 +134,7 @@ Check = Callable[[History], Iterator[str]]
 
 
 def problems(history: History) -> list[str]:
-    """What is wrong, in the order of the checks."""
+    """Return all violations, in the order of the checks."""
     return [f"{check.__name__}: {problem}" for check in CHECKS for problem in islice(check(history), _SHOWN_MAX)]
 
 
@@ -165,7 +165,7 @@ def no_message_is_stored_twice(history: History) -> Iterator[str]:
 
 
 def a_producer_s_messages_are_in_order(history: History) -> Iterator[str]:
-    """In each partition by its numbers, and nothing of a producer after its successor's first."""
+    """Check that a producer's messages rise in each partition, and none comes after its successor's first."""
     numbers = {(each.topic, each.payload): each for each in history.sent}
     last: dict[tuple[str, int, str], Sent] = {}
     for stored in sorted(history.stored, key=lambda each: (each.topic, *each.place)):
@@ -231,7 +231,7 @@ def what_is_acked_stays_acked(history: History) -> Iterator[str]:
 
 
 def first_deliveries_are_in_order(history: History) -> Iterator[str]:
-    """Of each partition where one consumer is served at a time, of each key where keys are kept together."""
+    """Check the order of first deliveries: of a partition with one active consumer, of each key with key_shared."""
     for subscription in history.subscriptions:
         if subscription.kind == SHARED:
             continue
@@ -249,9 +249,9 @@ def first_deliveries_are_in_order(history: History) -> Iterator[str]:
 
 
 def one_consumer_is_served_at_a_time(history: History) -> Iterator[str]:
-    """Whoever was served after another one came is not served again on the same connection.
+    """Check that no connection is served again after another consumer was.
 
-    A message that was sent after somebody received another one is a proof: the broker gave it away after that.
+    A message that was sent after another consumer received one is a proof: the broker gave it away after that.
     """
     sent_at = history.sent_at()
     for subscription in history.subscriptions:
@@ -267,7 +267,7 @@ def one_consumer_is_served_at_a_time(history: History) -> Iterator[str]:
 
 
 def a_message_is_in_flight_at_one_consumer(history: History) -> Iterator[str]:
-    """Who still has its connection, and did not refuse a message, is the only one that has it."""
+    """Check that a message is in flight at one connection only, until it is settled or the connection ends."""
     for subscription in history.subscriptions:
         evidence = _Evidence.of(history, subscription)
         refused = {
@@ -289,7 +289,7 @@ def a_message_is_in_flight_at_one_consumer(history: History) -> Iterator[str]:
 
 
 def _again(delivered: Iterable[Delivered]) -> Iterator[tuple[Delivered, Delivered]]:
-    """Each delivery but the first of a message, with the one before it."""
+    """Yield each redelivery of a message, with the delivery before it."""
     by_place: dict[Place, list[Delivered]] = {}
     for each in delivered:
         by_place.setdefault(each.place, []).append(each)
@@ -323,7 +323,7 @@ def a_key_is_in_flight_at_one_consumer(history: History) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class _Evidence:
-    """What a history proves of the time between the broker's giving a message away and its settlement."""
+    """The evidence of a history about the time between the delivery of a message and its ack."""
 
     sent_at: dict[bytes, float]
     served_until: dict[str, float]
@@ -335,7 +335,7 @@ class _Evidence:
         return cls(history.sent_at(), _served_until(history, subscription), doubtful)
 
     def is_shared(self, first: Delivered, second: Delivered) -> bool:
-        """Whether these were certainly in flight at two connections at once, if nobody spoke of the first meanwhile.
+        """Return True if both deliveries were certainly in flight at once, unless the first was settled meanwhile.
 
         The second may have come late: given away before the first, on a connection that another has replaced. It was
         not if its connection was served on, or if it was sent after the first had come.
@@ -377,7 +377,7 @@ def _by_seat(delivered: Iterable[Delivered]) -> dict[str, list[Delivered]]:
 
 
 def _served_until(history: History, subscription: Watched) -> dict[str, float]:
-    """When each connection was certainly still served: what came last was sent then."""
+    """Return until when each connection was certainly served: the time at which its last message was sent."""
     sent_at = history.sent_at()
     return {
         seat: max(sent_at.get(each.payload, 0.0) for each in delivered)

@@ -56,7 +56,7 @@ def write_until_killed(root: Path, writer: int, durability: Durability, acknowle
 
 
 def one_kill(root: Path, writer: int, durability: Durability, chance: random.Random) -> list[tuple[int, int, int]]:
-    """What the writer was promised before it died: (thread, turn, offset)."""
+    """Return the appends acknowledged to the writer before it died: (thread, turn, offset)."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
@@ -81,7 +81,7 @@ def one_kill(root: Path, writer: int, durability: Durability, chance: random.Ran
 
 
 class Ledger:
-    """All that was promised, by partition and offset."""
+    """The acknowledged appends, by partition and offset."""
 
     def __init__(self) -> None:
         self.promised: dict[tuple[int, int], tuple[int, int, int]] = {}

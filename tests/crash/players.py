@@ -74,7 +74,7 @@ class World:
     def __init__(self, broker: Broker, proxy: Proxy, seed: str, *, replaced_linger: bool = False) -> None:
         self.broker = broker
         self.replaced_linger = replaced_linger
-        """Whether a producer that was replaced may go on for a while, not knowing it."""
+        """True if a replaced producer may go on for a while without knowing it."""
         self.proxy = proxy
         self.chance = random.Random(seed)
         self.history = History(subscriptions=list(SUBSCRIPTIONS))
@@ -92,7 +92,7 @@ class World:
             return json.loads(await again(lambda: client.request(request, json.dumps(fields))))
 
     def vanish(self, client: AsyncClient) -> None:
-        """Its connection goes without a word, and it does not come back."""
+        """Drop the connection silently, for good."""
         transport = client._connection._transport
         if transport is not None and transport._tcp is not None:
             self.proxy.cut_port(transport._tcp.get_extra_info("sockname")[1])
@@ -357,7 +357,7 @@ class Reader:
 
 
 class _AckBook:
-    """What was acknowledged and not confirmed yet."""
+    """Acks that were sent and not confirmed yet."""
 
     def __init__(self, consumer: Consumer) -> None:
         self._consumer = consumer
@@ -367,11 +367,11 @@ class _AckBook:
         self._call_subscription = consumer._call_subscription
         consumer._call_subscription = self._watch  # type: ignore[method-assign]
 
-    async def _watch(self, action: Action, facts: dict[str, Any]) -> dict[str, Any]:
+    async def _watch(self, action: Action, fields: dict[str, Any]) -> dict[str, Any]:
         """An answer may say that some were not this consumer's to speak of, without saying which."""
-        answer = await self._call_subscription(action, facts)
+        answer = await self._call_subscription(action, fields)
         if action is Action.ACK and answer.get("ignored"):
-            spans = [(facts["partition"], each) for start, stop in facts["ranges"] for each in range(start, stop)]
+            spans = [(fields["partition"], each) for start, stop in fields["ranges"] for each in range(start, stop)]
             self._unheeded.update(spans)
             self.ignored += answer["ignored"]
         return answer
@@ -385,7 +385,7 @@ class _AckBook:
         self._open.add((message.partition, message.offset))
 
     async def flush(self) -> set[tuple[int, int]]:
-        """Those that are durable now."""
+        """Note the acks that are durable now."""
         noted, self._open = self._open, set()
         try:
             await self._consumer.flush()
@@ -400,7 +400,7 @@ class _AckBook:
 
 @dataclass(slots=True)
 class Report:
-    """How much happened."""
+    """The numbers of a play."""
 
     kills: int = 0
     cuts: int = 0
@@ -463,7 +463,7 @@ class Play:
         await player.succeed(lingers=lingers)
 
     async def _come_to_rest(self) -> None:
-        """All is confirmed, delivered and acknowledged; then the broker is killed once more, and its log is read."""
+        """Wait until all is confirmed, delivered and acked; then kill the broker once more, and read its log."""
         world = self.world
         world.proxy.patient = True
         world.quiet = True
@@ -509,7 +509,7 @@ class Play:
 
 
 def read_log(data: Path, *topics: str) -> list[Stored]:
-    """What lies in a data directory, in order."""
+    """Return the messages in a data directory, in order."""
     found = []
     for topic in topics or (PLAIN, KEYED):
         reader = DataReader(data).topic(TopicName.parse(topic))
@@ -542,7 +542,7 @@ async def behind_a_proxy(
 async def play(
     folder: Path, environment: Mapping[str, str], seed: str, kills: int, *, replaced_linger: bool = False
 ) -> Play:
-    """All of them, until so many brokers were killed; then the end of it all."""
+    """Run all players until so many brokers were killed, and bring the play to rest."""
     async with behind_a_proxy(folder, environment, SMALL_SEGMENTS, seed, replaced_linger=replaced_linger) as world:
         writers = [Writer(world, name, topic) for name, topic in PRODUCERS]
         readers = [

@@ -157,7 +157,7 @@ def payloads(root: Path, topic: TopicName) -> Iterator[str]:
 
 
 def settled(root: Path) -> set[Place]:
-    """What the restored subscription counts as done."""
+    """Return the offsets that the restored subscription counts as acked."""
     with Catalog.open(root / "catalog.db", clock=SystemClock(), create=False) as catalog:
         (found,) = catalog.list_subscriptions()
         cursors = catalog.load_cursors(found.subscription_uid)
@@ -287,7 +287,7 @@ def known(root: Path) -> set[TopicName]:
 def test_after_a_restore_a_message_that_fails_at_an_offset_that_is_given_again_is_a_dead_letter(
     tmp_path: Path, environment: dict[str, str]
 ) -> None:
-    """One that was behind the watermark is a dead letter already, under the number of its offset."""
+    """A message behind the watermark is already a dead letter, under the number of its offset."""
     with RunningBroker(data=tmp_path / "data", environment=environment) as broker:
         bury(broker, "first")
         offsets: list[int] = []

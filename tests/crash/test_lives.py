@@ -109,7 +109,7 @@ class Lives(RuleBasedStateMachine):
         self.take_in(payloads)
 
     def take_in(self, payloads: list[bytes]) -> None:
-        """What was under way may be there, a first part of it or all, and counts from now on."""
+        """Count unacknowledged blocks that are present: none, a first part, or all of them."""
         for record in self.log.records():
             if int(record.offset) not in self.known:
                 assert record.message.payload in payloads

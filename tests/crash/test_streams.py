@@ -29,7 +29,7 @@ from penstock.testing import RunningBroker
 
 KILLS: Final = 12
 SOAK_KILLS: Final = int(os.environ.get("SOAK_KILLS", "300"))
-"""How many brokers the long tests kill."""
+"""Brokers that the long tests kill."""
 _GONE: Final = (ServiceUnavailable, Timeout)
 
 
@@ -332,7 +332,7 @@ async def _fill_up(broker: RunningBroker, filler: Path) -> None:
         async with client.producer(PLAIN, name="p", batch_bytes=65_536) as producer:
             sent = [await producer.send(payload) for payload in payloads[stored : stored + 40]]
             await asyncio.sleep(0.5)
-            filler.unlink()  # somebody makes room
+            filler.unlink()  # make room
             for place, each in enumerate(sent):
                 assert (await each).offset == stored + place
         assert [each.payload for each in (await _acked(consumer, stored + 40 - half))] == payloads[half : stored + 40]

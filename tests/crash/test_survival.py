@@ -41,7 +41,7 @@ def _quiet() -> Iterator[None]:
 
 @dataclass
 class Story:
-    """One life of a log: what was sent, what was acknowledged where, what may be forgotten."""
+    """A life of a log: the blocks sent, the offsets acknowledged, the offsets that may be dropped."""
 
     sent: list[bytes] = field(default_factory=list)
     acknowledged: dict[int, bytes] = field(default_factory=dict)

@@ -54,7 +54,7 @@ def checked_rows(root: Path, stop: int, *, verify: bool) -> tuple[set[int], set[
 
 
 def check_blocks(root: Path, *, verify: bool) -> None:
-    """As the log's own reader gives them, with and without views."""
+    """Compare the blocks with the log's own reader, with and without views."""
     reader = DataReader(root).topic(TopicName.parse("orders")).partition(0)
     offset = int(reader.offset_of(Earliest()))
     while offset < reader.view.next_offset:

@@ -127,7 +127,7 @@ def test_a_flipped_bit_costs_the_record_it_is_in(state: str) -> None:
 @pytest.mark.slow
 @by_state
 def test_every_single_bit_of_a_segment(state: str) -> None:
-    """Of three records: one is the first, one the last, and one has neighbours on both sides."""
+    """Flip bits of a segment of three records: the first, the last, and one with neighbours on both sides."""
     sample = Sample(state, [b"", b"1" * 33, b"2" * 7])
     check_flips(sample, range(sample.size * 8))
 

@@ -102,7 +102,8 @@ def payloads(state: str) -> dict[int, bytes]:
 
 
 def followed(disk: FaultDisk) -> dict[int, bytes]:
-    """What a reader in another process gets; many more steps than there are records are too many."""
+    """Return the records that a reader in another process gets; it fails after many more steps than there are
+    records."""
     steps = list(islice(LogReader(disk, FOLDER).follow(Earliest()), 10 * COUNT))
     assert len(steps) < 10 * COUNT, "the reader does not come to an end"
     assert all(not damages for _, damages in steps), steps
@@ -120,7 +121,7 @@ def owned(disk: FaultDisk) -> dict[int, bytes]:
 
 
 def scanned(disk: FaultDisk, monkeypatch: pytest.MonkeyPatch) -> dict[int, bytes]:
-    """By the files, as a task of Spark reads them, and cut as its driver does."""
+    """Return the records that a Spark task reads from the files, cut into slices by the driver."""
     from penstock.storage.inspect.data_reader import DataReader
 
     disk.make_directory(Path("/data"))

@@ -33,7 +33,7 @@ COUNT = 40
 
 @pytest.fixture
 def small(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> RunningBroker:
-    """One with segments of a few KiB, not started yet."""
+    """Return a broker with segments of a few KiB, not started yet."""
     return RunningBroker(
         "--http-port", "0", data=tmp_path / "data", environment=child_environment(tmp_path_factory) | SMALL
     )

@@ -1,4 +1,4 @@
-"""One damaged message, told on every surface that would have shown it: none of them goes on in silence."""
+"""A damaged message is reported on every surface that would have shown it."""
 
 from __future__ import annotations
 

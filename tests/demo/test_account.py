@@ -39,7 +39,7 @@ COUNTS = Counts(
     hours_wrong=0,
 )
 TOLD_ONLY = {"acknowledged_before_kill", "found_stored"}
-"""Nobody can say what these have to be."""
+"""Counts without an expected number."""
 HELD = [name for name, value in COUNTS.as_dict().items() if isinstance(value, int) and name not in TOLD_ONLY]
 
 

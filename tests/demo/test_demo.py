@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(SECONDS + 300)]
 
 DEMO = [sys.executable, "-m", "penstock", "demo", "--small"]
 TOOLS = ("sh", "chmod", "sleep", "rm", "curl")
-"""All that the machine has beside Python: what any has, and what the demo's last words say to type."""
+"""Programs of the machine beside Python: the usual ones, and those that the demo's last lines name."""
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def tools(tmp_path: Path) -> Path:
 def scratch(
     tmp_path: Path, tools: Path, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
 ) -> Path:
-    """Where temporary directories are made by child processes, on a machine with nothing but Python."""
+    """A machine with nothing but Python; returns the directory for temporary files of child processes."""
     place = tmp_path / "scratch"
     place.mkdir()
     for name, value in (child_environment(tmp_path_factory) | {"TMPDIR": str(place), "PATH": str(tools)}).items():
@@ -60,7 +60,7 @@ def test_the_machine_of_these_tests_has_no_java_and_no_node(scratch: Path) -> No
 
 
 def descendants(pid: int) -> Iterator[int]:
-    """All processes that a process has started, and those that these have."""
+    """Return the descendants of a process."""
     for task in Path(f"/proc/{pid}/task").glob("*/children"):
         for child in map(int, seen(task).split()):
             yield child
@@ -68,7 +68,7 @@ def descendants(pid: int) -> Iterator[int]:
 
 
 def seen(file: Path) -> str:
-    """What stands there of a process or a thread; nothing if it has ended, which it may at any moment."""
+    """Return the text of a file of /proc; empty if the process or thread has ended, which may happen at any moment."""
     try:
         return file.read_text()
     except OSError:

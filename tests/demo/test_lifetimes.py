@@ -15,7 +15,7 @@ from penstock.demo.broker.lifetimes import demo_directory
 
 @pytest.fixture
 def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where temporary directories are made."""
+    """Return the directory for temporary directories."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     return tmp_path
 

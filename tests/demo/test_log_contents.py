@@ -33,7 +33,7 @@ def events(*numbers: int) -> list[bytes]:
 
 
 def acknowledged(*numbers: int, partition: int = 0) -> Acknowledged:
-    """Those, one behind the other from offset 0 on."""
+    """Write payloads one behind the other from offset 0 on; return the contents of the log."""
     return Acknowledged(np.array(numbers), np.full(len(numbers), partition), np.arange(len(numbers)))
 
 

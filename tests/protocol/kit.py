@@ -162,4 +162,4 @@ other_messages = st.one_of(
 messages = st.one_of(common_messages, common_messages, other_messages)
 FRAME_BYTES_MAX = HEADER_BYTES_MAX + 1 + PAYLOAD_BYTES_MAX
 fitting_messages = messages.filter(lambda message: len(message) <= FRAME_BYTES_MAX)
-"""None that loses the framing."""
+"""Messages that keep the framing intact."""

@@ -71,7 +71,7 @@ def flat(items: Iterable[PublishBatch | Frame | RejectedFrame]) -> list[object]:
 
 
 def check(batch: PublishBatch) -> None:
-    """What it says of itself is so."""
+    """Check that a batch's numbers agree with its messages."""
     inside = frames_of(batch)
     sizes = [len(frame.payload) for frame in inside]
     assert len(batch) == len(inside) > 0

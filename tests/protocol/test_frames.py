@@ -28,7 +28,7 @@ HEADER = f"publish:a.b:1.0.0:{ID}".encode()
 
 
 def read(pieces: list[bytes], limits: FrameLimits = LIMITS) -> list[Frame | RejectedFrame]:
-    """All that comes out; a fatal rejection once, though the reader repeats it for ever."""
+    """Return all frames and rejections; a fatal rejection once, though the reader repeats it for ever."""
     reader = FrameReader(limits)
     found: list[Frame | RejectedFrame] = []
     for piece in pieces:

@@ -145,7 +145,7 @@ def test_a_limit_that_is_raised_holds_from_the_next_frame_on() -> None:
 
 
 def test_one_frame_that_is_no_whole_message_is_one_event() -> None:
-    """So whoever reads can stop after so many of them."""
+    """The caller can therefore stop after any number of them."""
     reader = WebSocketReader(LIMIT)
     reader.receive_data(frame(PING) * 3 + frame(BINARY, b"a") * 4)
     assert [reader.next_event() for _ in range(3)] == [Ping(b"")] * 3

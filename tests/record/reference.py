@@ -120,7 +120,7 @@ class Entry:
 
 
 class Broken(Exception):
-    """What was read is not the format."""
+    """The bytes violate the format."""
 
 
 def id_at(ticks: int, low: int = 0x8000_0100_0000_0000) -> bytes:

@@ -75,7 +75,7 @@ def entry_of(message: Message, place: int | None = None) -> Entry:
 
 
 def entry_of_record(record: Record, place: int) -> Entry:
-    """What Penstock read, as the reference has it."""
+    """Return a record that Penstock read in the form of the reference."""
     assert record.id == id_at(FIRST_TICKS + place, LOW)
     assert record.offset == place
     assert record.publish_time_ms == time_of(record.id)

@@ -30,7 +30,7 @@ GIVEN_BY_THE_LOG = ("id", "offset", "timestamp")
 
 
 def rows_of(messages: list[Message]) -> list[dict[str, Any]]:
-    """What the batch of a stamped block holds, row by row."""
+    """Return the rows of a stamped block's batch."""
     stamps = [id_at(FIRST_TICKS + place, LOW) for place in range(len(messages))]
     return [
         {
@@ -64,7 +64,7 @@ def batch_of(**columns: Any) -> Any:
 
 
 def messages_of(draft: Draft) -> list[Message]:
-    """What a draft holds, read by the code that reads blocks from outside and then by that which reads the log."""
+    """Return the messages of a draft, read by the code for blocks from outside and then by that of the log."""
     checked = Draft.parse(draft.data)
     assert checked.count == draft.count
     entries = [entry for _, entry in read(bytes(draft.data))]

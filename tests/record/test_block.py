@@ -128,7 +128,7 @@ def test_columns_hold_what_the_records_do() -> None:
 
 
 def row_of(message: Message, place: int) -> tuple[Any, ...]:
-    """What a row holds, field by field."""
+    """Return the fields of a row."""
     id_ = id_at(FIRST_TICKS + place, LOW)
     head = (id_, place, time_of(id_), message.type, message.key, message.payload)
     producer = (message.producer_name, message.producer_id, message.request_id)
@@ -285,7 +285,7 @@ def test_a_row_that_is_not_there_is_not_gathered(row: int) -> None:
 
 
 def wanted_of(messages: Sequence[Message], types: Sequence[str], keys: Sequence[str]) -> list[bool]:
-    """Each by itself."""
+    """Return which messages match, tried one by one."""
     return [
         (not types or any(fnmatchcase(each.type, glob) for glob in types))
         and (

@@ -1,4 +1,4 @@
-"""What is cheap to import stays cheap: the heavy libraries come in with the room that needs them."""
+"""Cheap imports stay cheap: heavy libraries are imported with the room that needs them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One message as the bytes of a draft, and what is refused before anything is written."""
+"""A message as the bytes of a draft, and the messages refused before anything is written."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def ends_of(block: Block) -> list[int]:
 
 
 def whole_before(place: int) -> int:
-    """How many records of BLOCK end by `place`."""
+    """Return how many records of BLOCK end by `place`."""
     return sum(end <= place for end in ENDS)
 
 

@@ -1,4 +1,4 @@
-"""Schemas and payloads of people who mean harm, or whose generator ran away. Each is to be refused, no more."""
+"""Hostile schemas and payloads, from attackers or runaway generators. Each must be refused, no more."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from penstock.core.schemas import SchemaKind
 
 AVRO, JSON, PROTOBUF = SchemaKind.AVRO, SchemaKind.JSON, SchemaKind.PROTOBUF
 PORT: Final = "47"
-"""Stands in addresses for the port of a server that nobody is to call."""
+"""The placeholder in addresses for the port of a server that must not be called."""
 
 
 class HostileSchema(NamedTuple):
@@ -29,7 +29,7 @@ def nested(opening: str, inner: str, closing: str, depth: int) -> str:
 
 
 def doubled(levels: int, link: Callable[[int], str]) -> dict[str, object]:
-    """Each definition uses the next one twice."""
+    """Return definitions each of which uses the next one twice."""
     return {f"d{level}": {"allOf": [{"$ref": link(level + 1)}] * 2} for level in range(levels)} | {
         f"d{levels}": {"type": "string"}
     }
@@ -91,7 +91,7 @@ SCHEMAS: Final[dict[str, HostileSchema]] = {
     "protobuf: no descriptor": HostileSchema(PROTOBUF, "A" * 100_000),
     "protobuf: zero bytes": HostileSchema(PROTOBUF, 'syntax="proto3";\0message A {}'),
 }
-"""None of them is a schema, or one that can be looked at."""
+"""Texts that are not schemas, or not ones that can be parsed within the limits."""
 
 FAN_OUT: Final = {
     "json: references that double": HostileSchema(
@@ -104,7 +104,7 @@ FAN_OUT: Final = {
         ),
     ),
 }
-"""Small texts that mean something huge: accepted or refused, but soon."""
+"""Small texts that mean something huge: accepted or refused, but quickly."""
 
 _LIST = '{"type":"record","name":"L","fields":[{"name":"next","type":["null","L"]}]}'
 _TREE = json.dumps(
@@ -142,4 +142,4 @@ PAYLOADS: Final[dict[str, HostilePayload]] = {
     "number: a million digits and no more": HostilePayload(SchemaKind.NUMBER, "", b"1" * 900_000 + b"x"),
     "string: not text": HostilePayload(SchemaKind.STRING, "", b"\xff\xfe"),
 }
-"""None of them conforms to its schema."""
+"""Payloads that do not conform to their schemas."""

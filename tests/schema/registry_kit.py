@@ -1,7 +1,7 @@
-"""A registry to try, and a language of schemas simple enough to see through.
+"""A registry for tests, and a schema language simple enough to see through.
 
-A schema is a set of words. A reader needs every word it has in the writer, but for those with a question mark; with
-`lenient` also but for those with a tilde. A word with an exclamation mark is no word.
+A schema is a set of words. A reader needs every word it has in the writer, except those with a question mark; with
+`lenient` also except those with a tilde. A word with an exclamation mark is invalid.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 class Words:
-    """Remembers what it was asked."""
+    """A schema engine for sets of words, which records its calls."""
 
     def __init__(self) -> None:
         self.parsed: list[Definition] = []
@@ -60,7 +60,7 @@ def words(text: str, **references: tuple[str, int]) -> Schema:
 
 
 class Trial:
-    """A registry with all that it takes to try it."""
+    """A registry with its catalog and schema engine."""
 
     def __init__(self, catalog: Catalog) -> None:
         self.catalog = catalog
@@ -74,13 +74,13 @@ class Trial:
         return self.run(self.registry.register(subject, words(text, **references)))
 
     def reload(self) -> Registry:
-        """As another process would have it."""
+        """Return the registry as another process would load it."""
         return Registry(self.catalog.schemas)
 
 
 @cache
 def new_catalog() -> bytes:
-    """Made once: what is tried is the registry, not the making of files."""
+    """Return an empty catalog, made once: the tests are about the registry, not the creation of files."""
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "catalog.db"
         Catalog.open(path, clock=SystemClock()).close()

@@ -1,4 +1,4 @@
-"""Avro's names without meaning make no difference between schemas, and what was stored before is still known."""
+"""Former fingerprints: Avro names without meaning make no difference, and schemas stored before are still found."""
 
 from __future__ import annotations
 

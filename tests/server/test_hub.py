@@ -64,7 +64,7 @@ async def _overloaded(root: Path) -> None:
         hub = Hub(broker, WireLimits(), now_ms, store.writer)
         handed.append(hub.committed)
         assert broker.durable is not None
-        publishing, state = broker.durable.publishing, broker.durable.topics.find(topic)
+        publishing, state = broker.durable.publisher, broker.durable.topics.find(topic)
 
         def stored(numbers: range) -> asyncio.Future[object]:
             answer: asyncio.Future[object] = asyncio.get_running_loop().create_future()

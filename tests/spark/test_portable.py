@@ -19,9 +19,9 @@ from tests.spark.source_kit import make_logs, unchanged
 from penstock.core.errors import InvalidRequest, PenstockError
 from penstock.spark.files.location import Location
 from penstock.spark.jobs.audit.archive_side import Warehouse
-from penstock.spark.jobs.audit.audit import AuditRequest, audit
+from penstock.spark.jobs.audit.run import AuditRequest, audit
 from penstock.spark.lake import open_table
-from penstock.spark.lake.archive.archive import archive
+from penstock.spark.lake.archive.run import archive
 from penstock.spark.runtime import versions
 from penstock.spark.runtime.failures import penstock_errors
 from penstock.storage.store import Store

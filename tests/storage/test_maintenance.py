@@ -37,4 +37,4 @@ def test_rounds_go_on_after_one_that_failed(caplog: pytest.LogCaptureFixture) ->
         maintenance.request_round()
         assert made.acquire(timeout=60)
     maintenance.close()
-    assert caplog.text.count("a round of the data directory failed") >= 3
+    assert caplog.text.count("unhandled error in a maintenance round of the data directory") >= 3

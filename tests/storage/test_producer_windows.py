@@ -1,4 +1,4 @@
-"""What producers wrote last, as the log has it: against a model that looks at one message after the other."""
+"""The producers' last requests in a log, against a model that reads one message after the other."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ def test_a_second_process_is_refused_and_told_who_owns_it(root: Path) -> None:
 
 
 def wait_until(happened: Callable[[], bool]) -> None:
-    """For what is done by the rounds that a store makes now and then."""
+    """Wait for the result of a maintenance round."""
     until = time.monotonic() + 60
     while not happened():
         assert time.monotonic() < until
@@ -421,7 +421,7 @@ def test_retention_goes_on_with_the_others_where_one_log_fails(
         def broken(_: object) -> object:
             raise OSError(5, "broken")
 
-        monkeypatch.setattr(bad, "_aged", broken)
+        monkeypatch.setattr(bad, "_segment_ages", broken)
         assert store.retain() > 0
         assert [store.log(name).first_offset > 0 for name in names] == [True, False, True]
         assert "/default/b, partition 0: retention failed" in caplog.text

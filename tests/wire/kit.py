@@ -21,7 +21,7 @@ class Party:
             self._link.or_close(self._link.upgraded)
 
     def send(self, message: bytes) -> None:
-        """On a WebSocket as text where it is text."""
+        """Send a frame; on a WebSocket as text if it is text."""
         if isinstance(self._link, TcpClient):
             self._link.raw(self._link.frame(message))
             return

@@ -33,7 +33,7 @@ def read(file: Path) -> Iterator[tuple[int, str, str, str]]:
 
 
 class Names:
-    """What the broker made up so far."""
+    """The names that the broker has made up so far."""
 
     def __init__(self) -> None:
         self._known: dict[str, str] = {}
@@ -45,7 +45,7 @@ class Names:
         return b"".join(bytes.fromhex(part) if place % 2 else part.encode() for place, part in enumerate(parts))
 
     def agrees(self, wanted: str, heard: str) -> bool:
-        """Whether what was heard is what is written, names being filled in as they come."""
+        """Return True if the received text is the written one, filling in names as they come."""
         wanted = re.sub(r"@(\d+)", lambda found: f"00000000-0000-4000-8000-{int(found[1]):012}", wanted)
         wanted = wanted.replace("\\n", "\n")
         rest = wanted.endswith("...")

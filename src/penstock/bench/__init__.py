@@ -1,4 +1,4 @@
-"""Bench: measurements of this machine, each against a limit or a peer taken in the same run."""
+"""Bench: measurements of this machine, each against a limit or a peer measured in the same run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """One measurement. `ratio` compares it with `reference`, measured beside it; larger is better."""
+    """A measurement. `ratio` compares it with `reference`, measured beside it; larger is better."""
 
     name: str
     value: float
@@ -20,7 +20,7 @@ class Figure:
 
 
 def best_seconds(work: Callable[[], object], *, rounds: int) -> float:
-    """The quickest of several rounds: on a shared machine the others measure the neighbours."""
+    """Return the seconds of the quickest round: on a shared machine, slower ones measure the neighbours."""
     best = float("inf")
     for _ in range(rounds):
         began = time.perf_counter()

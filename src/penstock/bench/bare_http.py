@@ -1,4 +1,4 @@
-"""What HTTP publishing is compared with: the least that Starlette and uvicorn do to have a body on disk.
+"""The peer of HTTP publishing: the least that Starlette and uvicorn do to have a body on disk.
 
 `python -m penstock.bench.bare_http FILE` prints its port. Bodies that come while one group is being synced are written
 and synced together, as any log would do it; there is no record format, no check, no schema, no index and no reader.
@@ -25,7 +25,7 @@ _BACKLOG: Final = 256
 
 
 class Writer:
-    """One thread that writes and syncs what has gathered."""
+    """A thread that writes and syncs the bodies that have gathered."""
 
     def __init__(self, file: str) -> None:
         self._loop = asyncio.get_running_loop()
@@ -36,7 +36,7 @@ class Writer:
         threading.Thread(target=self._run, daemon=True).start()
 
     async def append(self, body: bytes) -> int:
-        """Where it is, once it is on disk."""
+        """Return the number of the body, once it is on disk."""
         done: asyncio.Future[int] = self._loop.create_future()
         with self._work:
             self._waiting.append((body, done))
@@ -51,9 +51,9 @@ class Writer:
                 group, self._waiting = self._waiting, []
             os.write(self._file, b"".join([body for body, _ in group]))
             os.fdatasync(self._file)
-            self._loop.call_soon_threadsafe(self._tell, group)
+            self._loop.call_soon_threadsafe(self._resolve, group)
 
-    def _tell(self, group: list[tuple[bytes, asyncio.Future[int]]]) -> None:
+    def _resolve(self, group: list[tuple[bytes, asyncio.Future[int]]]) -> None:
         for _, done in group:
             done.set_result(self._count)
             self._count += 1

@@ -21,7 +21,7 @@ _RECEIVE_BYTES: Final = 256 * KIB
 
 
 class PublishConnection(ABC):
-    """A connection, and how many messages may still be sent on it before another is confirmed."""
+    """A connection with a window: the number of messages that may still be sent before another is confirmed."""
 
     def __init__(self, port: int) -> None:
         self.socket = socket.create_connection((_HOST, port), timeout=_ANSWER_SECONDS)
@@ -37,7 +37,8 @@ class PublishConnection(ABC):
         self.socket.close()
 
     def receive(self) -> bytes:
-        """What has come; waits for it. Raises `ServiceUnavailable` if nothing more will."""
+        """Return the bytes that have arrived; waits for some. Raises `ServiceUnavailable` at the end of the
+        connection."""
         data = self.socket.recv(_RECEIVE_BYTES)
         if not data:
             raise ServiceUnavailable("the server closed the connection")
@@ -45,19 +46,19 @@ class PublishConnection(ABC):
 
     @abstractmethod
     def encode(self, payload: bytes) -> bytes:
-        """The bytes that publish one message."""
+        """Return the bytes that publish one message."""
 
     @abstractmethod
     def count_confirmations(self, data: bytes) -> int:
-        """How many messages what has come confirms. Raises `InvalidRequest` if the server refused one."""
+        """Return how many messages these bytes confirm. Raises `InvalidRequest` if the server refused one."""
 
     def encode_window(self, payload: bytes, window: int) -> None:
-        """Encode a whole window beforehand; what is sent is then always a piece of it."""
+        """Encode a whole window beforehand; every send is then a piece of it."""
         frame = self.encode(payload)
         self.free, self._frames, self._frame_bytes = window, memoryview(frame * window), len(frame)
 
     def send(self, most: int) -> int:
-        """As many as the window has room for; how many that was."""
+        """Send as many messages as the window has room for; return how many."""
         sent = min(self.free, most)
         if sent:
             self.socket.sendall(self._frames[: sent * self._frame_bytes])

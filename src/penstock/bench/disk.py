@@ -1,4 +1,4 @@
-"""How fast messages become durable, against writing and syncing the same bytes by hand on the same disk."""
+"""The speed of durable appends, against writing and syncing the same bytes by hand on the same disk."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def measure(folder: Path, *, megabytes: int = 256, seconds: float = 3.0) -> Iter
 
 
 def append_figure(folder: Path, label: str, size: int, megabytes: int) -> Figure:
-    """Blocks of 256 KiB, one writer; both sides take turns, so that both meet the same neighbours."""
+    """Append blocks of 256 KiB with one writer; both sides take turns, so that both meet the same neighbours."""
     draft = Draft.of([sample(size)] * (_BLOCK_BYTES // len(Draft.of([sample(size)]).data)))
     rounds = max(4, megabytes * MIB // len(draft.data))
     bare = BareFile(folder / f"bare-{size}", rounds * len(draft.data))
@@ -79,7 +79,7 @@ def append_figure(folder: Path, label: str, size: int, megabytes: int) -> Figure
 
 
 def group_figure(folder: Path, seconds: float) -> Figure:
-    """64 appenders, each with one message in flight: how many become durable in the time of one sync."""
+    """Measure 64 appenders, each with one message in flight: how many become durable in the time of one sync."""
     rate = _sync_rate(folder / "bare-sync", seconds / 3)
     with open_log(folder / "log-group") as log:
         count, took, groups = _appenders(log, seconds)
@@ -107,8 +107,10 @@ def _sync_rate(path: Path, seconds: float) -> float:
 
 
 def _appenders(log: Log, seconds: float) -> tuple[int, float, int]:
-    """Each appender sends its next message when its last one is durable. They share one thread, as the connections of
-    a broker share its event loop; the writer wakes it once a group."""
+    """Run appenders, each of which sends its next message when its last one is durable.
+
+    They share one thread, as the connections of a broker share its event loop; the writer wakes it once a group.
+    """
     durable: SimpleQueue[Sequence[PendingAppend]] = SimpleQueue()
     draft = Draft.of([sample(100)])
     count, in_flight = 0, _APPENDERS

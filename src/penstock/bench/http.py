@@ -1,4 +1,5 @@
-"""How fast events pass over HTTP: published durably beside a bare handler that only syncs, and read by many at once."""
+"""The speed of events over HTTP: published durably beside a bare handler that only syncs, and read by a hundred
+clients."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ _LIVE: Final = "bench.live"
 
 
 def measure(folder: Path, *, requests: int = 60_000, events: int = 50_000, rounds: int = 3) -> Iterator[Figure]:
-    """All servers keep their files in `folder`."""
+    """Yield all figures. All servers keep their files in `folder`."""
     kernel_cache.load_all()
     with ExitStack() as stack:
         with pinned_to(CORES[1:]):
@@ -60,7 +61,7 @@ def _bare(file: Path) -> Iterator[int]:
 
 
 def _publishing(port: int, bare: int, requests: int, rounds: int) -> Figure:
-    sides = {"Penstock": partial(_posted, port, requests), "bare": partial(_posted, bare, requests)}
+    sides = {"Penstock": partial(_post_rate, port, requests), "bare": partial(_post_rate, bare, requests)}
     best = best_in_turns(sides, rounds)
     return Figure(
         name=f"durable publish over HTTP, {CONNECTIONS} connections",
@@ -73,15 +74,15 @@ def _publishing(port: int, bare: int, requests: int, rounds: int) -> Figure:
 
 
 def _reading(port: int, events: int, rounds: int) -> Figure:
-    """Everything that is there already."""
-    uvloop.run(_filled(port, _TOPIC, events))
+    """Measure reading of events that are there already."""
+    uvloop.run(_fill_topic(port, _TOPIC, events))
     path = f"/api/events?topic={_TOPIC}&from=earliest&follow=false"
-    return _fan_out("read back", max(uvloop.run(_streamed(port, path, events)) for _ in range(rounds)))
+    return _fan_out("read back", max(uvloop.run(_stream_rate(port, path, events)) for _ in range(rounds)))
 
 
 def _following(port: int, events: int, rounds: int) -> Figure:
-    """What is published while they read."""
-    speeds = (uvloop.run(_followed(port, f"{_LIVE}{number}", events)) for number in range(rounds))
+    """Measure reading of events while they are published."""
+    speeds = (uvloop.run(_follow_rate(port, f"{_LIVE}{number}", events)) for number in range(rounds))
     return _fan_out("as it happens", max(speeds))
 
 
@@ -96,11 +97,11 @@ def _fan_out(what: str, speed: float) -> Figure:
     )
 
 
-# a client as bare as can be
+# ---- bare clients
 
 
 class RepeatedRequest(asyncio.Protocol):
-    """Asks the same again and again, each time it is answered."""
+    """A client that sends the same request again each time it is answered."""
 
     def __init__(self, request: bytes, times: int, done: asyncio.Future[None]) -> None:
         self._request = request
@@ -140,20 +141,20 @@ def _post(path: str, body: bytes, media: str) -> bytes:
     return head.encode() + body
 
 
-def _posted(port: int, requests: int) -> float:
-    """Answers a second."""
+def _post_rate(port: int, requests: int) -> float:
+    """Return answers a second."""
     request = _post("/api/events?type=order.created&topic=bench.posts", _PAYLOAD, "application/octet-stream")
 
     async def run() -> float:
-        await _asked(port, [(request, 1)])
+        await _send_requests(port, [(request, 1)])
         began = time.perf_counter()
-        await _asked(port, [(request, requests // CONNECTIONS)] * CONNECTIONS)
+        await _send_requests(port, [(request, requests // CONNECTIONS)] * CONNECTIONS)
         return requests / (time.perf_counter() - began)
 
     return uvloop.run(run())
 
 
-async def _asked(port: int, asked: list[tuple[bytes, int]]) -> None:
+async def _send_requests(port: int, asked: list[tuple[bytes, int]]) -> None:
     loop = asyncio.get_running_loop()
     waiting = []
     for request, times in asked:
@@ -164,17 +165,17 @@ async def _asked(port: int, asked: list[tuple[bytes, int]]) -> None:
         await asyncio.gather(*waiting)
 
 
-async def _filled(port: int, topic: str, events: int) -> None:
+async def _fill_topic(port: int, topic: str, events: int) -> None:
     lines = 1000
     batch = _post(f"/api/events?topic={topic}&type=order.created&lines=payload", (_PAYLOAD + b"\n") * lines, _LINES)
-    await _asked(port, [(batch, max(1, events // lines))])
+    await _send_requests(port, [(batch, max(1, events // lines))])
 
 
 _LINES: Final = "application/x-ndjson"
 
 
 class EventReader(asyncio.Protocol):
-    """Counts events until it has so many."""
+    """A client that counts events up to a number."""
 
     def __init__(self, path: str, events: int, begun: asyncio.Future[None], done: asyncio.Future[None]) -> None:
         self._path = path
@@ -201,7 +202,9 @@ class EventReader(asyncio.Protocol):
 _MARK: Final = b"\nevent: "
 
 
-async def _readers(port: int, path: str, events: int) -> tuple[list[asyncio.Future[None]], list[asyncio.Future[None]]]:
+async def _start_readers(
+    port: int, path: str, events: int
+) -> tuple[list[asyncio.Future[None]], list[asyncio.Future[None]]]:
     loop = asyncio.get_running_loop()
     begun: list[asyncio.Future[None]] = [loop.create_future() for _ in range(READERS)]
     done: list[asyncio.Future[None]] = [loop.create_future() for _ in range(READERS)]
@@ -210,20 +213,20 @@ async def _readers(port: int, path: str, events: int) -> tuple[list[asyncio.Futu
     return begun, done
 
 
-async def _streamed(port: int, path: str, events: int) -> float:
+async def _stream_rate(port: int, path: str, events: int) -> float:
     began = time.perf_counter()
-    _, done = await _readers(port, path, events)
+    _, done = await _start_readers(port, path, events)
     async with asyncio.timeout(_ANSWER_SECONDS):
         await asyncio.gather(*done)
     return events * READERS / (time.perf_counter() - began)
 
 
-async def _followed(port: int, topic: str, events: int) -> float:
-    begun, done = await _readers(port, f"/api/events?topic={topic}&from=latest", events)
+async def _follow_rate(port: int, topic: str, events: int) -> float:
+    begun, done = await _start_readers(port, f"/api/events?topic={topic}&from=latest", events)
     await asyncio.gather(*begun)
     request = _post(f"/api/events?topic={topic}&type=order.created", _PAYLOAD, "application/octet-stream")
     began = time.perf_counter()
     async with asyncio.timeout(_ANSWER_SECONDS):
-        await _asked(port, [(request, -(-events // CONNECTIONS))] * CONNECTIONS)
+        await _send_requests(port, [(request, -(-events // CONNECTIONS))] * CONNECTIONS)
         await asyncio.gather(*done)
     return events * READERS / (time.perf_counter() - began)

@@ -1,4 +1,4 @@
-"""How fast blocks are scanned, verified, encoded and stamped, against copying the same bytes in memory."""
+"""The speed of scanning, verifying, encoding and stamping blocks, against copying the same bytes in memory."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _share(name: str, size: int, seconds: float, reference: str, reference_secon
 
 
 def scan_all(array: object, *, verify: bool) -> int:
-    """Every record of a buffer, into columns that are used again: what a reader of a large file does."""
+    """Scan every record of a buffer into columns that are used again, as a reader of a large file does."""
     columns = np.empty((_ROWS, at.COLUMNS), dtype=np.int64)
     mode = at.STAMPED | at.ENVELOPES | at.TEXTS | (at.VERIFY if verify else 0)
     position = high = low = 0

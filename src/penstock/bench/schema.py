@@ -1,5 +1,5 @@
-"""What schemas cost: topics that enforce them beside one that does not, the registry beside a bare HTTP server, and
-what a client knows already beside what it has to ask for."""
+"""The cost of schemas: enforcing topics beside one without a policy, the registry beside a bare HTTP server, and a
+client's cached schemas beside asked ones."""
 
 from __future__ import annotations
 
@@ -48,19 +48,19 @@ _CHUNK_MESSAGES: Final = 10_000
 
 
 def measure(folder: Path, *, messages: int = 1_000_000, requests: int = 20_000, rounds: int = 3) -> Iterator[Figure]:
-    """The broker keeps its files in `folder`."""
+    """Yield all figures. The broker keeps its files in `folder`."""
     kernel_cache.load_all()
     with RunningBroker("--ws-port", "off", "--http-port", "0", "--log-level", "error", data=folder / "data") as broker:
-        schema = uvloop.run(_prepared(broker.url))
+        schema = uvloop.run(_prepare(broker.url))
         yield from _enforcing(broker.url, schema, messages, rounds)
         yield from _looking_up(broker, schema.id, requests, rounds)
         yield from _remembering(broker.url, schema.id, requests, rounds)
 
 
-# policies
+# ---- policies
 
 
-async def _prepared(url: str) -> SchemaRef:
+async def _prepare(url: str) -> SchemaRef:
     async with connect(url) as client:
         for name, settings in _TOPICS.items():
             subjects = {"schema_subjects": ["bench"]} if settings else {}
@@ -82,7 +82,7 @@ def payload(number: int) -> bytes:
 
 def _enforcing(url: str, schema: SchemaRef, count: int, rounds: int) -> Iterator[Figure]:
     payloads = [payload(number) for number in range(count)]
-    sides = {name: partial(_sent, url, _topic(name), payloads, schema) for name in _TOPICS}
+    sides = {name: partial(_publish_rate, url, _topic(name), payloads, schema) for name in _TOPICS}
     best = best_in_turns(sides, rounds)
     free = best["no policy"]
     for name in list(_TOPICS)[1:]:
@@ -96,7 +96,7 @@ def _enforcing(url: str, schema: SchemaRef, count: int, rounds: int) -> Iterator
         )
 
 
-def _sent(url: str, topic: str, payloads: list[bytes], schema: SchemaRef) -> float:
+def _publish_rate(url: str, topic: str, payloads: list[bytes], schema: SchemaRef) -> float:
     async def run() -> float:
         async with connect(url) as client, client.producer(topic) as producer:
             began = time.perf_counter()
@@ -108,11 +108,14 @@ def _sent(url: str, topic: str, payloads: list[bytes], schema: SchemaRef) -> flo
     return uvloop.run(run())
 
 
-# what a client knows
+# ---- the client's cache
 
 
 def _remembering(url: str, schema_id: int, requests: int, rounds: int) -> Iterator[Figure]:
-    sides = {"known": partial(_known, url, schema_id, requests), "asked": partial(_fetched, url, schema_id, requests)}
+    sides = {
+        "known": partial(_cached_rate, url, schema_id, requests),
+        "asked": partial(_uncached_rate, url, schema_id, requests),
+    }
     best = best_in_turns(sides, rounds)
     yield Figure(
         name="schema by id, from the client's cache",
@@ -124,8 +127,8 @@ def _remembering(url: str, schema_id: int, requests: int, rounds: int) -> Iterat
     )
 
 
-def _known(url: str, schema_id: int, lookups: int) -> float:
-    """Lookups a second by one client, the first of which asks the broker."""
+def _cached_rate(url: str, schema_id: int, lookups: int) -> float:
+    """Return lookups a second by one client, the first of which asks the broker."""
 
     async def run() -> float:
         async with connect(url) as client:
@@ -138,8 +141,8 @@ def _known(url: str, schema_id: int, lookups: int) -> float:
     return uvloop.run(run())
 
 
-def _fetched(url: str, schema_id: int, lookups: int) -> float:
-    """Likewise, by clients that know nothing yet."""
+def _uncached_rate(url: str, schema_id: int, lookups: int) -> float:
+    """Return lookups a second by clients with empty caches."""
 
     async def run() -> float:
         async with connect(url) as client:
@@ -151,14 +154,17 @@ def _fetched(url: str, schema_id: int, lookups: int) -> float:
     return uvloop.run(run())
 
 
-# HTTP
+# ---- HTTP
 
 
 def _looking_up(broker: RunningBroker, schema_id: int, requests: int, rounds: int) -> Iterator[Figure]:
     path = f"/schemas/ids/{schema_id}"
     port = int(broker.http_url.rpartition(":")[2])
     with bare_server(asyncio.run(_get(port, path))) as bare:
-        sides = {"Penstock": partial(_asked, port, path, requests), "bare": partial(_asked, bare, path, requests)}
+        sides = {
+            "Penstock": partial(_request_rate, port, path, requests),
+            "bare": partial(_request_rate, bare, path, requests),
+        }
         best = best_in_turns(sides, rounds)
     yield Figure(
         name="registry, GET by id",
@@ -172,7 +178,7 @@ def _looking_up(broker: RunningBroker, schema_id: int, requests: int, rounds: in
 
 @contextmanager
 def bare_server(body: bytes) -> Iterator[int]:
-    """The least that Starlette and uvicorn do for the same answer; its port."""
+    """Run the least that Starlette and uvicorn do for the same answer; yields its port."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port = int(listener.getsockname()[1])
@@ -220,8 +226,8 @@ async def _get(port: int, path: str) -> bytes:
     return body
 
 
-def _asked(port: int, path: str, requests: int) -> float:
-    """Answers a second, over a few connections that each ask again when they are answered."""
+def _request_rate(port: int, path: str, requests: int) -> float:
+    """Return answers a second, over a few connections that each ask again when they are answered."""
     connections = 8
 
     async def ask() -> None:

@@ -1,4 +1,4 @@
-"""How long it takes until work can begin: imports, kernels, recovery, opening many topics."""
+"""The time until work can begin: imports, kernels, recovery, opening many topics."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def _kernel_load() -> Figure:
 
 
 def recovery(folder: Path, megabytes: int) -> Iterator[Figure]:
-    """A segment left by a writer that was killed: recovered, against scanning the same file; and the memory of both."""
+    """Measure the recovery of a killed writer's segment, against scanning the same file; and the memory of scanning."""
     path = folder / "recovery"
     _fill(path, megabytes)
     segment = view_of(OsDisk(), path).segments[-1]
@@ -107,7 +107,7 @@ def _fill(path: Path, megabytes: int) -> None:
     draft = Draft.of([sample(1024)] * 3000)
     for _ in range(megabytes * MIB // len(draft.data)):
         log.append(draft)
-    log.close_files()  # not closed: the writer was killed
+    log.close_files()  # not closed, as if the writer was killed
 
 
 def _recover(path: Path) -> float:
@@ -131,7 +131,8 @@ def scan_file(path: Path, size: int) -> None:
 
 
 def _scan_memory(path: Path, size: int) -> int:
-    """How much a process's peak memory grows by scanning a whole file; a process of its own, because a peak stays."""
+    """Return the growth of a process's peak memory by scanning a whole file, in its own process, because a peak
+    stays."""
     command = [sys.executable, "-c", _SCAN, str(path), str(size)]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)  # noqa: S603 - our own interpreter
     return int(done.stdout) * 1024

@@ -35,7 +35,7 @@ from penstock.record.kernels import kernel_cache
 from penstock.storage.base.layout import CATALOG
 from penstock.storage.catalog.database import CatalogFile
 from penstock.storage.catalog.rows import row_of_cursor, row_of_subscription, row_of_topic
-from penstock.storage.catalog.subscriptions import Cursor, Subscription, SubscriptionKind, SubscriptionOptions
+from penstock.storage.catalog.subscriptions import Cursor, StoredSubscription, SubscriptionKind, SubscriptionOptions
 from penstock.storage.catalog.tables import CURSORS, SUBSCRIPTIONS, TOPICS, add_rows
 from penstock.storage.catalog.topics import Dispatch, Topic, TopicSettings
 from penstock.storage.store import Store
@@ -43,38 +43,38 @@ from penstock.testing import RunningBroker
 
 _OURS: Final = "Penstock"
 _SIZES: Final = ((100, "100 B", 1), (1024, "1 KiB", 4))
-"""Bytes of a payload, their name, and the part of the messages that is enough of them."""
+"""Bytes of a payload, their name, and the divisor of the messages for them."""
 SLOWER: Final = 10
 """Divisor of the messages for another server, and for single messages: these are slower, and the rate is the same."""
 _CHUNK_MESSAGES: Final = 10_000
 _IN_FLIGHT: Final = 1024
 _BATCHES: Final = (1024, 256, 64)
-"""A connection sends when it has room for so many; one of these is the fastest."""
+"""Messages of room in the window before a connection sends; one of these is the fastest."""
 _RATE: Final = 1000
 _WAIT_SECONDS: Final = 30.0
 _MEMORY_MIB: Final = 300
 _START_SECONDS: Final = 30
 _OPEN_TOPICS: Final = 2_000
-"""Filled at once: each has two files open, and a process may have some thousand."""
+"""Topics filled at once: each has two files open, and a process may have some thousand."""
 _SYNC_BYTES: Final = 4 * KIB
 _SYNCS_MAX: Final = 2000
-"""Enough for a median; a slow disk takes ten seconds for them."""
+"""The most syncs measured: enough for a median; a slow disk takes ten seconds for them."""
 _CORES: Final = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
 _RESIDENT: Final = "VmRSS"
 _PEAK: Final = "VmHWM"
 
 
 class Rival(Protocol):
-    """Another server, running: how fast it publishes durably, by each client that there is for it."""
+    """Another server, running, with the rates of durable publishing by each of its clients."""
 
     def publish_rates(self, size: int, count: int) -> Contenders: ...
 
     def single_publish_rates(self, count: int, in_flight: int, batches: Sequence[int]) -> Contenders:
-        """Rates of messages that are published one at a time; empty if this is not to be compared."""
+        """Return rates of messages that are published one at a time; empty if this is not to be compared."""
 
 
 StartRival = Callable[[Path], AbstractContextManager[Rival]]
-"""Starts another server that keeps its files in a directory of `Path`, and stops it at the end."""
+"""A function that starts another server with its files in a directory of `Path`, and stops it at the end."""
 
 
 def measure(
@@ -106,7 +106,7 @@ def _broker(data: Path) -> RunningBroker:
     return RunningBroker("--ws-port", "off", "--log-level", "error", data=data)
 
 
-# figures
+# ---- figures
 
 
 def _compared(name: str, unit: str, ours: float, peer: str, theirs: float) -> Figure:
@@ -114,7 +114,7 @@ def _compared(name: str, unit: str, ours: float, peer: str, theirs: float) -> Fi
 
 
 def _within(name: str, unit: str, ours: float, bound: str, most: float) -> Figure:
-    """The smaller is better, so the ratio is what is allowed to what is."""
+    """Return a figure of which less is better: its ratio is the allowed value to the measured one."""
     return Figure(name=name, value=ours, unit=unit, reference=bound, reference_value=most, ratio=most / ours)
 
 
@@ -123,7 +123,7 @@ Contenders = Mapping[str, Callable[[], float]]
 
 
 def best_in_turns(sides: Contenders, rounds: int) -> dict[str, float]:
-    """The best rate of each: they take turns, so that all meet the same neighbours."""
+    """Return the best rate of each: they take turns, so that all meet the same neighbours."""
     best = dict.fromkeys(sides, 0.0)
     for _ in range(rounds):
         for name, run in sides.items():
@@ -140,7 +140,7 @@ def _beside(what: str, ours: Callable[[], float], theirs: Contenders, rounds: in
         yield _compared(f"{what}, beside {peer}", "messages/s", best[_OURS], peer, best[peer])
 
 
-# publishing
+# ---- publishing
 
 
 def _publishing(
@@ -156,7 +156,7 @@ def _topic(size: int) -> str:
 
 
 def publish_rate(url: str, topic: str, size: int, count: int) -> float:
-    """Messages a second by one client, from the first that is sent until all are confirmed."""
+    """Return messages a second by one client, from the first that is sent until all are confirmed."""
     payloads = [b"x" * size] * count
 
     async def run() -> float:
@@ -170,11 +170,12 @@ def publish_rate(url: str, topic: str, size: int, count: int) -> float:
     return uvloop.run(run())
 
 
-# publishing one at a time
+# ---- publishing one at a time
 
 
 class PenstockConnection(PublishConnection):
-    """Each message is a frame with an id of its own; each confirmation says whether it was a duplicate."""
+    """A connection to Penstock: each message is a frame with its own id; each confirmation says whether it was a
+    duplicate."""
 
     def __init__(self, port: int) -> None:
         super().__init__(port)
@@ -191,7 +192,7 @@ class PenstockConnection(PublishConnection):
         return framed(f"publish:bench.single:1.0.0:{number:08x}-0000-4000-8000-000000000000\n".encode() + payload)
 
     def encode_window(self, payload: bytes, window: int) -> None:
-        """A ring of ids, laid out twice, so that each piece of it is in one piece."""
+        """Encode a ring of ids, laid out twice, so that every piece of it is contiguous."""
         super().encode_window(payload, window)
         ring = b"".join(self._numbered(payload, number) for number in range(window))
         self._frames, self._window, self._next = memoryview(ring * 2), window, 0
@@ -219,11 +220,11 @@ def _one_at_a_time(broker: RunningBroker, others: Sequence[Rival], messages: int
     yield from _beside(f"publish one message at a time, {_IN_FLIGHT:,} in flight", ours, theirs, rounds)
 
 
-# reading
+# ---- reading
 
 
 def _catching_up(broker: RunningBroker, messages: int, rounds: int) -> Iterator[Figure]:
-    """From the first message of the topic on; without a rival there was none yet."""
+    """Measure reading from the first message of the topic on."""
     publish_rate(broker.url, _topic(100), 100, messages)
     for what, take, wanted in (("Arrow", _take_arrow, 1_000_000), ("Python objects", _take_objects, 200_000)):
         rate = max(read_rate(broker.url, _topic(100), messages, take) for _ in range(rounds))
@@ -231,7 +232,7 @@ def _catching_up(broker: RunningBroker, messages: int, rounds: int) -> Iterator[
 
 
 Take = Callable[[Consumer], Awaitable[int]]
-"""Take what has arrived, and acknowledge it; how many."""
+"""A function that takes the messages that have arrived, acknowledges them, and returns their number."""
 
 
 async def _take_arrow(reader: Consumer) -> int:
@@ -252,7 +253,7 @@ async def _take_objects(reader: Consumer) -> int:
 
 
 def read_rate(url: str, topic: str, count: int, take: Take) -> float:
-    """Messages a second by one reader that begins with the first there is."""
+    """Return messages a second by one reader that begins with the first there is."""
 
     async def run() -> float:
         async with connect(url) as client:
@@ -265,16 +266,16 @@ def read_rate(url: str, topic: str, count: int, take: Take) -> float:
     return uvloop.run(run())
 
 
-# latency
+# ---- latency
 
 
 def _latency(broker: RunningBroker, count: int, rounds: int) -> Iterator[Figure]:
-    """From just before a message is sent until it is received, beside the disk before and after."""
+    """Measure from just before a message is sent until it is received, beside the disk before and after."""
     medians, tails, syncs = [], [], []
     syncing = partial(_sync_ms, broker.data / "bench-sync", min(count, _SYNCS_MAX))
     for number in range(rounds):
         syncs.append(syncing())
-        times = uvloop.run(_passed(broker.url, f"bench.latency{number}", count))
+        times = uvloop.run(_pass_times(broker.url, f"bench.latency{number}", count))
         medians.append(statistics.median(times) * 1000)
         tails.append(statistics.quantiles(times, n=100)[-1] * 1000)
         syncs.append(syncing())
@@ -284,7 +285,7 @@ def _latency(broker: RunningBroker, count: int, rounds: int) -> Iterator[Figure]
 
 
 def _sync_ms(path: Path, count: int) -> float:
-    """The median of writing and syncing 4 KiB."""
+    """Return the median of writing and syncing 4 KiB."""
     times, data = [], b"x" * _SYNC_BYTES
     bare = BareFile(path, count * _SYNC_BYTES)
     for _ in range(count):
@@ -296,8 +297,8 @@ def _sync_ms(path: Path, count: int) -> float:
     return statistics.median(times) * 1000
 
 
-async def _passed(url: str, topic: str, count: int) -> list[float]:
-    """The seconds that each message took, from one connection to the other."""
+async def _pass_times(url: str, topic: str, count: int) -> list[float]:
+    """Return the seconds that each message took, from one connection to the other."""
     left: list[float] = []
     async with (
         connect(url) as one,
@@ -326,11 +327,11 @@ async def _arrivals(consumer: Consumer, count: int, left: Sequence[float]) -> li
     return times
 
 
-# memory, and many topics
+# ---- memory, and many topics
 
 
 def _memory(name: str, broker: RunningBroker, field: str) -> Iterator[Figure]:
-    """Of the broker's process; nothing where the system does not tell."""
+    """Yield the memory of the broker's process; nothing where the system does not report it."""
     status = Path(f"/proc/{broker.pid}/status")
     if status.exists():
         found = dict(line.split(":", 1) for line in status.read_text().splitlines())
@@ -339,7 +340,7 @@ def _memory(name: str, broker: RunningBroker, field: str) -> Iterator[Figure]:
 
 
 def many_topics(data: Path, topics: int) -> Iterator[Figure]:
-    """A broker that finds so many topics, with a message and a subscription each: when it is ready, and how large."""
+    """Measure the start and the memory of a broker with so many topics, each with a message and a subscription."""
     create_topics(data, topics)
     what = f"{topics:,} topics and {topics:,} subscriptions"
     with pinned_to(_CORES[1:]):
@@ -351,11 +352,11 @@ def many_topics(data: Path, topics: int) -> Iterator[Figure]:
 
 
 def create_topics(data: Path, count: int) -> None:
-    """A data directory of so many topics: all in one transaction, since one each would take minutes."""
+    """Create a data directory of so many topics, in one transaction, since one each would take minutes."""
     with Store.open(data, create=True) as store:
         store.catalog.set_namespace_settings("default", TopicSettings())
-    topics = [_made(number) for number in range(1, count + 1)]
-    _enter(data / CATALOG, topics)
+    topics = [_topic_row(number) for number in range(1, count + 1)]
+    _insert_rows(data / CATALOG, topics)
     draft = Draft.of([sample(100)])
     for start in range(0, count, _OPEN_TOPICS):
         with Store.open(data, limits=Limits(segment_bytes_first=16 * KIB)) as store:
@@ -364,7 +365,7 @@ def create_topics(data: Path, count: int) -> None:
                 ticket.result()
 
 
-def _made(number: int) -> Topic:
+def _topic_row(number: int) -> Topic:
     return Topic(
         topic_uid=number,
         name=TopicName.parse(f"bench.topic{number}"),
@@ -375,8 +376,8 @@ def _made(number: int) -> Topic:
     )
 
 
-def _subscribed(topic: Topic) -> Subscription:
-    return Subscription(
+def _subscription_row(topic: Topic) -> StoredSubscription:
+    return StoredSubscription(
         subscription_uid=topic.topic_uid,
         topic_uid=topic.topic_uid,
         name="bench",
@@ -386,11 +387,11 @@ def _subscribed(topic: Topic) -> Subscription:
     )
 
 
-def _enter(path: Path, topics: Sequence[Topic]) -> None:
+def _insert_rows(path: Path, topics: Sequence[Topic]) -> None:
     first = Cursor(floor=Offset(0))
     file = CatalogFile.open(path, create=False)
     with file.writing() as connection:
         add_rows(connection, TOPICS, (row_of_topic(topic) for topic in topics))
-        add_rows(connection, SUBSCRIPTIONS, (row_of_subscription(_subscribed(topic)) for topic in topics))
+        add_rows(connection, SUBSCRIPTIONS, (row_of_subscription(_subscription_row(topic)) for topic in topics))
         add_rows(connection, CURSORS, (row_of_cursor(topic.topic_uid, 0, first) for topic in topics))
     file.close()

@@ -17,7 +17,7 @@ LENGTH_BYTES: Final = 4
 
 
 class Frames(asyncio.Protocol):
-    """Splits what arrives into frames; each goes to `handle`, and what that returns is written at once."""
+    """A splitter of arriving bytes into frames; each goes to `handle`, and its result is written at once."""
 
     def __init__(self, handle: Callable[[Frames, bytes], bytes]) -> None:
         self._handle = handle
@@ -46,7 +46,7 @@ def echo(_connection: Frames, frame: bytes) -> bytes:
 
 
 class Relay:
-    """The first to connect is the server; whatever others send goes to it, and what it says to the last of them."""
+    """A relay: the first to connect is the server; frames of others go to it, and its frames to the last of them."""
 
     def __init__(self) -> None:
         self._server: Frames | None = None
@@ -54,7 +54,7 @@ class Relay:
 
     def pass_on(self, connection: Frames, frame: bytes) -> bytes:
         if self._server is None:
-            self._server = connection  # its first frame says that it is there
+            self._server = connection  # its first frame announces it
             return b""
         if connection is not self._server:
             self._client = connection
@@ -65,7 +65,7 @@ class Relay:
 
 
 def respond(connection: Frames, frame: bytes) -> bytes:
-    """A request of the broker's is answered with its own payload; any other frame is a greeting, or the relay's."""
+    """Answer a request of the broker with its own payload; any other frame is a greeting, or the relay's."""
     message = frame[LENGTH_BYTES:]
     if message.startswith(b"request:"):
         answer = b"response" + message[len(b"request") :]

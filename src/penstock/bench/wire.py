@@ -1,4 +1,4 @@
-"""How fast messages pass through a broker, beside the least that uvloop does with the same frames and client."""
+"""The speed of live messages through a broker, beside the least that uvloop does with the same frames and client."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def framed(message: bytes) -> bytes:
 
 
 class WireClient:
-    """A client as bare as can be: a blocking socket."""
+    """A minimal client: a blocking socket."""
 
     def __init__(self, port: int) -> None:
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=30)
@@ -50,7 +50,7 @@ class WireClient:
         self.socket.close()
 
     def receive(self) -> bytes:
-        """One message."""
+        """Return one message."""
         return self._exactly(int.from_bytes(self._exactly(4), "big"))
 
     def _exactly(self, size: int) -> bytes:
@@ -64,7 +64,7 @@ class WireClient:
         return self.receive()
 
     def skip(self, size: int) -> None:
-        """Receive so many bytes, whatever they are."""
+        """Receive and discard so many bytes."""
         buffer = bytearray(4 * _CHUNK_BYTES)
         while size:
             got = self.socket.recv_into(buffer, min(size, len(buffer)))
@@ -78,10 +78,10 @@ CORES: Final = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity
 
 @contextmanager
 def pinned_to(cores: list[int]) -> Iterator[None]:
-    """This process, and those it starts meanwhile, on these cores only.
+    """Keep this process, and those it starts meanwhile, on these cores only.
 
-    A round trip takes five times as long between two cores as within one: what the scheduler happens to choose for
-    one peer and not for the other must not be measured. Servers run on one core, the client on another.
+    A round trip takes five times as long between two cores as within one: the scheduler's choice for one peer and not
+    for the other must not be measured. Servers run on one core, the client on another.
     """
     if len(CORES) < 2:
         yield
@@ -96,7 +96,7 @@ def pinned_to(cores: list[int]) -> Iterator[None]:
 
 @contextmanager
 def broker() -> Iterator[int]:
-    """`penstock serve` in a process of its own, whose topics are live: they keep nothing. Its TCP port."""
+    """Run `penstock serve` in a process of its own, with live topics, which keep nothing; yields its TCP port."""
     with RunningBroker("--ws-port", "off", "--log-level", "error", "--auto-create", "live") as running:
         yield running.tcp_port
 
@@ -113,7 +113,7 @@ def _process(command: list[str], stdout: int) -> Iterator[subprocess.Popen[str]]
 
 @contextmanager
 def _peer(*arguments: str) -> Iterator[str]:
-    """One of `peers`; the first line it prints."""
+    """Run one of `uvloop_peers`; yields the first line it prints."""
     with _process([sys.executable, "-m", "penstock.bench.uvloop_peers", *arguments], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None  # noqa: S101
         yield process.stdout.readline().strip()
@@ -121,7 +121,7 @@ def _peer(*arguments: str) -> Iterator[str]:
 
 @contextmanager
 def started(founding: ReferenceServer) -> Iterator[int]:
-    """Another server that speaks the same protocol; its port, once it listens."""
+    """Run another server of the same protocol; yields its port, once it listens."""
     port = founding.port
     with _process(shlex.split(founding.command), stdout=subprocess.DEVNULL) as process:
         until = time.monotonic() + _START_SECONDS
@@ -136,7 +136,7 @@ def started(founding: ReferenceServer) -> Iterator[int]:
         raise InvalidRequest(f"{founding.command!r} does not listen on port {port}")
 
 
-# throughput
+# ---- throughput
 
 
 def _published(size: int) -> bytes:
@@ -148,7 +148,7 @@ def _delivered_bytes(size: int) -> int:
 
 
 def _pump(sender: WireClient, receiver: WireClient, frame: bytes, count: int, received_bytes: int) -> float:
-    """Messages a second, from the first sent to the last received."""
+    """Return messages a second, from the first sent to the last received."""
     at_once = max(1, _CHUNK_BYTES // len(frame))
     chunk = frame * at_once
 
@@ -167,10 +167,10 @@ def _pump(sender: WireClient, receiver: WireClient, frame: bytes, count: int, re
 
 
 def route_rate(port: int, size: int, count: int) -> float:
-    """Live messages a second through a broker: one producer, one subscriber."""
+    """Return live messages a second through a broker: one producer, one subscriber."""
     with WireClient(port) as producer, WireClient(port) as subscriber:
         for wire in (producer, subscriber):
-            wire.receive()  # its greeting
+            wire.receive()  # the greeting
         wanted = f'{{"action":"publish","topic":"{_TOPIC}"}}'
         subscriber.ask(f"request:system.topic.subscribe:1.0.0:{_ID}\n{wanted}".encode())
         return _pump(producer, subscriber, _published(size), count, _delivered_bytes(size))
@@ -182,11 +182,11 @@ def echo_rate(port: int, size: int, count: int) -> float:
         return _pump(wire, wire, frame, count, len(frame))
 
 
-# latency
+# ---- latency
 
 
 def _round_trip_ms(wire: WireClient, message: bytes, count: int) -> float:
-    """The median."""
+    """Return the median of round trips."""
     times = []
     for _ in range(count):
         began = time.perf_counter()
@@ -195,7 +195,7 @@ def _round_trip_ms(wire: WireClient, message: bytes, count: int) -> float:
     return statistics.median(times) * 1000
 
 
-# figures
+# ---- figures
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -252,7 +252,7 @@ def _latency(port: int, bare: int, relay: str, trips: int, rounds: int) -> Itera
 
 
 def _slower(name: str, ours: float, peer: str, theirs: float) -> Figure:
-    """Times: the smaller is better, so the ratio is theirs to ours."""
+    """Return a figure of times: smaller is better, so the ratio is theirs to ours."""
     return replace(_compared(name, "ms", ours, peer, theirs), ratio=theirs / ours)
 
 
@@ -266,7 +266,7 @@ def _parse(reader: BatchReader, block: bytes, times: int) -> None:
 
 
 def headers(*, rounds: int) -> Iterator[Figure]:
-    """Headers a second, whole blocks at a time, on one core."""
+    """Yield the rate of parsing headers, in whole blocks, on one core."""
     kernel_cache.load_all()
     wanted = 1_500_000
     scratch = Scratch()

@@ -1,7 +1,7 @@
-"""The gate: who is let in, and who is shown out when what they may has changed. Time and the catalog come to it.
+"""The access enforcer: authenticates connections, and disconnects them when what they may do has changed.
 
-What everybody may is `Access`. Here it is carried out on connections: those that never say who they are, those whose
-credentials end, consumers that may consume no more.
+The rules are `AccessPolicy`. Here they are carried out on connections: on those that never authenticate, those whose
+credentials end, and consumers that may consume no more. Time and the catalog are passed in.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from penstock.broker.access.policy import ANONYMOUS, SERVER, Access, Operation, Principal, Resource, unauthorized
+from penstock.broker.access.policy import ANONYMOUS, SERVER, AccessPolicy, Operation, Principal, Resource, unauthorized
 from penstock.broker.base.effects import Close, Effect, RunInThread, Send
 from penstock.broker.base.replies import response
 from penstock.broker.context import BrokerContext
 from penstock.broker.live.connections import Client, Clients
-from penstock.broker.live.routing import Kind, Routes
-from penstock.broker.permissions import LIVE
+from penstock.broker.live.routing import LiveKind, Routes
+from penstock.broker.permissions import LIVE_OPERATIONS
 from penstock.broker.subscriptions.service import Subscriptions
 from penstock.core.errors import InvalidRequest, PenstockError, Unauthorized
 from penstock.core.names import TopicName
@@ -23,16 +23,16 @@ from penstock.protocol.header import NO_HEADER
 from penstock.storage.catalog.access import AccessCatalog, AccessRows
 
 UNKNOWN_MS_MAX: Final = 10_000
-"""For a connection to say who it is: time for a slow network, too little to hold places for nothing."""
+"""Time for a connection to authenticate: enough for a slow network, too little to occupy connections for nothing."""
 
-LOOK_EVERY_MS: Final = 500
-"""Another process may have changed keys or bindings: what it revoked is closed within a second."""
+READ_EVERY_MS: Final = 500
+"""Interval of reading keys and bindings, which other processes change: a revoked key is closed within a second."""
 
 _LOG: Final = logging.getLogger(__name__)
 
 
-class Gate:
-    """Access, carried out on the connections of one broker."""
+class AccessEnforcer:
+    """Access control, carried out on the connections of one broker."""
 
     def __init__(self, context: BrokerContext, clients: Clients, routes: Routes) -> None:
         self._context = context
@@ -40,35 +40,35 @@ class Gate:
         self._routes = routes
         self._catalog: AccessCatalog | None = None
         self._subscriptions: Subscriptions | None = None
-        self._look_ms = context.now_ms
-        self._looking = False
-        self._trouble = False
+        self._next_read_ms = context.now_ms
+        self._reading_catalog = False
+        self._read_failed = False
         self.access.now_ms = context.unix_ms()
         if self.access.enabled:
-            routes.allowed = self._may_have
+            routes.allowed = self._may_receive
 
     @property
-    def access(self) -> Access:
+    def access(self) -> AccessPolicy:
         return self._context.access
 
     def attach(self, catalog: AccessCatalog, subscriptions: Subscriptions) -> None:
-        """Where keys and bindings are kept, and who consumes; read here and now."""
+        """Connect the catalog of keys and bindings, which is read at once, and the subscriptions to revoke from."""
         self._catalog, self._subscriptions = catalog, subscriptions
         if self.access.enabled:
             self.access.load(catalog.load())
 
-    def _may_have(self, kind: Kind, client_id: str, topic: TopicName) -> bool:
-        """Whether a client may still have what it subscribed to. What is found is kept with the routes."""
+    def _may_receive(self, kind: LiveKind, client_id: str, topic: TopicName) -> bool:
+        """Return whether a client may still receive what it subscribed to. The answer is cached with the routes."""
         client = self._clients.get(client_id)
-        return client is not None and self.may(client.principal, kind, topic)
+        return client is not None and self.may_receive(client.principal, kind, topic)
 
-    def may(self, principal: Principal, kind: Kind, topic: TopicName) -> bool:
-        return self.access.allows(principal, LIVE[kind], Resource.topic(topic))
+    def may_receive(self, principal: Principal, kind: LiveKind, topic: TopicName) -> bool:
+        return self.access.allows(principal, LIVE_OPERATIONS[kind], Resource.topic(topic))
 
-    # who it is
+    # authentication
 
-    def admit(self, client: Client, token: str) -> Principal:
-        """It says who it is. Raises `BadCredentials`; `InvalidRequest` for somebody else than before."""
+    def authenticate(self, client: Client, token: str) -> Principal:
+        """Authenticate a connection. Raises `BadCredentials`, or `InvalidRequest` for another principal than before."""
         found = self.access.authenticate(token, client.origin)
         before = client.principal
         if before.name != found.name and (before.key_id or before.expires_ms is not None):
@@ -78,77 +78,79 @@ class Gate:
         _LOG.info("authenticated", extra={"client": client.id, "principal": found.name})
         return found
 
-    # what has changed
+    # changes
 
     def load(self, rows: AccessRows) -> list[Effect]:
-        """Keys and bindings as they are now; what that ends."""
-        return self._sweep() if self.access.load(rows) and self.access.enabled else []
+        """Replace keys and bindings, and return the effects on connections that lose access."""
+        return self._enforce_again() if self.access.load(rows) and self.access.enabled else []
 
-    def renewed(self) -> list[Effect]:
-        """Something else has changed, such as whose tokens are trusted."""
-        self.access.renew()
-        return self._sweep() if self.access.enabled else []
+    def trust_changed(self) -> list[Effect]:
+        """Decide anew after another change, such as of the trusted token issuers."""
+        self.access.invalidate()
+        return self._enforce_again() if self.access.enabled else []
 
-    def _sweep(self) -> list[Effect]:
+    def _enforce_again(self) -> list[Effect]:
         self._routes.forget()
         effects: list[Effect] = []
         for client in list(self._clients):
             if client.principal is not ANONYMOUS and not self.access.is_live(client.principal):
-                effects += self._show_out(client, unauthorized(client.principal))
+                effects += self._disconnect(client, unauthorized(client.principal))
             else:
-                effects += self._take_back(client)
+                effects += self._end_unpermitted(client)
         return effects
 
-    def _take_back(self, client: Client) -> list[Effect]:
-        """What it has and may no longer have; the connection stays."""
+    def _end_unpermitted(self, client: Client) -> list[Effect]:
+        """Take back the subscriptions that the client may no longer have; the connection stays."""
         if client.log_filter is not None and not self.access.allows(client.principal, Operation.SERVER_VIEW, SERVER):
             self._clients.filter_logs(client, None)
         if self._subscriptions is None:
             return []
-        return self._subscriptions.revoke(client, lambda topic: self.may(client.principal, Kind.PUBLISH, topic))
+        return self._subscriptions.revoke(
+            client, lambda topic: self.may_receive(client.principal, LiveKind.PUBLISH, topic)
+        )
 
-    def _show_out(self, client: Client, reason: PenstockError) -> list[Effect]:
+    def _disconnect(self, client: Client, reason: PenstockError) -> list[Effect]:
         said = response(NO_HEADER.topic, NO_HEADER.version, self._context.new_id(), self._context.error(reason))
         return [Send(client.id, said), Close(client.id, reason)]
 
     # time
 
     def next_due_ms(self, due_ms: int) -> int:
-        """When `tick` has something to do, at the latest then."""
-        return min(due_ms, self._look_ms) if self.access.enabled and not self._looking else due_ms
+        """Return when `tick` has something to do, at most `due_ms`."""
+        return min(due_ms, self._next_read_ms) if self.access.enabled and not self._reading_catalog else due_ms
 
     def tick(self) -> list[Effect]:
         self.access.now_ms = self._context.unix_ms()
         if not self.access.enabled:
             return []
         effects = [each for client in list(self._clients) for each in self._overdue(client)]
-        if self._catalog is not None and not self._looking and self._look_ms <= self._context.now_ms:
-            self._looking = True
+        if self._catalog is not None and not self._reading_catalog and self._next_read_ms <= self._context.now_ms:
+            self._reading_catalog = True
             catalog, known = self._catalog, self.access.stored_revision
-            effects.append(RunInThread(lambda: _newer(catalog, known), self._looked, read_only=True))
+            effects.append(RunInThread(lambda: _load_if_newer(catalog, known), self._catalog_read, read_only=True))
         return effects
 
     def _overdue(self, client: Client) -> list[Effect]:
         if client.principal is not ANONYMOUS:
             live = self.access.is_live(client.principal)
-            return [] if live else self._show_out(client, unauthorized(client.principal))
+            return [] if live else self._disconnect(client, unauthorized(client.principal))
         if self._context.now_ms - client.connected_ms < UNKNOWN_MS_MAX:
             return []
         silent = Unauthorized(f"nobody said within {UNKNOWN_MS_MAX // 1000} s who this is; closing the connection")
-        return self._show_out(client, silent)
+        return self._disconnect(client, silent)
 
-    def _looked(self, outcome: AccessRows | PenstockError | None) -> list[Effect]:
-        self._looking = False
-        self._look_ms = self._context.now_ms + LOOK_EVERY_MS
+    def _catalog_read(self, outcome: AccessRows | PenstockError | None) -> list[Effect]:
+        self._reading_catalog = False
+        self._next_read_ms = self._context.now_ms + READ_EVERY_MS
         if isinstance(outcome, PenstockError):
-            if not self._trouble:
+            if not self._read_failed:
                 _LOG.warning("keys and bindings cannot be read", extra={"error": outcome.message})
-            self._trouble = True
+            self._read_failed = True
             return []
-        self._trouble = False
+        self._read_failed = False
         return [] if outcome is None else self.load(outcome)
 
 
-def _newer(catalog: AccessCatalog, known: int) -> AccessRows | None:
-    """None where nothing has changed. In another thread."""
+def _load_if_newer(catalog: AccessCatalog, known: int) -> AccessRows | None:
+    """Load keys and bindings, or return None if they have not changed. Runs in another thread."""
     return None if catalog.revision() == known else catalog.load()

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Iterator
 from random import Random
 from typing import Any, Final
 
-from penstock.broker.access.policy import ANONYMOUS, Access, BadCredentials, Principal, Resource
-from penstock.broker.access_enforcement import Gate
+from penstock.broker.access.policy import ANONYMOUS, AccessPolicy, BadCredentials, Principal, Resource
+from penstock.broker.access_enforcement import AccessEnforcer
 from penstock.broker.admin import operations
 from penstock.broker.base.effects import Close, Effect, Send
 from penstock.broker.base.metrics import COUNTED, Metrics
@@ -22,10 +22,10 @@ from penstock.broker.base.request_fields import Fields, check_known, read_fields
 from penstock.broker.context import BrokerContext, Reply
 from penstock.broker.durable import DurableBroker
 from penstock.broker.live.connections import Client, Clients
-from penstock.broker.live.rate_limits import Rates
+from penstock.broker.live.rate_limits import RateLimiter
 from penstock.broker.live.requests import OpenRequest, OpenRequests
-from penstock.broker.live.routing import Kind, Routes
-from penstock.broker.permissions import LIVE, check_action
+from penstock.broker.live.routing import LiveKind, Routes
+from penstock.broker.permissions import LIVE_OPERATIONS, check_action
 from penstock.broker.topics.topics import AutoCreate
 from penstock.core.clock import Clock, iso_time
 from penstock.core.errors import (
@@ -66,7 +66,7 @@ class Broker:
         probe: Callable[[], dict[str, float]] = dict,
         store: Store | None = None,
         auto_create: AutoCreate = AutoCreate.RELIABLE,
-        access: Access | None = None,
+        access: AccessPolicy | None = None,
     ) -> None:
         """Create a broker. Without a store all topics are live; without `access` every client may do everything."""
         self._limits = limits
@@ -77,18 +77,20 @@ class Broker:
         self.context = BrokerContext(clock, random, now_ms, access)
         self._routes = Routes(random)
         self._requests = OpenRequests(limits.requests_open_max)
-        self.rates = Rates(connection=limits.connection_rate_max, topic=limits.topic_rate_max)
+        self.rate_limiter = RateLimiter(connection=limits.connection_rate_max, topic=limits.topic_rate_max)
         self.clients = Clients(retry_ms=limits.heartbeat_retry_ms, deregister_ms=limits.heartbeat_deregister_ms)
         self.durable: DurableBroker | None = None
         if store is not None:
             self.context.redactor = PathRedactor(str(store.root))
-            self.durable = DurableBroker(store, self.context, self._routes, self.rates, limits, auto_create=auto_create)
-        self.gate = Gate(self.context, self.clients, self._routes)
+            self.durable = DurableBroker(
+                store, self.context, self._routes, self.rate_limiter, limits, auto_create=auto_create
+            )
+        self.enforcer = AccessEnforcer(self.context, self.clients, self._routes)
         if self.durable is not None:
-            self.durable.enforce_access(self.gate)
+            self.durable.enforce_access(self.enforcer)
 
     @property
-    def access(self) -> Access:
+    def access(self) -> AccessPolicy:
         return self.context.access
 
     @property
@@ -107,7 +109,7 @@ class Broker:
             why = "the broker is stopping" if self._draining else f"at most {self._limits.connections_max} connections"
             raise ServiceUnavailable(f"Connection refused: {why}; try again later")
         client = Client(id=self.context.new_id(), address=address, connected_ms=now_ms, heard_ms=now_ms)
-        client.bucket = self.rates.for_connection(now_ms)
+        client.bucket = self.rate_limiter.for_connection(now_ms)
         client.principal, client.surface = principal, surface
         self.clients.add(client)
         self.metrics.add("connection.connected")
@@ -122,24 +124,34 @@ class Broker:
         client.connected = False
         for kind, pattern in client.subscriptions:
             self._routes.remove(kind, pattern, client.id)
-        self._requests.requester_gone(client.id)
+        self._requests.abandon_requester(client.id)
         self.metrics.add("connection.disconnected")
         if client.name:
             self.metrics.add("registry.unregistration")
         _LOG.info("disconnected", extra={"client": client.id, "address": client.address, "reason": reason})
-        effects = [each for lost in self._requests.server_gone(client.id) for each in self._server_gone(lost)]
+        effects = [
+            effect
+            for open_request in self._requests.close_of_server(client.id)
+            for effect in self._server_gone(open_request)
+        ]
         return effects if self.durable is None else [*effects, *self.durable.disconnect(client)]
 
-    def _server_gone(self, lost: OpenRequest) -> list[Effect]:
+    def _server_gone(self, open_request: OpenRequest) -> list[Effect]:
         error = ServiceUnavailable(
-            f"The service that was to answer {lost.header.topic} disconnected", targetServiceId=lost.server
+            f"The service that was to answer {open_request.header.topic} disconnected",
+            targetServiceId=open_request.server,
         )
-        return self._fail_request(lost, error)
+        return self._fail_request(open_request, error)
 
-    def _fail_request(self, lost: OpenRequest, error: PenstockError) -> list[Effect]:
+    def _fail_request(self, open_request: OpenRequest, error: PenstockError) -> list[Effect]:
         self.metrics.add("router.request.error")
         return [
-            self.context.answer(lost.requester, lost.header.head, lost.header.request_id, self.context.error(error))
+            self.context.answer(
+                open_request.requester,
+                open_request.header.head,
+                open_request.header.request_id,
+                self.context.error(error),
+            )
         ]
 
     def drain(self, now_ms: int, grace_ms: int) -> list[Effect]:
@@ -169,7 +181,9 @@ class Broker:
         """Fail all open requests: the broker stops before they were answered."""
         self.context.now_ms = now_ms
         error = ServiceUnavailable("The broker stops before this was answered; try again later")
-        return [each for lost in self._requests.all_gone() for each in self._fail_request(lost, error)]
+        return [
+            effect for open_request in self._requests.close_all() for effect in self._fail_request(open_request, error)
+        ]
 
     def close(self) -> None:
         """Save what is unsaved. The broker is not used after this."""
@@ -190,17 +204,17 @@ class Broker:
         """Handle a request to a system topic that did not come through a connection. `waits` tells whether its caller
         still waits."""
         self.context.now_ms = now_ms
-        nobody = Client(
+        caller = Client(
             id="",
             address="",
             connected_ms=now_ms,
             heard_ms=now_ms,
             connected=False,
-            asks=waits,
+            request_alive=waits,
             principal=principal,
         )
         try:
-            return operations.ask(self, nobody, topic, fields, reply)
+            return operations.ask(self, caller, topic, fields, reply)
         except PenstockError as error:
             return reply(error)
 
@@ -211,7 +225,7 @@ class Broker:
     def resume_all(self, results: Iterable[tuple[Callable[[Any], list[Effect]], Any]], now_ms: int) -> list[Effect]:
         """Pass many outcomes to their continuations, and then wake subscribers once for all of them."""
         self.context.now_ms = max(self.context.now_ms, now_ms)
-        effects = [each for done, outcome in results for each in self._resumed(done, outcome)]
+        effects = [effect for done, outcome in results for effect in self._resumed(done, outcome)]
         return effects if self.durable is None else [*effects, *self.durable.wake_subscribers()]
 
     def _resumed(self, done: Callable[[Any], list[Effect]], outcome: Any) -> list[Effect]:
@@ -228,7 +242,7 @@ class Broker:
         for item in items:
             # Other clients may have had their turns since these messages came.
             self.context.now_ms = max(self.context.now_ms, now_ms)
-            client.heard_ms, client.asked = now_ms, False
+            client.heard_ms, client.heartbeat_pending = now_ms, False
             yield self._handle(client, item)
 
     def _handle(self, client: Client, item: PublishBatch | Frame | RejectedFrame) -> list[Effect]:
@@ -242,23 +256,23 @@ class Broker:
 
     def note_activity(self, client: Client, now_ms: int) -> None:
         """Note that a connection is alive, from bytes that are no message."""
-        client.heard_ms, client.asked = now_ms, False
+        client.heard_ms, client.heartbeat_pending = now_ms, False
 
     def _reject(self, client: Client, rejected: RejectedFrame) -> list[Effect]:
-        self.metrics.saw(1, 0, 0)
-        found = rejected.salvage
+        self.metrics.add_messages(1, 0, 0)
+        salvage = rejected.salvage
         _LOG.debug("rejected", extra={"client": client.id, "error": rejected.error.message})
-        over = not self.rates.allow(client.bucket, None, self.context.now_ms) and not rejected.fatal
-        payload = self.context.failure(client, self.rates.exceeded() if over else rejected.error)
+        over = not self.rate_limiter.allow(client.bucket, None, self.context.now_ms) and not rejected.fatal
+        payload = self.context.failure(client, self.rate_limiter.exceeded() if over else rejected.error)
         answer = Send(
-            client.id, response(found.topic, found.version, found.request_id or self.context.new_id(), payload)
+            client.id, response(salvage.topic, salvage.version, salvage.request_id or self.context.new_id(), payload)
         )
         return [answer, Close(client.id, rejected.error)] if rejected.fatal else [answer]
 
     def _handle_frame(self, client: Client, frame: Frame) -> list[Effect]:
         header = frame.header
         size = len(frame.payload)
-        self.metrics.saw(1, size, size)
+        self.metrics.add_messages(1, size, size)
         if header.action in COUNTED:
             self.metrics.add(f"router.{header.action.value}")
         if header.parent_id is not None:
@@ -273,8 +287,8 @@ class Broker:
                 },
             )
         try:
-            if not self.rates.allow(client.bucket, None, self.context.now_ms):
-                raise self.rates.exceeded()
+            if not self.rate_limiter.allow(client.bucket, None, self.context.now_ms):
+                raise self.rate_limiter.exceeded()
             return self._perform(client, frame)
         except PenstockError as error:
             return self._reject_frame(client, header, error)
@@ -330,13 +344,13 @@ class Broker:
     # publish
 
     def _publish(self, client: Client, batch: PublishBatch) -> list[Effect]:
-        self.metrics.saw(len(batch), batch.payload_bytes, batch.largest_bytes)
+        self.metrics.add_messages(len(batch), batch.payload_bytes, batch.largest_bytes)
         self.metrics.add("router.publish", len(batch))
         first_id = self.context.new_id()
         effects: list[Effect] = []
-        allowed = self.rates.allowed(client.bucket, batch, self.context.now_ms)
+        allowed = self.rate_limiter.allowed(client.bucket, batch, self.context.now_ms)
         if allowed is not None:
-            effects.append(self._refuse(client, batch.selected(~allowed), first_id, self.rates.exceeded()))
+            effects.append(self._refuse(client, batch.selected(~allowed), first_id, self.rate_limiter.exceeded()))
             batch = batch.selected(allowed)
         kept: dict[TopicName, list[int]] = {}
         routed: dict[tuple[str, ...], list[int]] = {}
@@ -383,7 +397,7 @@ class Broker:
         for numbers, subscribers in _by_recipients(routed).items():
             chosen = batch.with_heads(numbers)
             frames = chosen.delivery_frames(first_id)
-            effects += [Send(each, frames) for each in subscribers]
+            effects += [Send(subscriber, frames) for subscriber in subscribers]
             self.metrics.add("live.delivered", len(chosen) * len(subscribers))
         answered = batch.with_heads([number for numbers in routed.values() for number in numbers]).expecting_answers()
         if len(answered):
@@ -398,8 +412,8 @@ class Broker:
     def _publish_one(self, client: Client, frame: Frame) -> list[Effect]:
         """Publish a message that is not part of a batch."""
         head = frame.header.head
-        if not self.rates.allow(None, head.destination, self.context.now_ms):
-            raise self.rates.exceeded()
+        if not self.rate_limiter.allow(None, head.destination, self.context.now_ms):
+            raise self.rate_limiter.exceeded()
         if self.durable is not None and self._is_durable(head):
             return self.durable.handle(client, frame)
         subscribers = self._routes.subscribers(head.destination)
@@ -407,7 +421,7 @@ class Broker:
             raise self._no_route(head, 1)
         delivered = publish(head.topic, head.version, self.context.new_id(), frame.payload)
         self.metrics.add("live.delivered", len(subscribers))
-        return [*(Send(each, delivered) for each in subscribers), *self._answered(client, frame, SUCCESS)]
+        return [*(Send(subscriber, delivered) for subscriber in subscribers), *self._answered(client, frame, SUCCESS)]
 
     # request and response
 
@@ -451,10 +465,10 @@ class Broker:
         kinds = operations.parse_kinds({"action": "both"} | fields)
         return self._answered(client, frame, SUCCESS if self.unsubscribe(client, kinds, pattern) else FAILURE)
 
-    def subscribe(self, client: Client, kinds: tuple[Kind, ...], pattern: TopicPattern, priority: int) -> None:
+    def subscribe(self, client: Client, kinds: tuple[LiveKind, ...], pattern: TopicPattern, priority: int) -> None:
         """Subscribe live, from the next message on. A second call changes the priority."""
         for kind in kinds if self.access.enabled else ():
-            self.access.check(client.principal, LIVE[kind], Resource.topic(pattern), client.origin)
+            self.access.check(client.principal, LIVE_OPERATIONS[kind], Resource.topic(pattern), client.origin)
         new = sum((kind, pattern) not in client.subscriptions for kind in kinds)
         if len(client.subscriptions) + new > self._limits.subscriptions_max:
             raise QuotaExceeded(
@@ -465,13 +479,13 @@ class Broker:
             client.subscriptions[kind, pattern] = priority
             self._routes.add(kind, pattern, client.id, priority)
 
-    def unsubscribe(self, client: Client, kinds: tuple[Kind, ...], pattern: TopicPattern) -> bool:
+    def unsubscribe(self, client: Client, kinds: tuple[LiveKind, ...], pattern: TopicPattern) -> bool:
         """End live subscriptions. Returns False if there was none."""
-        found = [kind for kind in kinds if (kind, pattern) in client.subscriptions]
-        for kind in found:
+        subscribed = [kind for kind in kinds if (kind, pattern) in client.subscriptions]
+        for kind in subscribed:
             del client.subscriptions[kind, pattern]
             self._routes.remove(kind, pattern, client.id)
-        return bool(found)
+        return bool(subscribed)
 
     def register(self, client: Client, name: str, description: str) -> None:
         client.name, client.description = name, description
@@ -483,7 +497,7 @@ class Broker:
     def tick(self, now_ms: int) -> list[Effect]:
         """Do what is due: request timeouts, heartbeats, and closing connections that stayed silent."""
         self.context.now_ms = now_ms
-        effects = self.gate.tick()
+        effects = self.enforcer.tick()
         for late in self._requests.expire(now_ms):
             self.metrics.add("router.request.timeout")
             effects += self._fail_request(late, Timeout("Request timed out", targetServiceId=late.server))
@@ -499,14 +513,14 @@ class Broker:
         """Return when `tick` is to be called next."""
         due = self._counted_ms + _SECOND_MS
         deadline = self._requests.next_deadline_ms()
-        due = self.gate.next_due_ms(due if deadline is None else min(due, deadline))
+        due = self.enforcer.next_due_ms(due if deadline is None else min(due, deadline))
         return due if self.durable is None else min(due, self.durable.next_due_ms())
 
     def _heartbeats(self, now_ms: int) -> list[Effect]:
         ask, gone = self.clients.silent(now_ms)
         effects: list[Effect] = []
         for client in ask:
-            client.asked = True
+            client.heartbeat_pending = True
             effects.append(Send(client.id, own_message(HEARTBEAT, b"{}", self.context.new_id(), Action.REQUEST)))
         for client in gone:
             error = Timeout(f"Nothing was heard for {(now_ms - client.heard_ms) // 1000} s; closing the connection")
@@ -527,30 +541,32 @@ class Broker:
         """Send a log line to the clients that subscribed to such lines."""
         if not self.clients.loggers:
             return []
-        wanted = [
-            each for each in self.clients.loggers.values() if each.log_filter and each.log_filter.matches(level, text)
+        followers = [
+            client
+            for client in self.clients.loggers.values()
+            if client.log_filter and client.log_filter.matches(level, text)
         ]
-        if not wanted:
+        if not followers:
             return []
         entry = {"timestamp": iso_time(self.context.unix_ms()), "level": level, "message": text}
         frame = own_message(LOG, json_bytes(entry | ({"details": facts} if facts else {})), self.context.new_id())
-        return [Send(each.id, frame) for each in wanted]
+        return [Send(client.id, frame) for client in followers]
 
     def metric_values(self) -> dict[str, float]:
         """Return all metrics, by name."""
-        found = self._probe() | self.metrics.shown()
-        found["registry.count"] = sum(bool(each.name) for each in self.clients)
-        found["connection.active"] = len(self.clients)
-        found["router.request.open"] = len(self._requests)
+        values = self._probe() | self.metrics.to_dict()
+        values["registry.count"] = sum(bool(client.name) for client in self.clients)
+        values["connection.active"] = len(self.clients)
+        values["router.request.open"] = len(self._requests)
         if self.durable is not None:
-            found |= self.durable.topics.store.meter.totals()
+            values |= self.durable.topics.store.meter.totals()
         for client in self.clients:
             if client.name:
-                found[f"registry.service.{{serviceid:{client.id}}}.error.count"] = client.errors
-                found[f"registry.service.{{serviceid:{client.id}}}.uptime"] = (
+                values[f"registry.service.{{serviceid:{client.id}}}.error.count"] = client.errors
+                values[f"registry.service.{{serviceid:{client.id}}}.uptime"] = (
                     self.context.now_ms - client.connected_ms
                 ) // 1000
-        return found
+        return values
 
     @property
     def answer_bytes_max(self) -> int:
@@ -560,14 +576,14 @@ class Broker:
 
 def _by_recipients(routed: dict[tuple[str, ...], list[int]]) -> dict[tuple[int, ...], list[str]]:
     """Invert `routed`: recipients by the heads that they get together, so that each batch is built once."""
-    wanted: dict[str, list[int]] = {}
+    heads: dict[str, list[int]] = {}
     for subscribers, numbers in routed.items():
-        for each in subscribers:
-            wanted.setdefault(each, []).extend(numbers)
-    alike: dict[tuple[int, ...], list[str]] = {}
-    for each, numbers in wanted.items():
-        alike.setdefault(tuple(sorted(numbers)), []).append(each)
-    return alike
+        for subscriber in subscribers:
+            heads.setdefault(subscriber, []).extend(numbers)
+    recipients: dict[tuple[int, ...], list[str]] = {}
+    for subscriber, numbers in heads.items():
+        recipients.setdefault(tuple(sorted(numbers)), []).append(subscriber)
+    return recipients
 
 
 def _subscription(frame: Frame) -> tuple[TopicPattern, Fields]:

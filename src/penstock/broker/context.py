@@ -1,4 +1,4 @@
-"""The desk: ids, answers and errors, the same for everything the broker does."""
+"""The broker's context, shared by all its parts: ids, clocks, metrics, the framing of replies and errors."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Any, Final
 
-from penstock.broker.access.policy import Access
+from penstock.broker.access.policy import AccessPolicy
 from penstock.broker.base.effects import Effect, Send
 from penstock.broker.base.metrics import Metrics
 from penstock.broker.base.redaction import PathRedactor
@@ -17,14 +17,15 @@ from penstock.core.clock import now_ms as clock_ms
 from penstock.core.errors import PenstockError
 from penstock.protocol.header import Head, Header
 
-_ID_TAIL_MAX: Final = 0x7FFFFFFFFFFF  # half of what the last group of an id holds: the rest is for counting up
+_ID_TAIL_MAX: Final = 0x7FFFFFFFFFFF  # half of the last group's range: the rest is for counting up
 
 Reply = Callable[[Any], list[Effect]]
-"""What is to be done once something is known: a value, or the `PenstockError` in its place."""
+"""A continuation: takes the outcome (a value, or the `PenstockError` in its place) and returns the effects that follow.
+"""
 
 
 def errors_to(reply: Reply, then: Callable[..., list[Effect]]) -> Reply:
-    """Go on with what was waited for; an error, also one that is raised there, is the answer."""
+    """Return a continuation that passes a value to `then`; an error, also one raised by `then`, goes to `reply`."""
 
     def go_on(outcome: Any) -> list[Effect]:
         if isinstance(outcome, PenstockError):
@@ -38,51 +39,51 @@ def errors_to(reply: Reply, then: Callable[..., list[Effect]]) -> Reply:
 
 
 class BrokerContext:
-    """`now_ms` is a clock that only goes forward; the time of day, for people, comes from a `Clock`."""
+    """Shared state of one broker. `now_ms` is a monotonic clock; the time of day, for people, comes from a `Clock`."""
 
-    def __init__(self, clock: Clock, random: Random, now_ms: int, access: Access | None = None) -> None:
+    def __init__(self, clock: Clock, random: Random, now_ms: int, access: AccessPolicy | None = None) -> None:
         self._clock = clock
         self._random = random
         self.now_ms = now_ms
-        self.access = access or Access()
+        self.access = access or AccessPolicy()
         self.metrics = Metrics()
         self.redactor = PathRedactor()
         self.address = ""
-        """Where clients reach this broker, for MessageIDs."""
+        """Address at which clients reach this broker, as MessageIDs name it."""
 
     def new_id(self) -> str:
-        """A UUID4. There is room to count up its last group within one read of a socket."""
+        """Create a UUID4 whose last group has room for counting up within one read of a socket."""
         bits = self._random.getrandbits(122)
         tail = bits & _ID_TAIL_MAX
         variant = 0x8000 | (bits >> 48 & 0x3FFF)
         return f"{bits >> 90:08x}-{bits >> 74 & 0xFFFF:04x}-4{bits >> 62 & 0xFFF:03x}-{variant:04x}-{tail:012x}"
 
     def unix_ms(self) -> int:
-        """The time of day."""
+        """Return the time of day."""
         return clock_ms(self._clock)
 
     def unix_ms_of(self, at_ms: int) -> int:
-        """The time of day when the clock that only goes forward showed this."""
+        """Convert a time of the monotonic clock to the time of day."""
         return self.unix_ms() - (self.now_ms - at_ms)
 
     def answer(self, client_id: str, head: Head, request_id: str | None, payload: bytes) -> Send:
         return Send(client_id, response(head.topic, head.version, request_id or self.new_id(), payload))
 
     def redact(self, error: PenstockError) -> PenstockError:
-        """An error as clients are told it."""
+        """Return the error as clients may see it: without paths of the server."""
         return self.redactor.redact(error, self.now_ms)
 
     def error(self, error: PenstockError) -> bytes:
         return error_payload(self.redact(error), self.unix_ms())
 
     def failure(self, client: Client, error: PenstockError, count: int = 1) -> bytes:
-        """The payload of an error that is the client's."""
+        """Count an error against the client and return its payload."""
         client.errors += count
         self.metrics.add("router.message.error", count)
         return self.error(error)
 
     def reply(self, client: Client, header: Header, *, always: bool = False) -> Reply:
-        """Answers one message: with what is known then, as JSON, where an answer was asked for; errors in any case."""
+        """Build the reply to one message: a result is sent as JSON if an answer was requested, an error in any case."""
 
         def answer(result: Any) -> list[Effect]:
             if isinstance(result, PenstockError):

@@ -1,6 +1,7 @@
-"""What each message needs: one row for every action of the wire and every system topic, and no way past them.
+"""The permissions that messages need: one row for every action of the wire and every system topic.
 
-A system topic without a row is refused, and so is an action. Rows of HTTP say theirs where they stand.
+There is no way past them: an action or a system topic without a row is refused. HTTP rows have a permission of their
+own.
 """
 
 from __future__ import annotations
@@ -9,21 +10,21 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from penstock.broker.access.audit import Trail, deed_of
+from penstock.broker.access.audit import AuditTrail, audited_action
 from penstock.broker.access.policy import (
     ADMINISTRATION,
     ANONYMOUS,
     SERVER,
-    Access,
-    Kind,
+    AccessPolicy,
     Operation,
     Resource,
+    ResourceKind,
     unauthorized,
 )
 from penstock.broker.base import request_fields as read
 from penstock.broker.base.request_fields import Fields
 from penstock.broker.live.connections import Client
-from penstock.broker.live.routing import Kind as Delivered
+from penstock.broker.live.routing import LiveKind
 from penstock.core.errors import Forbidden, PenstockError
 from penstock.core.names import TopicName
 from penstock.protocol.actions import Action
@@ -33,54 +34,61 @@ AUTHENTICATE: Final = "system.client.authenticate"
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
-    """What whoever sends this must be allowed, and to what."""
+class RequiredPermission:
+    """The operation that the sender must be allowed to perform, and the resource it concerns."""
 
     operation: Operation
-    kind: Kind = Kind.SERVER
+    kind: ResourceKind = ResourceKind.SERVER
     field: str = ""
-    """The field of the payload that names it; of an action, the topic of its header."""
+    """Payload field that names the resource; for an action, the topic in its header is used instead."""
 
-    inside: bool = False
-    """What it is about is known only to whoever answers it, who checks. Here, one need only be known."""
-
-
-def _topic(operation: Operation) -> Rule:
-    return Rule(operation, Kind.TOPIC, "topic")
+    checked_by_handler: bool = False
+    """The resource is known only to the handler, which checks it. Before that, the sender need only be authenticated.
+    """
 
 
-def _subject(operation: Operation) -> Rule:
-    return Rule(operation, Kind.SUBJECT, "subject")
+def _topic(operation: Operation) -> RequiredPermission:
+    return RequiredPermission(operation, ResourceKind.TOPIC, "topic")
 
 
-_CONNECT: Final = Rule(Operation.CONNECT)
-_VIEW: Final = Rule(Operation.SERVER_VIEW)
-_SERVER: Final = Rule(Operation.SERVER_MANAGE)
+def _subject(operation: Operation) -> RequiredPermission:
+    return RequiredPermission(operation, ResourceKind.SUBJECT, "subject")
 
-ACTIONS: Final[dict[Action, Rule]] = {
+
+_CONNECT: Final = RequiredPermission(Operation.CONNECT)
+_VIEW: Final = RequiredPermission(Operation.SERVER_VIEW)
+_SERVER: Final = RequiredPermission(Operation.SERVER_MANAGE)
+
+ACTION_PERMISSIONS: Final[dict[Action, RequiredPermission]] = {
     Action.PUBLISH: _topic(Operation.PUBLISH),
     Action.APPEND: _topic(Operation.PUBLISH),
     Action.MESSAGE: _topic(Operation.PUBLISH),
     Action.REQUEST: _topic(Operation.REQUEST),
     Action.RESPONSE: _CONNECT,  # only to a request that was sent to this very connection
-    Action.SUBSCRIBE: Rule(Operation.CONSUME, Kind.TOPIC, inside=True),  # or to respond, by what it asks for
+    Action.SUBSCRIBE: RequiredPermission(
+        Operation.CONSUME, ResourceKind.TOPIC, checked_by_handler=True
+    ),  # or RESPOND, depending on its kind
     Action.UNSUBSCRIBE: _CONNECT,
     Action.ACK: _topic(Operation.CONSUME),
     Action.NACK: _topic(Operation.CONSUME),
-    Action.SEEK: Rule(Operation.CONSUME, Kind.TOPIC, inside=True),  # or to manage, where another consumes it
-    Action.RECORDS: _CONNECT,  # which then hears that only the broker sends it
+    Action.SEEK: RequiredPermission(
+        Operation.CONSUME, ResourceKind.TOPIC, checked_by_handler=True
+    ),  # or MANAGE, where another connection consumes the subscription
+    Action.RECORDS: _CONNECT,  # always answered with the error that only the broker sends it
 }
 
-LIVE: Final = {Delivered.PUBLISH: Operation.CONSUME, Delivered.REQUEST: Operation.RESPOND}
-"""What a live subscription needs: when it is made, and again when its topic's routes are found."""
+LIVE_OPERATIONS: Final = {LiveKind.PUBLISH: Operation.CONSUME, LiveKind.REQUEST: Operation.RESPOND}
+"""Operations that live subscriptions need: checked when one is made, and again when its topic's routes are resolved."""
 
-SYSTEM_TOPICS: Final[dict[str, Rule]] = {
-    HEARTBEAT: Rule(Operation.PUBLIC),
-    AUTHENTICATE: Rule(Operation.PUBLIC),
+SYSTEM_TOPIC_PERMISSIONS: Final[dict[str, RequiredPermission]] = {
+    HEARTBEAT: RequiredPermission(Operation.PUBLIC),
+    AUTHENTICATE: RequiredPermission(Operation.PUBLIC),
     "system.service.register": _CONNECT,
     "system.service.list": _VIEW,
-    "system.service.subscriptions": Rule(Operation.SERVER_VIEW, inside=True),  # one's own are one's own
-    "system.topic.subscribe": Rule(Operation.CONSUME, Kind.TOPIC, inside=True),
+    "system.service.subscriptions": RequiredPermission(
+        Operation.SERVER_VIEW, checked_by_handler=True
+    ),  # a client may always list its own
+    "system.topic.subscribe": RequiredPermission(Operation.CONSUME, ResourceKind.TOPIC, checked_by_handler=True),
     "system.topic.unsubscribe": _CONNECT,
     "system.topic.list": _VIEW,
     "system.topic.subscriptions": _VIEW,
@@ -91,10 +99,16 @@ SYSTEM_TOPICS: Final[dict[str, Rule]] = {
     "system.topic.describe": _topic(Operation.DESCRIBE),
     "system.topic.alter": _topic(Operation.ALTER),
     "system.topic.delete": _topic(Operation.DELETE),
-    "system.topic.catalog": Rule(Operation.DESCRIBE, Kind.TOPIC, inside=True),  # shows what one may see
-    "system.namespace": Rule(Operation.DESCRIBE, Kind.NAMESPACE, inside=True),  # or to alter, where it changes it
+    "system.topic.catalog": RequiredPermission(
+        Operation.DESCRIBE, ResourceKind.TOPIC, checked_by_handler=True
+    ),  # lists visible topics only
+    "system.namespace": RequiredPermission(
+        Operation.DESCRIBE, ResourceKind.NAMESPACE, checked_by_handler=True
+    ),  # or ALTER, where it changes settings
     "system.producer.register": _topic(Operation.PUBLISH),
-    "system.subscription.list": Rule(Operation.DESCRIBE, Kind.TOPIC, inside=True),  # shows what one may see
+    "system.subscription.list": RequiredPermission(
+        Operation.DESCRIBE, ResourceKind.TOPIC, checked_by_handler=True
+    ),  # lists visible topics only
     "system.subscription.describe": _topic(Operation.DESCRIBE),
     "system.subscription.seek": _topic(Operation.MANAGE),
     "system.subscription.report": _topic(Operation.CONSUME),
@@ -104,18 +118,24 @@ SYSTEM_TOPICS: Final[dict[str, Rule]] = {
     "system.subscription.skip": _topic(Operation.MANAGE),
     "system.schema.register": _subject(Operation.SCHEMA_WRITE),
     "system.schema.lookup": _subject(Operation.SCHEMA_READ),
-    "system.schema.get": Rule(Operation.SCHEMA_READ, Kind.SUBJECT, inside=True),  # by its id, of any that has it
-    "system.schema.subjects": Rule(Operation.SCHEMA_READ, Kind.SUBJECT, inside=True),  # shows what one may see
+    "system.schema.get": RequiredPermission(
+        Operation.SCHEMA_READ, ResourceKind.SUBJECT, checked_by_handler=True
+    ),  # by its id, through any subject that has it
+    "system.schema.subjects": RequiredPermission(
+        Operation.SCHEMA_READ, ResourceKind.SUBJECT, checked_by_handler=True
+    ),  # lists visible subjects only
     "system.schema.versions": _subject(Operation.SCHEMA_READ),
     "system.schema.check": _subject(Operation.SCHEMA_READ),
-    "system.schema.compare": Rule(Operation.SCHEMA_READ, Kind.SUBJECT, inside=True),
+    "system.schema.compare": RequiredPermission(Operation.SCHEMA_READ, ResourceKind.SUBJECT, checked_by_handler=True),
     "system.schema.delete": _subject(Operation.SCHEMA_DELETE),
     "system.schema.undelete": _subject(Operation.SCHEMA_DELETE),
     "system.schema.deprecate": _subject(Operation.SCHEMA_WRITE),
     "system.schema.describe": _subject(Operation.SCHEMA_WRITE),
-    "system.schema.config": Rule(Operation.SCHEMA_READ, Kind.SUBJECT, inside=True),  # or to write, where it changes it
-    "system.schema.export": Rule(Operation.SCHEMA_READ),
-    "system.schema.import": Rule(Operation.SCHEMA_WRITE),
+    "system.schema.config": RequiredPermission(
+        Operation.SCHEMA_READ, ResourceKind.SUBJECT, checked_by_handler=True
+    ),  # or SCHEMA_WRITE, where it changes them
+    "system.schema.export": RequiredPermission(Operation.SCHEMA_READ),
+    "system.schema.import": RequiredPermission(Operation.SCHEMA_WRITE),
     "system.message.browse": _topic(Operation.BROWSE),
     "system.message.get": _topic(Operation.BROWSE),
     "system.message.publish": _topic(Operation.PUBLISH),
@@ -124,8 +144,12 @@ SYSTEM_TOPICS: Final[dict[str, Rule]] = {
     "system.deadletter.get": _topic(Operation.BROWSE),
     "system.deadletter.redrive": _topic(Operation.MANAGE),
     "system.deadletter.drop": _topic(Operation.MANAGE),
-    "system.deadletter.list": Rule(Operation.DESCRIBE, Kind.TOPIC, inside=True),  # shows what one may see
-    "system.namespace.list": Rule(Operation.DESCRIBE, Kind.TOPIC, inside=True),  # shows what one may see
+    "system.deadletter.list": RequiredPermission(
+        Operation.DESCRIBE, ResourceKind.TOPIC, checked_by_handler=True
+    ),  # lists visible topics only
+    "system.namespace.list": RequiredPermission(
+        Operation.DESCRIBE, ResourceKind.TOPIC, checked_by_handler=True
+    ),  # lists visible topics only
     "system.connection.list": _VIEW,
     "system.connection.close": _SERVER,
     "system.key.create": _SERVER,
@@ -137,56 +161,56 @@ SYSTEM_TOPICS: Final[dict[str, Rule]] = {
 }
 
 
-def check_known(access: Access, client: Client, topic: str) -> None:
-    """Before anything else is said of a system topic: whoever is not known hears that. Raises `Unauthorized`."""
+def check_identified(access: AccessPolicy, client: Client, topic: str) -> None:
+    """Raise `Unauthorized` for an unauthenticated client, before any other error about a system topic is reported."""
     if access.enabled:
-        _check_known(access, client, SYSTEM_TOPICS.get(topic, _CONNECT))
+        _check_identified(access, client, SYSTEM_TOPIC_PERMISSIONS.get(topic, _CONNECT))
 
 
-def trail_of(access: Access, client: Client, topic: str) -> Trail:
-    """The trail of a message to a system topic, whose fields nobody has looked at yet."""
-    trail = Trail(access, client.principal, client.origin)
-    trail.expect(SYSTEM_TOPICS.get(topic, _CONNECT).operation, SERVER, topic)
+def trail_of(access: AccessPolicy, client: Client, topic: str) -> AuditTrail:
+    """Begin the audit trail of a message to a system topic whose fields have not been read yet."""
+    trail = AuditTrail(access, client.principal, client.origin)
+    trail.expect(SYSTEM_TOPIC_PERMISSIONS.get(topic, _CONNECT).operation, SERVER, topic)
     return trail
 
 
-def check_system(access: Access, client: Client, topic: str, fields: Fields, trail: Trail) -> None:
-    """Before a system topic is answered: what of it belongs into the audit log. Raises what it is refused with."""
-    rule = SYSTEM_TOPICS.get(topic)
+def check_system(access: AccessPolicy, client: Client, topic: str, fields: Fields, trail: AuditTrail) -> None:
+    """Check the permission of a system topic and add it to the audit trail. Raises the refusal."""
+    rule = SYSTEM_TOPIC_PERMISSIONS.get(topic)
     if not access.enabled:
         _note(trail, rule, topic, fields)
         return
     if rule is None:
         raise _no_rule(topic)
-    _check_known(access, client, rule)
-    if not rule.inside:
-        resource, deed = _named(rule, fields), deed_of(rule.operation, topic, fields)
-        access.require(client.principal, rule.operation, resource, client.origin, deed)
-        trail.add(rule.operation, resource, deed)
+    _check_identified(access, client, rule)
+    if not rule.checked_by_handler:
+        resource, audited = _named(rule, fields), audited_action(rule.operation, topic, fields)
+        access.require(client.principal, rule.operation, resource, client.origin, audited)
+        trail.add(rule.operation, resource, audited)
 
 
-def _note(trail: Trail, rule: Rule | None, topic: str, fields: Fields) -> None:
-    """Where everybody may everything: whoever answers says what is wrong with a name."""
-    if rule is None or rule.inside or rule.operation not in ADMINISTRATION:
+def _note(trail: AuditTrail, rule: RequiredPermission | None, topic: str, fields: Fields) -> None:
+    """Add the action to the trail where access control is off; a wrong name is reported by the handler instead."""
+    if rule is None or rule.checked_by_handler or rule.operation not in ADMINISTRATION:
         return
     with suppress(PenstockError):
-        trail.add(rule.operation, _named(rule, fields), deed_of(rule.operation, topic, fields))
+        trail.add(rule.operation, _named(rule, fields), audited_action(rule.operation, topic, fields))
 
 
-def check_action(access: Access, client: Client, action: Action, topic: TopicName | None) -> None:
-    """Before a message that is not to a system topic is looked at. Raises what it is refused with."""
-    rule = ACTIONS.get(action)
+def check_action(access: AccessPolicy, client: Client, action: Action, topic: TopicName | None) -> None:
+    """Check the permission of a message to an ordinary topic, before it is parsed further. Raises the refusal."""
+    rule = ACTION_PERMISSIONS.get(action)
     if rule is None:
         raise _no_rule(action.value)
-    _check_known(access, client, rule)
-    if rule.inside:
+    _check_identified(access, client, rule)
+    if rule.checked_by_handler:
         return
-    resource = SERVER if rule.kind is Kind.SERVER or topic is None else Resource.topic(topic)
+    resource = SERVER if rule.kind is ResourceKind.SERVER or topic is None else Resource.topic(topic)
     access.check(client.principal, rule.operation, resource, client.origin)
 
 
-def _check_known(access: Access, client: Client, rule: Rule) -> None:
-    """Who has not said who they are hears that, and nothing of what else may be wrong."""
+def _check_identified(access: AccessPolicy, client: Client, rule: RequiredPermission) -> None:
+    """Raise for an unauthenticated or expired principal, so that it learns nothing about other errors."""
     if rule.operation is Operation.PUBLIC:
         return
     if client.principal is ANONYMOUS:
@@ -195,13 +219,13 @@ def _check_known(access: Access, client: Client, rule: Rule) -> None:
         raise unauthorized(client.principal)
 
 
-def _named(rule: Rule, fields: Fields) -> Resource:
+def _named(rule: RequiredPermission, fields: Fields) -> Resource:
     match rule.kind:
-        case Kind.TOPIC:
+        case ResourceKind.TOPIC:
             return Resource.topic(read.topic_name(fields, rule.field))
-        case Kind.SUBJECT:
+        case ResourceKind.SUBJECT:
             return Resource.subject(read.text(fields, rule.field))
-        case Kind.NAMESPACE:
+        case ResourceKind.NAMESPACE:
             return Resource.namespace(read.text(fields, rule.field))
         case _:
             return SERVER

@@ -1,4 +1,4 @@
-"""Cli: the commands. They parse, call, and print; what they do lives in the rooms below."""
+"""The command line: commands parse, call and print; the work is done by the packages below."""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ from penstock.cli.imports import importing
 
 
 def main() -> None:
-    """The `penstock` command."""
-    # As Ctrl-C does it: open logs are closed in order, temporary files and child processes go.
+    """Run the `penstock` command."""
+    # SIGTERM unwinds like Ctrl-C: open logs are closed in order, temporary files and child processes go.
     signal.signal(signal.SIGTERM, _terminate)
     sys.unraisablehook = _report_unless_hung_up
     if isinstance(sys.stdout, TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # a message may hold what this terminal cannot show
+        sys.stdout.reconfigure(
+            errors="backslashreplace"
+        )  # a message may hold characters that this terminal cannot show
     try:
         with importing():
             from penstock.cli.app import run
@@ -27,14 +29,14 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.exit(EXIT_INTERRUPTED)
     finally:
-        gc.freeze()  # or the interpreter goes over all that was ever imported, in search of garbage, before it ends
+        gc.freeze()  # or the interpreter would search everything that was ever imported for garbage before it ends
 
 
 def _report_unless_hung_up(unraisable: sys.UnraisableHookArgs) -> None:
-    """Tell of what failed where nobody could be told, but for files and sockets whose other side has gone.
+    """Report exceptions that cannot be raised, except for files and sockets whose other side has gone.
 
-    Since 3.13 Python tells of each of those that could not be closed in order. At the end of a session with Spark
-    there are some, and a reader such as `head` is another: no news, and nobody's loss.
+    Since 3.13 Python reports every file that could not be flushed and closed. There are some at the end of a session
+    with Spark, and a reader such as `head` causes another: nothing is lost with them.
     """
     if not isinstance(unraisable.exc_value, BrokenPipeError | ConnectionResetError):
         sys.__unraisablehook__(unraisable)

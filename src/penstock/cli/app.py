@@ -1,4 +1,4 @@
-"""The command tree, and what every command does alike: errors, exit codes, Ctrl-C."""
+"""The command tree, and the behaviour that all commands share: errors, exit codes, Ctrl-C."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from penstock.cli.topics import browse, dlq, produce_consume, sub, topic, topic_
 from penstock.core.errors import PenstockError
 from penstock.storage.base.disk import storage_error
 
-_ROOMS = {
+_EXTRA_PACKAGES = {
     "server": ("penstock.broker", "penstock.demo", "penstock.server", "penstock.storage"),
     "spark": ("penstock.spark", "penstock.cli.lake"),
 }
-"""Rooms, by the extra without which they cannot be entered."""
+"""Packages that cannot be imported without an extra, by its name."""
 
 app = typer.Typer(
     name="penstock",
@@ -74,8 +74,8 @@ app.command("warm")(warm.warm)
 app.command("demo")(demo.demo)
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(is_set: bool) -> None:
+    if is_set:
         typer.echo(f"penstock {__version__}")
         raise typer.Exit
 
@@ -90,69 +90,71 @@ def _root(
 
 
 def run(arguments: list[str] | None = None) -> int:
-    """Run one command; its exit code. 0 done, 1 findings, 2 could not, 3 messages missing, 130 interrupted."""
+    """Run one command and return its exit code: 0 done, 1 findings, 2 could not, 3 messages missing, 130
+    interrupted."""
     arguments = sys.argv[1:] if arguments is None else arguments
     code = _run(arguments, json="--json" in arguments)
     try:
         sys.stdout.flush()
     except OSError as error:
-        return _unwritten(error, code)
+        return _output_failed(error, code)
     return code
 
 
 def _run(arguments: list[str], *, json: bool) -> int:
     try:
         code = app(arguments, prog_name="penstock", standalone_mode=False)
-    except SystemExit as done:
-        return _exit_code(done)
-    except typer.Exit as done:
-        return done.exit_code
+    except SystemExit as exit_:
+        return _exit_code(exit_)
+    except typer.Exit as exit_:
+        return exit_.exit_code
     except (typer.Abort, KeyboardInterrupt):
         return EXIT_INTERRUPTED
     except PenstockError as error:
         return fail(error, json=json)
     except ModuleNotFoundError as error:
-        return _missing(error)
+        return _missing_package(error)
     except OSError as error:
         return fail(storage_error(error, str(error.filename or "reading or writing failed")), json=json)
     except Exception as error:
-        return _usage(error)
+        return _usage_error(error)
     return code if isinstance(code, int) else EXIT_OK
 
 
-def _exit_code(done: SystemExit) -> int:
-    """Typer leaves with 1 where the reader of our output has gone, as `head` does. That is no failure."""
-    if isinstance(done.__context__, BrokenPipeError):
+def _exit_code(exit_: SystemExit) -> int:
+    """Return the exit code. Typer exits with 1 if the reader of our output has gone, as `head` does; that is no
+    failure."""
+    if isinstance(exit_.__context__, BrokenPipeError):
         discard_output()
         return EXIT_OK
-    return done.code if isinstance(done.code, int) else EXIT_COULD_NOT
+    return exit_.code if isinstance(exit_.code, int) else EXIT_COULD_NOT
 
 
-def _unwritten(error: OSError, code: int) -> int:
-    """The last of the output could not be written."""
+def _output_failed(error: OSError, code: int) -> int:
+    """Report that the end of the output could not be written."""
     discard_output()
     if isinstance(error, BrokenPipeError):
         return code
     return fail(storage_error(error, "the output could not be written"))
 
 
-def _missing(error: ModuleNotFoundError) -> int:
-    """Part of Penstock is not installed; which extra would bring it."""
+def _missing_package(error: ModuleNotFoundError) -> int:
+    """Report a package that is not installed, with the extra that would bring it."""
     from penstock.doctor import EXTRAS, extra_of
 
     package = (error.name or "").partition(".")[0]
     if package in ("", "penstock"):
         raise error
     rooms = [str(frame.f_globals.get("__name__", "")) for frame, _ in walk_tb(error.__traceback__)]
-    entered = [extra for extra in EXTRAS if any(room.startswith(_ROOMS.get(extra.name, ())) for room in rooms)]
-    # The heaviest of them: it needs this package, too, and would name the next one then.
+    entered = [extra for extra in EXTRAS if any(room.startswith(_EXTRA_PACKAGES.get(extra.name, ())) for room in rooms)]
+    # The heaviest of them: it needs this package, too; a lighter one would fail at its next package.
     extra = max((extra_of(package), *entered), key=EXTRAS.index)
     sys.stderr.write(f"penstock: this needs the package {package!r}: {extra.command}\n")
     return EXIT_COULD_NOT
 
 
-def _usage(error: Exception) -> int:
-    """Typer's own complaints about the command line; anything else is a defect and keeps its traceback."""
+def _usage_error(error: Exception) -> int:
+    """Show Typer's own errors about the command line; raise any other exception again, with its traceback."""
     show = getattr(error, "show", None)
     if show is None:
         raise error

@@ -1,4 +1,4 @@
-"""Exit codes of all commands. docs/commands.md says what each of them means."""
+"""Exit codes of all commands, explained in docs/commands.md."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Final
 
 EXIT_OK: Final = 0
 EXIT_FINDINGS: Final = 1
-"""The command did its work, and what it found is not as it should be."""
+"""The command did its work, and found something that is not as it should be."""
 EXIT_COULD_NOT: Final = 2
 """The command could not do its work; standard error says why."""
 EXIT_MISSING: Final = 3

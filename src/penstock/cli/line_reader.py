@@ -1,4 +1,5 @@
-"""Messages from a stream of bytes: lines as they arrive, gathered into blocks. Memory is bounded by the limits."""
+"""The line reader: messages from a stream of bytes, gathered into blocks as they arrive. Memory is bounded by the
+limits."""
 
 from __future__ import annotations
 
@@ -13,16 +14,16 @@ from penstock.core.limits import MIB
 
 _READ_BYTES: Final = 1 * MIB
 _GROUP_BYTES: Final = 1 * MIB
-"""What one block gathers while more is there: enough that the sync, not the block, is what is waited for."""
+"""The size up to which a block gathers lines that are there: enough that the sync takes the time, not the block."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Room:
-    """What a block and a message may hold."""
+class MessageLimits:
+    """The sizes that a block and a message may have."""
 
     block_bytes: int
     record_bytes: int
-    """Of a message, its payload aside: type, key and attributes are the same for all."""
+    """The size of a record without its payload: type, key and attributes are the same for all."""
     payload_bytes: int
 
     def __post_init__(self) -> None:
@@ -41,41 +42,41 @@ class Room:
             raise PayloadTooLarge(f"{what} is too large: a message has at most {self.line_bytes} bytes")
 
 
-def whole(source: BinaryIO, room: Room) -> Iterator[list[bytes]]:
-    """All of the input as one message."""
-    payload = source.read(room.line_bytes + 1)
-    room.check(payload, "the input")
+def whole_input(source: BinaryIO, limits: MessageLimits) -> Iterator[list[bytes]]:
+    """Yield the whole input as one message."""
+    payload = source.read(limits.line_bytes + 1)
+    limits.check(payload, "the input")
     yield [payload]
 
 
-def groups(source: BinaryIO, room: Room, *, count_max: int) -> Iterator[list[bytes]]:
-    """The lines, in groups that fit into a block each. A group ends where nothing more has arrived, so that a slow
+def line_groups(source: BinaryIO, limits: MessageLimits, *, count_max: int) -> Iterator[list[bytes]]:
+    """Yield lines in groups that fit into a block each. A group ends where no more input has arrived, so that a slow
     stream is stored as it comes."""
     group: list[bytes] = []
     size, number = 0, 0
-    for line in _lines(source, room.line_bytes):
-        if group and (line is None or not _fits(group, size, line, room, count_max)):
+    for line in _lines(source, limits.line_bytes):
+        if group and (line is None or not _fits(group, size, line, limits, count_max)):
             yield group
             group, size = [], 0
         if line is None:
             continue
         number += 1
-        room.check(line, f"line {number}")
+        limits.check(line, f"line {number}")
         group.append(line)
-        size += room.record_bytes + len(line)
+        size += limits.record_bytes + len(line)
     if group:
         yield group
 
 
-def _fits(group: list[bytes], size: int, line: bytes, room: Room, count_max: int) -> bool:
-    grown = size + room.record_bytes + len(line)
-    return len(group) < count_max and grown <= min(_GROUP_BYTES, room.block_bytes) and len(line) <= room.line_bytes
+def _fits(group: list[bytes], size: int, line: bytes, limits: MessageLimits, count_max: int) -> bool:
+    grown = size + limits.record_bytes + len(line)
+    return len(group) < count_max and grown <= min(_GROUP_BYTES, limits.block_bytes) and len(line) <= limits.line_bytes
 
 
 def _lines(source: BinaryIO, line_bytes: int) -> Iterator[bytes | None]:
-    """Each line without its end; None where no more of the input is there yet.
+    """Yield each line without its end; None where no more input has arrived yet.
 
-    Of a line that is too long no more is kept than shows that it is.
+    A line that is too long is read no further than needed to see that.
     """
     rest = b""
     while data := source.read1(_READ_BYTES):  # type: ignore[attr-defined]  # of every buffered reader
@@ -83,14 +84,14 @@ def _lines(source: BinaryIO, line_bytes: int) -> Iterator[bytes | None]:
         yield from (line.removesuffix(b"\r") for line in complete)
         if len(rest) > line_bytes + 1:
             break
-        if not _is_ready(source):
+        if not _has_input(source):
             yield None
     if rest:
         yield rest
 
 
-def _is_ready(source: BinaryIO) -> bool:
-    """Whether reading would not wait."""
+def _has_input(source: BinaryIO) -> bool:
+    """Return True if reading would not wait."""
     try:
         return bool(select.select([source], [], [], 0)[0])
     except (UnsupportedOperation, ValueError):  # a buffer in memory

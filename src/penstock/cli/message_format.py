@@ -1,4 +1,4 @@
-"""One message as a command prints it: for people, as JSON, or by the user's own format."""
+"""Output formats of one message: for people, as JSON, or by the user's template."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 PAYLOAD_CHARS_SHOWN: Final = 2000
 _BOLD, _DIM, _CYAN = 1, 2, 36
-"""As a terminal calls them."""
+"""Terminal codes."""
 
 
 def record_of(message: StreamMessage) -> Record:
-    """What a consumer got, as the log has it."""
+    """Convert a consumer's message to a record of the log."""
     from penstock.record.message import Message, Record
 
     return Record(
@@ -48,7 +48,7 @@ def record_of(message: StreamMessage) -> Record:
 
 
 def as_json(record: Record) -> dict[str, Any]:
-    """Every field. Bytes are text where they are UTF-8, base64 where they are not, under a name that says so."""
+    """Return every field. Bytes are text where they are UTF-8, base64 where they are not, under a name that says so."""
     message = record.message
     shown: dict[str, Any] = {
         "offset": record.offset,
@@ -74,19 +74,19 @@ def _bytes_field(name: str, data: bytes) -> dict[str, str]:
 
 
 def print_record(record: Record, *, partition: int | None = None) -> None:
-    """A head line, then attributes, then the payload: pretty if it is text, in hex if it is not."""
+    """Print a head line, then attributes, then the payload: indented JSON or text, or hex if it is not text."""
     lines = [_head(record, partition)]
     attributes = record.message.attributes.items()
     lines += [_styled(f"    {on_one_line(name)}: {on_one_line(value)}", _DIM) for name, value in attributes]
-    # JSON made pretty may hold characters that its text had escaped.
+    # Indented JSON may hold characters that its text had escaped.
     lines += [f"    {on_one_line(line.expandtabs())}" for line in _pretty(record.message.payload).splitlines()]
     sys.stdout.write("\n".join(lines) + "\n")
 
 
 def _head(record: Record, partition: int | None) -> str:
     message = record.message
-    place = f"{record.offset}" if partition is None else f"{partition}:{record.offset}"
-    words = [_styled(place, _BOLD), time_text(record.publish_time_ms), format_id(record.id)]
+    position = f"{record.offset}" if partition is None else f"{partition}:{record.offset}"
+    words = [_styled(position, _BOLD), time_text(record.publish_time_ms), format_id(record.id)]
     if message.type:
         words.append(_styled(on_one_line(message.type), _CYAN))
     if message.key is not None:
@@ -100,7 +100,7 @@ def _head(record: Record, partition: int | None) -> str:
 
 
 def _styled(text: str, code: int) -> str:
-    """By hand: a million messages are not to wait for a layout engine."""
+    """Add terminal codes without rich: a million messages must not wait for a layout engine."""
     return f"\033[{code}m{text}\033[0m" if _in_color() else text
 
 
@@ -123,7 +123,7 @@ def _pretty(payload: bytes) -> str:
 
 
 def short(data: bytes, size: int = 40) -> str:
-    """Bytes on part of a line."""
+    """Return bytes in a short form, for part of a line."""
     text = text_or_none(data)
     shown = data.hex() if text is None else on_one_line(text)
     return shown if len(shown) <= size else f"{shown[: size - 3]}..."
@@ -133,7 +133,7 @@ Printer = Callable[["StreamMessage"], str]
 
 
 def _text(data: bytes | None) -> str:
-    """As text; bytes that are none stay recognisable."""
+    """Decode bytes as text; those that are not UTF-8 stay recognisable."""
     return "" if data is None else data.decode(errors="backslashreplace")
 
 
@@ -165,11 +165,12 @@ _PIECE: Final = re.compile(r"%(.?)|\\(.?)|([^%\\]+)", re.DOTALL)
 
 
 def compile_template(text: str, *, terminal: bool) -> Printer:
-    """One line a message, unless the template says otherwise. Raises `InvalidRequest` for what it does not know.
+    """Compile a template: one line a message, unless it says otherwise. Raises `InvalidRequest` for an unknown
+    directive.
 
-    On a terminal, what does not print is escaped: a message must not move the cursor.
+    On a terminal, control characters are escaped: a message must not move the cursor.
     """
-    pieces = [_piece(found, text) for found in _PIECE.finditer(text)]
+    pieces = [_piece(match, text) for match in _PIECE.finditer(text)]
     end = "" if text.endswith("\\n") else "\n"
 
     def printed(message: StreamMessage) -> str:
@@ -183,8 +184,8 @@ def _shown(text: str, *, terminal: bool) -> str:
     return on_one_line(text) if terminal else text
 
 
-def _piece(found: re.Match[str], text: str) -> Printer | str:
-    directive, escape, plain = found.groups()
+def _piece(match: re.Match[str], text: str) -> Printer | str:
+    directive, escape, plain = match.groups()
     if plain is not None:
         return plain
     if escape is not None:

@@ -1,4 +1,4 @@
-"""Options that several commands share; those that always come together are bundles."""
+"""Options that several commands share. Options that always come together are bundles: dataclasses."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 Data = Annotated[
     Path,
-    # Whether it can be read is asked when it is: a file may be verified wherever the variable points to.
+    # Not checked for being readable here: `segment verify` of a file works wherever the variable points to.
     typer.Option("--data", "-d", envvar="PENSTOCK_DATA", help="The data directory.", readable=False),
 ]
 Config = Annotated[
@@ -36,43 +36,45 @@ Port = Annotated[str | None, typer.Option(metavar="PORT", help="Port number, 0 f
 Json = Annotated[bool, typer.Option("--json", help="One JSON object a line, for scripts.")]
 
 
-def absolute(given: str) -> str:
-    """A place in a log, as it is known to all: a time that is so long ago (`-1h`) as the time that it was."""
-    if not _AGO.fullmatch(given):
-        return given
-    return iso_time(max(0, now_ms(SystemClock()) - parse_duration_ms(given[1:])))
+def absolute_position(text: str) -> str:
+    """Convert a position relative to now (`-1h`) to a time; return any other as it is."""
+    if not _AGO.fullmatch(text):
+        return text
+    return iso_time(max(0, now_ms(SystemClock()) - parse_duration_ms(text[1:])))
 
 
-def _absolute(given: str | None) -> str | None:
-    return None if given is None else absolute(given)
+def _absolute_or_none(text: str | None) -> str | None:
+    return None if text is None else absolute_position(text)
 
 
 _AGO = re.compile("-[0-9]+[A-Za-z]+", re.ASCII)
 _PLACE = "earliest, latest, an offset, a time (ISO 8601, or -1h: an hour ago), or a message id."
-From = Annotated[str, typer.Option("--from", help=f"Start: {_PLACE}", callback=_absolute)]
-FromSomewhere = Annotated[str | None, typer.Option("--from", help=f"Start: {_PLACE}", callback=_absolute)]
+From = Annotated[str, typer.Option("--from", help=f"Start: {_PLACE}", callback=_absolute_or_none)]
+OptionalFrom = Annotated[str | None, typer.Option("--from", help=f"Start: {_PLACE}", callback=_absolute_or_none)]
 Position = Annotated[str, typer.Argument(help=_PLACE[0].upper() + _PLACE[1:])]
 To = Annotated[
     str | None,
     typer.Option(
-        "--to", help="Stop before: an offset, a time (or -5m), or a message id. Default: the end.", callback=_absolute
+        "--to",
+        help="Stop before: an offset, a time (or -5m), or a message id. Default: the end.",
+        callback=_absolute_or_none,
     ),
 ]
 
 
-def _refused_filter(given: str | None) -> None:
-    if given is not None:
-        raise _not_the_filter(given, "--type says what something is, and is no filter")
+def _refuse_former_filter(text: str | None) -> None:
+    if text is not None:
+        raise _former_filter_error(text, "--type says what something is, and is no filter")
 
 
-def _not_the_filter(given: str, why: str) -> InvalidRequest:
-    """A filter by its former name, refused with the name that it has."""
-    advice = f"--only-type {shlex.quote(given)} lets through only messages whose type matches"
-    return InvalidRequest(f"{why}: {advice}", given=given)
+def _former_filter_error(text: str, why: str) -> InvalidRequest:
+    """Build the error for a filter given by its former name, with the name that it has now."""
+    advice = f"--only-type {shlex.quote(text)} lets through only messages whose type matches"
+    return InvalidRequest(f"{why}: {advice}", given=text)
 
 
-FormerType = Annotated[str | None, typer.Option("--type", hidden=True, callback=_refused_filter)]
-"""The name that `--only-type` had before: refused, wherever the command creates nothing that has a type."""
+FormerType = Annotated[str | None, typer.Option("--type", hidden=True, callback=_refuse_former_filter)]
+"""The former name of `--only-type`: refused by commands that create nothing that has a type."""
 OnlyType = Annotated[
     str | None, typer.Option("--only-type", help="Only messages whose type matches this glob, such as 'order.*'.")
 ]
@@ -85,7 +87,7 @@ SubscriptionType = Annotated[
     typer.Option("--type", metavar="TYPE", help="Of the subscription: exclusive, failover, shared or key_shared."),
 ]
 SubType = Annotated[str | None, typer.Option("--sub-type", hidden=True)]
-"""The name that `--type` had before."""
+"""The former name of `--type`."""
 Limit = Annotated[int | None, typer.Option("--limit", "-n", min=1, help="At most so many messages.")]
 Partition = Annotated[int | None, typer.Option(min=0, help="One partition. Default: all.")]
 Follow = Annotated[bool, typer.Option("--follow", "-f", help="Wait for more; end with Ctrl-C.")]
@@ -109,8 +111,8 @@ SUBSCRIPTION_TYPES = ("exclusive", "failover", "shared", "key_shared")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Broker:
-    """Which broker a command talks to, and as whom."""
+class BrokerOptions:
+    """The broker that a command connects to, and the client's credentials."""
 
     url: Annotated[
         str | None, typer.Option("--url", "-u", envvar="PENSTOCK_URL", help="tcp://host:port or tls://host:port.")
@@ -129,7 +131,7 @@ class Broker:
     ] = None
 
     def connect(self, *, reconnect: bool = False, name: str | None = None) -> Client:
-        """A client, to be used with `with`. `reconnect` where a command goes on after a broken connection."""
+        """Create a client, to be used with `with`. `reconnect` for commands that go on after a lost connection."""
         from penstock.client.sync import connect
 
         return connect(
@@ -144,8 +146,8 @@ class Broker:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spark:
-    """Where Spark runs, and with how much."""
+class SparkOptions:
+    """The Spark master that a command uses, its memory and settings."""
 
     master: Annotated[
         str | None,
@@ -159,79 +161,85 @@ class Spark:
     ] = None
 
     def session(self, name: str, *, quick: bool = False) -> SparkSession:
-        """A session for one command. `quick` where little is computed: it starts in half the time."""
+        """Create a session for one command. `quick` for short jobs: it starts in half the time."""
         from penstock.spark.runtime.session import session
 
         return session(name, master=self.master, memory=self.memory, quick=quick, config=parse_settings(self.conf))
 
 
 def bundled(command: Callable[..., None]) -> Callable[..., None]:
-    """A command whose parameters that are bundles are given as the options of those bundles."""
-    shape = inspect.signature(command, eval_str=True)
-    bundles = {each.name: each.annotation for each in shape.parameters.values() if is_dataclass(each.annotation)}
-    own = [each for each in shape.parameters.values() if each.name not in bundles]
-    options = [each for bundle in reversed(bundles.values()) for each in _parameters(bundle)]  # the broker's last
+    """Expand the parameters of a command that are bundles into the options of those bundles."""
+    signature = inspect.signature(command, eval_str=True)
+    bundles = {
+        parameter.name: parameter.annotation
+        for parameter in signature.parameters.values()
+        if is_dataclass(parameter.annotation)
+    }
+    own = [parameter for parameter in signature.parameters.values() if parameter.name not in bundles]
+    options = [
+        parameter for bundle in reversed(bundles.values()) for parameter in _bundle_parameters(bundle)
+    ]  # options of the broker last
 
     @wraps(command)
-    def called(**given: Any) -> None:
-        made = {name: _taken(bundle, given) for name, bundle in bundles.items()}
-        command(**made, **given)
+    def called(**values: Any) -> None:
+        built = {name: _build_bundle(bundle, values) for name, bundle in bundles.items()}
+        command(**built, **values)
 
-    together = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in (*own, *options)]
-    called.__signature__ = shape.replace(parameters=together)  # type: ignore[attr-defined]  # as inspect has it
-    called.__annotations__ = {each.name: each.annotation for each in together}
+    together = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in (*own, *options)]
+    called.__signature__ = signature.replace(parameters=together)  # type: ignore[attr-defined]  # read by inspect.signature
+    called.__annotations__ = {parameter.name: parameter.annotation for parameter in together}
     return called
 
 
-def _parameters(bundle: Any) -> Iterator[inspect.Parameter]:
+def _bundle_parameters(bundle: Any) -> Iterator[inspect.Parameter]:
     kinds = get_type_hints(bundle, include_extras=True)
-    for each in fields(bundle):
+    for field in fields(bundle):
         yield inspect.Parameter(
-            each.name, inspect.Parameter.KEYWORD_ONLY, default=each.default, annotation=kinds[each.name]
+            field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=kinds[field.name]
         )
 
 
-def _taken(bundle: Any, given: dict[str, Any]) -> Any:
-    """The bundle, of its own among what was given."""
-    return bundle(**{each.name: given.pop(each.name) for each in fields(bundle)})
+def _build_bundle(bundle: Any, values: dict[str, Any]) -> Any:
+    """Build a bundle, taking its fields out of the given options."""
+    return bundle(**{field.name: values.pop(field.name) for field in fields(bundle)})
 
 
-# what is written as text
+# parsing
 
 
-def globs(given: str | None) -> list[str]:
-    """A filter that was given, or none."""
-    return [] if given is None else [given]
+def globs(glob: str | None) -> list[str]:
+    """Return the globs of a filter: one, or none."""
+    return [] if glob is None else [glob]
 
 
-def subscription_type(given: str | None, before: str | None) -> str | None:
-    """The type of a subscription, by `--type` or the name that it had before; None if none was given."""
-    found = given if given is not None else before
-    if found is None or found in SUBSCRIPTION_TYPES:
-        return found
+def subscription_type(type_: str | None, former: str | None) -> str | None:
+    """Return the type of a subscription, by `--type` or its former name; None if neither was given."""
+    name = type_ if type_ is not None else former
+    if name is None or name in SUBSCRIPTION_TYPES:
+        return name
     kinds = ", ".join(SUBSCRIPTION_TYPES)
-    raise _not_the_filter(found, f"--type is the subscription's type, one of {kinds}, not {found!r}")
+    raise _former_filter_error(name, f"--type is the subscription's type, one of {kinds}, not {name!r}")
 
 
 def parse_settings(pairs: list[str] | None) -> dict[str, str]:
-    """Of `--conf name=value`."""
-    found: dict[str, str] = {}
+    """Parse `--conf name=value` options."""
+    settings: dict[str, str] = {}
     for pair in pairs or []:
         name, equals, value = pair.partition("=")
         if not equals or not name.startswith("spark."):
             raise InvalidRequest(f"--conf {pair!r}: expected spark.name=value", given=pair)
-        found[name] = value
-    return found
+        settings[name] = value
+    return settings
 
 
 def parse_attributes(pairs: list[str] | None) -> dict[str, str]:
-    """Of `--attr name=value`."""
-    found: dict[str, str] = {}
+    """Parse `--attr name=value` options."""
+    attributes: dict[str, str] = {}
     for pair in pairs or []:
         name, equals, value = pair.partition("=")
         if not equals or not name:
             raise InvalidRequest(f"--attr {pair!r}: expected name=value", given=pair)
-        if name in found:
+        if name in attributes:
             raise InvalidRequest(f"--attr {name!r} is given twice: an attribute has one value", given=pair)
-        found[name] = value
-    return found
+        attributes[name] = value
+    return attributes

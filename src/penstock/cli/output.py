@@ -1,4 +1,4 @@
-"""What commands print: tables for people, JSON for scripts, errors on standard error."""
+"""Output of commands: tables for people, JSON for scripts, errors on standard error."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from penstock.cli.exit_codes import EXIT_COULD_NOT
-from penstock.cli.tables import columns_of, drawn
+from penstock.cli.tables import columns_of, draw_table
 from penstock.core.clock import iso_time
 from penstock.core.errors import InvalidRequest, PenstockError
 
@@ -19,55 +19,55 @@ if TYPE_CHECKING:
 
 
 _WIDE = 500
-"""Columns where neither a terminal nor COLUMNS says how many: a table takes what it needs, and no path is folded."""
+"""The width where neither a terminal nor COLUMNS gives one: a table takes what it needs, and no path is folded."""
 
 
 def console(*, stderr: bool = False) -> Console:
     from rich.console import Console
 
     stream = sys.stderr if stderr else sys.stdout
-    given = stream.isatty() or os.environ.get("COLUMNS", "").isdecimal()
-    return Console(stderr=stderr, highlight=False, soft_wrap=True, width=None if given else _WIDE)
+    has_width = stream.isatty() or os.environ.get("COLUMNS", "").isdecimal()
+    return Console(stderr=stderr, highlight=False, soft_wrap=True, width=None if has_width else _WIDE)
 
 
 def fail(error: PenstockError, *, json: bool = False) -> int:
-    """Say why on standard error: a sentence, or the same facts as JSON."""
+    """Print an error on standard error, as a sentence or as JSON, and return the exit code."""
     text = _json_text({"error": error.as_dict()}) if json else f"penstock: {error.code.value}: {error.message}"
     sys.stderr.write(f"{on_lines(text) if sys.stderr.isatty() else text}\n")
     return EXIT_COULD_NOT
 
 
 def discard_output() -> None:
-    """Nobody takes what is printed: let the rest go nowhere, so that nothing fails once more at the end."""
+    """Redirect standard output to nowhere after its reader has gone, so that flushing at exit does not fail."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """Numbers to the right, words to the left; as wide as the terminal lets it be."""
+    """Print a table as wide as the terminal allows: numbers to the right, words to the left."""
     screen = console()
-    print_captured(screen, drawn(title, columns_of(columns, rows, cell), screen.width))
+    print_captured(screen, draw_table(title, columns_of(columns, rows, cell), screen.width))
 
 
 def print_captured(screen: Console, shown: RenderableType) -> None:
-    """Not by rich, which leaves the program if nobody takes it. No blanks where lines end."""
+    """Print without trailing blanks, and not by rich, which exits if the reader has gone."""
     with screen.capture() as captured:
         screen.print(shown)
     sys.stdout.write("".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()))
 
 
 def cell(value: Any) -> str:
-    """A value as people read it, on one line."""
+    """Format a value for people, on one line."""
     if value is None:
         return "-"
     if isinstance(value, int) and not isinstance(value, bool):
         return f"{value:,}"
     if isinstance(value, float):
         return f"{value:,.2f}"
-    return on_one_line(str(value))  # names come from outside, and this is a terminal
+    return on_one_line(str(value))  # names come from outside, and this may be a terminal
 
 
 def print_facts(facts: Iterable[tuple[str, Any]]) -> None:
-    """A name and a value a line, the values below each other."""
+    """Print a name and a value on each line, values aligned."""
     shown = [(name, cell(value)) for name, value in facts]
     width = max(len(name) for name, _ in shown)
     for name, text in shown:
@@ -75,7 +75,7 @@ def print_facts(facts: Iterable[tuple[str, Any]]) -> None:
 
 
 def confirm(question: str, *, yes: bool) -> None:
-    """Ask, unless that was answered before. Raises `InvalidRequest` if the answer is no."""
+    """Ask for confirmation, unless `yes`. Raises `InvalidRequest` if the answer is no."""
     if yes:
         return
     sys.stderr.write(f"{question} [y/N] ")
@@ -87,7 +87,7 @@ def confirm(question: str, *, yes: bool) -> None:
 
 
 def print_json(value: Any) -> None:
-    """One line. On a terminal, what JSON would leave as it is and a terminal would obey is escaped too."""
+    """Print JSON on one line. On a terminal, control characters that JSON leaves as they are are escaped too."""
     text = _json_text(value)
     sys.stdout.write(f"{_in_json(text) if sys.stdout.isatty() else text}\n")
 
@@ -95,11 +95,11 @@ def print_json(value: Any) -> None:
 def _in_json(text: str) -> str:
     if text.isprintable():
         return text
-    return "".join(each if each.isprintable() else jsonlib.dumps(each)[1:-1] for each in text)
+    return "".join(character if character.isprintable() else jsonlib.dumps(character)[1:-1] for character in text)
 
 
 def write_bytes(data: bytes, *, raw: bool = False) -> None:
-    """Bytes of a message as they are. On a terminal what does not print is escaped, unless it is wanted `raw`."""
+    """Write bytes of a message as they are. On a terminal control characters are escaped, unless `raw`."""
     if raw or not sys.stdout.isatty():
         sys.stdout.buffer.write(data)
     else:
@@ -107,13 +107,13 @@ def write_bytes(data: bytes, *, raw: bool = False) -> None:
 
 
 def _json_text(value: Any) -> str:
-    """One line; characters as they are only where the reader expects UTF-8."""
+    """Return JSON on one line; non-ASCII characters are escaped unless the output is UTF-8."""
     utf8 = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
     return jsonlib.dumps(value, ensure_ascii=not utf8, default=str)
 
 
 def progress(*, shown: bool = True) -> Progress:
-    """A bar on standard error; nothing where that is not a terminal."""
+    """Create a progress bar on standard error; it is hidden where that is not a terminal."""
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
     return Progress(
@@ -129,7 +129,7 @@ def progress(*, shown: bool = True) -> Progress:
 
 
 def time_text(unix_ms: int) -> str:
-    """As it is written everywhere; a number where it is no time that can be."""
+    """Format a time; a number that is no possible time is returned as milliseconds."""
     try:
         return iso_time(unix_ms)
     except (OverflowError, ValueError, OSError):
@@ -144,8 +144,8 @@ def bytes_text(size: float) -> str:
     return f"{size:.1f} TiB"
 
 
-def span_text(ms: int) -> str:
-    """In the largest unit that leaves no rest, as it would be given."""
+def duration_text(ms: int) -> str:
+    """Format a duration in the largest unit that divides it, as it would be given in an option."""
     for unit, size in (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000)):
         if ms % size == 0:
             return f"{ms // size}{unit}"
@@ -157,7 +157,7 @@ def many(count: int, what: str) -> str:
 
 
 def text_or_none(data: bytes) -> str | None:
-    """The bytes as text if a person can read them; None otherwise."""
+    """Decode bytes that a person can read; None for any other."""
     try:
         text = data.decode()
     except UnicodeDecodeError:
@@ -166,12 +166,14 @@ def text_or_none(data: bytes) -> str | None:
 
 
 def on_lines(text: str) -> str:
-    """The same, with its own line ends."""
+    """Escape text as `on_one_line` does, but keep its line ends."""
     return "\n".join(on_one_line(line.expandtabs()) for line in text.split("\n"))
 
 
 def on_one_line(text: str) -> str:
-    """Text from a message, safe on a terminal: what does not print, and every line end, is escaped."""
+    """Escape control characters and line ends, so that text from a message is safe on a terminal."""
     if text.isprintable():
         return text
-    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+    return "".join(
+        character if character.isprintable() else character.encode("unicode_escape").decode() for character in text
+    )

@@ -1,4 +1,4 @@
-"""What a topic's schema policy refused, for people: what may be done about it."""
+"""Advice about messages that a topic's schema policy refused."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ if TYPE_CHECKING:
     from penstock.client.sync import Client
 
 _NAMELESS: Final = "names no schema"
-"""What the broker says of a message without a schema, where the topic has no default."""
+"""Words of the broker's error about a message without a schema, where the topic has no default."""
 _BINARY: Final = (SchemaKind.AVRO, SchemaKind.PROTOBUF)
 
 
-def advised(client: Client, topic: str, error: SchemaRejected, payload: bytes) -> SchemaRejected:
-    """The same, with what can be done, if that is to be seen from it."""
+def with_advice(client: Client, topic: str, error: SchemaRejected, payload: bytes) -> SchemaRejected:
+    """Return the error with advice, where there is some."""
     advice = nameless_advice(topic) if is_nameless(error.message) else _encoding_advice(client, topic, payload)
-    made = SchemaRejected(f"{error.message}; {advice}" if advice else error.message)
-    made.details = error.details
-    return made
+    advised = SchemaRejected(f"{error.message}; {advice}" if advice else error.message)
+    advised.details = error.details
+    return advised
 
 
 def is_nameless(message: str) -> bool:
@@ -33,7 +33,7 @@ def nameless_advice(topic: str) -> str:
 
 
 def _encoding_advice(client: Client, topic: str, payload: bytes) -> str:
-    """For text where bytes are wanted."""
+    """Return advice about JSON text where the schema is of a binary format."""
     if payload.lstrip()[:1] not in (b"{", b"["):
         return ""
     kind = _kind(client, topic)
@@ -42,7 +42,7 @@ def _encoding_advice(client: Client, topic: str, payload: bytes) -> str:
 
 
 def _kind(client: Client, topic: str) -> str | None:
-    """The type of what the topic's messages are held against, as far as it can be told."""
+    """Return the type of the schema that messages of the topic are validated against; None if it cannot be found."""
     try:
         facts = client.ask("system.topic.describe", {"topic": topic})
         version = {"subject": _first_subject(facts), "version": facts["settings"].get("schema_default") or "latest"}
@@ -52,6 +52,6 @@ def _kind(client: Client, topic: str) -> str | None:
 
 
 def _first_subject(facts: dict[str, Any]) -> str:
-    """Of a topic, as the broker describes it."""
+    """Return the first subject of a topic, from its description."""
     subjects = facts["settings"].get("schema_subjects")
     return str(subjects[0]) if subjects else default_subject(TopicName.parse(facts["topic"]))

@@ -1,4 +1,4 @@
-"""Schemas as they are given on the command line: a file, its type, what it refers to."""
+"""Schemas given on the command line: a file, its language, its references."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from penstock.core.errors import InvalidRequest, PayloadTooLarge, PenstockError
 from penstock.core.schemas import SCHEMA_BYTES_MAX, SchemaKind
 
 _NO_SCHEMA: Final = 42201
-"""The number that the registry gives to what is none."""
+"""The registry's code for text that is no schema."""
 NONE: Final = "none"
 _STANDARD_INPUT: Final = Path("-")
 _TEXTLESS: Final = (SchemaKind.STRING, SchemaKind.NUMBER, SchemaKind.BYTES)
@@ -26,7 +26,7 @@ _PROTOBUF: Final = re.compile(r"^\s*(?:syntax|edition)\s*=|^\s*(?:message|enum|p
 _AVRO_TYPES: Final = frozenset(
     ["record", "error", "enum", "fixed", "map", "int", "long", "float", "double", "bytes"],
 )
-"""Values of `type` that no JSON Schema has; `array`, `string`, `boolean` and `null` both have."""
+"""Values of `type` that only Avro has; `array`, `string`, `boolean` and `null` are in JSON Schema, too."""
 _NUMBER: Final = re.compile(r"[1-9][0-9]{0,9}", re.ASCII)
 
 File = Annotated[
@@ -35,8 +35,8 @@ File = Annotated[
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Writing:
-    """In what a schema is written, and with what."""
+class SchemaInput:
+    """The language of a schema, and its references."""
 
     type: Annotated[
         str | None,
@@ -48,12 +48,12 @@ class Writing:
     ] = None
 
     def read(self, file: Path | None) -> dict[str, Any]:
-        """The schema, as the registry is asked about it."""
-        wanted = None if self.type is None else _kind(self.type)
-        text = _text(file, wanted)
-        asked = {"type": (wanted or guess_kind(text, file)).value, "schema": text}
-        references = [parse_reference(each) for each in self.reference or ()]
-        return asked | ({"references": references} if references else {})
+        """Read the schema, and return the fields of a request to the registry."""
+        kind = None if self.type is None else _kind(self.type)
+        text = _text(file, kind)
+        fields = {"type": (kind or guess_kind(text, file)).value, "schema": text}
+        references = [parse_reference(reference) for reference in self.reference or ()]
+        return fields | ({"references": references} if references else {})
 
 
 def _kind(name: str) -> SchemaKind:
@@ -69,18 +69,18 @@ def _text(file: Path | None, kind: SchemaKind | None) -> str:
         return ""
     if file is None:
         raise InvalidRequest("name a file with the schema, or '-' for standard input")
-    with opened(file) as source:
+    with open_input(file) as source:
         data = source.read(SCHEMA_BYTES_MAX + 1)
     if len(data) > SCHEMA_BYTES_MAX:
-        raise PayloadTooLarge(f"{_named(file)} is too large: a schema has at most {SCHEMA_BYTES_MAX:,} bytes")
+        raise PayloadTooLarge(f"{_input_name(file)} is too large: a schema has at most {SCHEMA_BYTES_MAX:,} bytes")
     try:
         return data.decode()
     except UnicodeDecodeError as error:
-        raise InvalidRequest(f"{_named(file)} is no text in UTF-8: byte {error.start} of it is not") from None
+        raise InvalidRequest(f"{_input_name(file)} is no text in UTF-8: byte {error.start} of it is not") from None
 
 
-def opened(file: Path) -> BinaryIO:
-    """Its bytes. Standard input is closed at the end like any file: nobody else reads it."""
+def open_input(file: Path) -> BinaryIO:
+    """Open a file, or standard input, which is closed at the end like a file: nothing else reads it."""
     if file == _STANDARD_INPUT and sys.stdin is None:
         raise InvalidRequest("there is no standard input: name a file")
     if file == _STANDARD_INPUT:
@@ -93,33 +93,33 @@ def opened(file: Path) -> BinaryIO:
 
 
 @contextmanager
-def about(file: Path | None) -> Iterator[None]:
-    """What the registry finds wrong with a schema bears the name of its file."""
+def naming_file(file: Path | None) -> Iterator[None]:
+    """Put the name of the file before errors of the registry about the schema in it."""
     try:
         yield
     except PenstockError as error:
         if file is None or error.details.get("registry_code") != _NO_SCHEMA:
             raise
-        made = type(error)(f"{_named(file)}: {error.message}")
-        made.details = error.details
-        raise made from None
+        named = type(error)(f"{_input_name(file)}: {error.message}")
+        named.details = error.details
+        raise named from None
 
 
-def _named(file: Path) -> str:
+def _input_name(file: Path) -> str:
     return "standard input" if file == _STANDARD_INPUT else str(file)
 
 
-# which language it is in
+# guessing the language
 
 
 def guess_kind(text: str, file: Path | None) -> SchemaKind:
-    """By the file's ending, and where that does not say, by what is in it. Raises `InvalidRequest` if neither does."""
+    """Guess the language by the file's ending, or by its content. Raises `InvalidRequest` if neither shows it."""
     known = _ENDINGS.get(file.suffix.lower()) if file is not None else None
-    found = known or _kind_of(text)
-    if found is None:
-        where = "standard input" if file is None else _named(file)
+    kind = known or _kind_of(text)
+    if kind is None:
+        where = "standard input" if file is None else _input_name(file)
         raise InvalidRequest(f"{where} does not look like a schema: say what it is with --type avro, json or protobuf")
-    return found
+    return kind
 
 
 def _kind_of(text: str) -> SchemaKind | None:
@@ -131,7 +131,7 @@ def _kind_of(text: str) -> SchemaKind | None:
         case bool():
             return SchemaKind.JSON
         case list() | str():
-            return SchemaKind.AVRO  # a union, or a type's name
+            return SchemaKind.AVRO  # a union, or the name of a type
         case dict():
             return SchemaKind.AVRO if _is_avro(schema) else SchemaKind.JSON
         case _:
@@ -141,22 +141,22 @@ def _kind_of(text: str) -> SchemaKind | None:
 def _is_avro(schema: dict[str, Any]) -> bool:
     kind = schema.get("type")
     if kind == "array":
-        return _names_types(schema.get("items"))
+        return _are_type_names(schema.get("items"))
     return isinstance(kind, dict) or "logicalType" in schema or (isinstance(kind, str) and kind in _AVRO_TYPES)
 
 
-def _names_types(items: object) -> bool:
-    """In JSON Schema what is in an array is a schema, never a name."""
+def _are_type_names(items: object) -> bool:
+    """Return True if items name types, as only Avro's do: those of a JSON Schema are schemas."""
     return isinstance(items, str) or (isinstance(items, list) and any(isinstance(each, str) for each in items))
 
 
-# what it refers to
+# references and versions
 
 
 def parse_reference(text: str) -> dict[str, Any]:
-    """Of `NAME=SUBJECT:VERSION`. The name may be an address, with `=` and `:` in it."""
-    place, _, version = text.rpartition(":")
-    name, _, subject = place.rpartition("=")
+    """Parse `NAME=SUBJECT:VERSION`. The name may be a URL, with `=` and `:` in it."""
+    target, _, version = text.rpartition(":")
+    name, _, subject = target.rpartition("=")
     if not name or not subject or not _NUMBER.fullmatch(version):
         raise InvalidRequest(
             f"--reference {text!r}: expected NAME=SUBJECT:VERSION, such as com.shop.Money=money-value:1", given=text
@@ -165,14 +165,14 @@ def parse_reference(text: str) -> dict[str, Any]:
 
 
 def parse_version(option: str, text: str) -> int | str:
-    """A number, or `latest`."""
+    """Parse a number, or `latest`."""
     if text != "latest" and not _NUMBER.fullmatch(text):
         raise InvalidRequest(f"{option}: {text!r} is no version: a number from 1 on, or latest", given=text)
     return text if text == "latest" else int(text)
 
 
 def none_or_all(option: str, names: list[str]) -> list[str] | None:
-    """What was given several times; None for `none`, which stands alone."""
+    """Return the values of a repeated option; None for `none`, which must be alone."""
     if names == [NONE]:
         return None
     if NONE in names:

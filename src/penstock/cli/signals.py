@@ -1,4 +1,5 @@
-"""Ctrl-C and SIGTERM for commands that run until they are stopped: in order the first time, at once the second."""
+"""Signals for commands that run until they are stopped: the first Ctrl-C or SIGTERM stops in order, the
+second at once."""
 
 from __future__ import annotations
 
@@ -12,18 +13,18 @@ from types import FrameType
 from penstock.cli.exit_codes import EXIT_INTERRUPTED, EXIT_OK, EXIT_TERMINATED
 
 
-class Stopping:
-    """Whether, and by which signal, a command was asked to stop."""
+class StopRequest:
+    """A signal handler that notes whether, and by which signal, a command was asked to stop."""
 
     def __init__(self) -> None:
-        self.asked = threading.Event()
+        self.requested = threading.Event()
         self._number: int | None = None
 
     def __call__(self, number: int, _frame: FrameType | None) -> None:
-        if self.asked.is_set():
+        if self.requested.is_set():
             raise KeyboardInterrupt
         self._number = number
-        self.asked.set()
+        self.requested.set()
         sys.stderr.write("penstock: stopping when the batch that is running is done; again, to stop now\n")
 
     @property
@@ -34,13 +35,13 @@ class Stopping:
 
 
 @contextmanager
-def stopping() -> Iterator[Stopping]:
-    """Begin this when the Spark session is there: PySpark then has set a handler of its own for Ctrl-C, which would
-    break the batch off. Ours takes its place."""
-    found = Stopping()
-    before = {number: signal.signal(number, found) for number in (signal.SIGINT, signal.SIGTERM)}
+def stop_on_signals() -> Iterator[StopRequest]:
+    """Handle Ctrl-C and SIGTERM within the context. Enter it when the Spark session exists: PySpark has then set its
+    own handler for Ctrl-C, which would break off the batch, and which this one replaces."""
+    stop = StopRequest()
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield found
+        yield stop
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

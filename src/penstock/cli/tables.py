@@ -1,8 +1,8 @@
-"""Tables that fit the terminal: words give way, digits never do.
+"""Tables that fit the terminal: words are folded or cut, numbers never.
 
-Where all of it fits there is a table with a frame. Where it does not, the frame goes and words are folded; where a row
-would become a paragraph then, its longest text goes below it; and where that is not enough, every row is written as a
-list of names and values.
+If everything fits, the table has a frame. If not, the frame goes and words are folded; if a row would become a
+paragraph then, its longest text goes below it; and if that is not enough, every row is written as a list of names and
+values.
 """
 
 from __future__ import annotations
@@ -17,48 +17,48 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 _FRAME: Final = (3, 1)
-"""What a frame takes: of each column, and at the end."""
+"""The width of a frame: for each column, and at the end."""
 _GAPS: Final = (2, -2)
-"""What the gaps between columns take where there is no frame."""
+"""The width of gaps between columns without a frame: for each column, and at the end."""
 _SHORT_CHARS: Final = 12
-"""A word that nobody would fold."""
+"""The length up to which words are not folded."""
 _FOLDED_CHARS_MIN: Final = 12
 _FOLDED_LINES_MAX: Final = 3
-"""A row of more lines is hard to follow from column to column."""
+"""The most lines of a folded row: a longer one is hard to follow from column to column."""
 _ELIDED_CHARS_MIN: Final = 8
 _INDENTED: Final = 4
-"""By so much, what stands below a row."""
+"""The indentation of text below a row."""
 _FIGURE: Final = re.compile(r"-|[-+]?[0-9].*")
-"""Numbers with units, offsets, times; and what stands where there is none."""
+"""Numbers with units, offsets, times; and the dash for none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column: its heading, its cells as they are shown, and whether they are numbers."""
+    """A column: its heading, its formatted cells, and whether they are numbers."""
 
     heading: str
     cells: Sequence[str]
     numeric: bool
 
     @property
-    def figures(self) -> bool:
-        """A column of numbers, sizes or times alone, and of what stands where there is none."""
+    def has_figures(self) -> bool:
+        """True if every cell is a number, size or time, or the dash for none."""
         return self.numeric or all(map(_FIGURE.fullmatch, self.cells))
 
     @property
-    def firm(self) -> bool:
-        """A column to be shown in its full width: it has figures, or words that are short anyway."""
-        return self.figures or self._longest <= _SHORT_CHARS
+    def keeps_width(self) -> bool:
+        """True if the column is never folded: it has figures, or short words."""
+        return self.has_figures or self._longest <= _SHORT_CHARS
 
     @property
-    def natural(self) -> int:
+    def natural_width(self) -> int:
         return max(_width(self.heading), self._longest)
 
     @property
-    def least(self) -> int:
-        """A heading may always be folded between its words."""
+    def least_width(self) -> int:
+        """The smallest width: a heading may be folded between its words."""
         words = max(map(_width, self.heading.split()), default=0)
-        return max(words, self._longest) if self.firm else words
+        return max(words, self._longest) if self.keeps_width else words
 
     @property
     def _longest(self) -> int:
@@ -66,82 +66,86 @@ class Column:
 
 
 def _width(text: str) -> int:
-    """In cells of the terminal."""
+    """Return the width in cells of the terminal."""
     from rich.cells import cell_len
 
     return cell_len(text)
 
 
 def columns_of(headings: Sequence[str], rows: Iterable[Sequence[Any]], cell: Any) -> list[Column]:
-    """Of rows of values, each shown as `cell` does it."""
+    """Build columns from rows of values, each formatted by `cell`."""
     body = [list(row) for row in rows]
-    found = []
-    for place, heading in enumerate(headings):
-        values = [row[place] for row in body]
+    columns = []
+    for index, heading in enumerate(headings):
+        values = [row[index] for row in body]
         numeric = bool(values) and all(isinstance(value, int | float | None) for value in values)
-        found.append(Column(heading, [cell(value) for value in values], numeric))
-    return found
+        columns.append(Column(heading, [cell(value) for value in values], numeric))
+    return columns
 
 
-def drawn(title: str, columns: Sequence[Column], width: int) -> RenderableType:
-    """All of it, in the first of the four ways that fits the width."""
-    if _taken([each.natural for each in columns], _FRAME) <= width:
-        return _table(title, columns, [each.natural for each in columns], framed=True)
-    folded = fitted(columns, width, least=_FOLDED_CHARS_MIN)
-    if folded is not None and _lines(columns, folded) <= _FOLDED_LINES_MAX:
+def draw_table(title: str, columns: Sequence[Column], width: int) -> RenderableType:
+    """Draw the table, in the first of the four ways that fits the width."""
+    if _total_width([column.natural_width for column in columns], _FRAME) <= width:
+        return _table(title, columns, [column.natural_width for column in columns], framed=True)
+    folded = fit_widths(columns, width, least_width=_FOLDED_CHARS_MIN)
+    if folded is not None and _lines_of_longest_row(columns, folded) <= _FOLDED_LINES_MAX:
         return _table(title, columns, folded, framed=False)
-    longest = max(columns, key=lambda each: 0 if each.firm else each.natural)
-    others = [each for each in columns if each is not longest]
-    beside = fitted(others, width, least=_FOLDED_CHARS_MIN)
-    if beside is not None and _lines(others, beside) < _FOLDED_LINES_MAX and longest is not columns[0]:
-        return _spilled(title, others, beside, longest)
-    return _listed(title, columns, width)
+    longest = max(columns, key=lambda column: 0 if column.keeps_width else column.natural_width)
+    others = [column for column in columns if column is not longest]
+    beside = fit_widths(others, width, least_width=_FOLDED_CHARS_MIN)
+    if beside is not None and _lines_of_longest_row(others, beside) < _FOLDED_LINES_MAX and longest is not columns[0]:
+        return _table_with_text_below(title, others, beside, longest)
+    return _name_value_lists(title, columns, width)
 
 
-def elided(title: str, columns: Sequence[Column], width: int) -> Table:
-    """A line a row, whatever the width: words are cut, then columns left out, words behind figures first; no number
-    is ever cut."""
-    natural = [each.natural for each in columns]
-    if _taken(natural, _FRAME) <= width:
-        return _table(title, columns, natural, framed=True, cut=True)
+def draw_cut_table(title: str, columns: Sequence[Column], width: int) -> Table:
+    """Draw one line a row, whatever the width: words are cut, then columns left out, words behind figures first;
+    numbers are never cut."""
+    natural_widths = [column.natural_width for column in columns]
+    if _total_width(natural_widths, _FRAME) <= width:
+        return _table(title, columns, natural_widths, framed=True, cut=True)
     kept = list(columns)
-    while (widths := fitted(kept, width, least=_ELIDED_CHARS_MIN)) is None and len(kept) > 1:
-        kept.pop(_spare(kept))
-    return _table(title, kept, widths or [each.natural for each in kept], framed=False, cut=True)
+    while (widths := fit_widths(kept, width, least_width=_ELIDED_CHARS_MIN)) is None and len(kept) > 1:
+        kept.pop(_column_to_drop(kept))
+    return _table(title, kept, widths or [column.natural_width for column in kept], framed=False, cut=True)
 
 
-def _spare(columns: Sequence[Column]) -> int:
-    """The place of the column to leave out next: the last of words behind a figure, or else the last of all."""
-    first = next((place for place, each in enumerate(columns) if each.figures), len(columns))
-    words = [place for place, each in enumerate(columns) if place > first and not each.figures]
+def _column_to_drop(columns: Sequence[Column]) -> int:
+    """Return the index of the column to leave out next: the last of words behind a figure, or else the last."""
+    first = next((index for index, column in enumerate(columns) if column.has_figures), len(columns))
+    words = [index for index, column in enumerate(columns) if index > first and not column.has_figures]
     return words[-1] if words else len(columns) - 1
 
 
-def fitted(columns: Sequence[Column], width: int, *, least: int) -> list[int] | None:
-    """Widths that fit without a frame: of the columns of words the widest gives way first. None if nothing fits."""
-    smallest = [each.least if each.firm else min(each.natural, max(least, each.least)) for each in columns]
-    room = width - _taken(smallest, _GAPS)
+def fit_widths(columns: Sequence[Column], width: int, *, least_width: int) -> list[int] | None:
+    """Return widths that fit without a frame: of columns of words the widest is narrowed first. None if
+    nothing fits."""
+    smallest = [
+        column.least_width if column.keeps_width else min(column.natural_width, max(least_width, column.least_width))
+        for column in columns
+    ]
+    room = width - _total_width(smallest, _GAPS)
     if room < 0:
         return None
-    found = smallest
+    widths = smallest
     while room > 0:
-        wanting = [place for place, each in enumerate(columns) if found[place] < each.natural]
+        wanting = [index for index, column in enumerate(columns) if widths[index] < column.natural_width]
         if not wanting:
             break
-        found[min(wanting, key=lambda place: (columns[place].firm, found[place]))] += 1
+        widths[min(wanting, key=lambda index: (columns[index].keeps_width, widths[index]))] += 1
         room -= 1
-    return found
+    return widths
 
 
-def _taken(widths: Sequence[int], border: tuple[int, int]) -> int:
+def _total_width(widths: Sequence[int], border: tuple[int, int]) -> int:
     of_each, at_end = border
     return sum(widths) + of_each * len(widths) + at_end
 
 
-def _lines(columns: Sequence[Column], widths: Sequence[int]) -> int:
-    """Of the longest row."""
+def _lines_of_longest_row(columns: Sequence[Column], widths: Sequence[int]) -> int:
+    """Return the number of lines of the longest row."""
     return max(
-        (-(-_width(cell) // width) for each, width in zip(columns, widths, strict=True) for cell in each.cells),
+        (-(-_width(cell) // width) for column, width in zip(columns, widths, strict=True) for cell in column.cells),
         default=1,
     )
 
@@ -161,25 +165,27 @@ def _table(
         pad_edge=framed,
         padding=(0, 1) if framed else (0, 2, 0, 0),
     )
-    for each, width in zip(columns, widths, strict=True):
-        justify: Any = "right" if each.numeric else "left"
-        table.add_column(escape(each.heading), justify=justify, width=width, overflow="ellipsis" if cut else "fold")
-        table.columns[-1].no_wrap = cut and not each.firm
-    for row in zip(*(each.cells for each in columns), strict=True):
+    for column, width in zip(columns, widths, strict=True):
+        justify: Any = "right" if column.numeric else "left"
+        table.add_column(escape(column.heading), justify=justify, width=width, overflow="ellipsis" if cut else "fold")
+        table.columns[-1].no_wrap = cut and not column.keeps_width
+    for row in zip(*(column.cells for column in columns), strict=True):
         table.add_row(*map(escape, row))
     return table
 
 
-def _spilled(title: str, columns: Sequence[Column], widths: Sequence[int], longest: Column) -> RenderableType:
-    """Each row, and below it the text that has no room beside the rest."""
+def _table_with_text_below(
+    title: str, columns: Sequence[Column], widths: Sequence[int], longest: Column
+) -> RenderableType:
+    """Draw each row with its longest text below it."""
     from rich.console import Group
     from rich.padding import Padding
     from rich.text import Text
 
-    headings = [Column(each.heading, [], each.numeric) for each in columns]
+    headings = [Column(column.heading, [], column.numeric) for column in columns]
     shown: list[RenderableType] = [_table(title, headings, widths, framed=False)]
-    for place, text in enumerate(longest.cells):
-        row = [Column(each.heading, [each.cells[place]], each.numeric) for each in columns]
+    for index, text in enumerate(longest.cells):
+        row = [Column(column.heading, [column.cells[index]], column.numeric) for column in columns]
         line = _table(None, row, widths, framed=False)
         line.show_header = False
         shown += [
@@ -189,19 +195,19 @@ def _spilled(title: str, columns: Sequence[Column], widths: Sequence[int], longe
     return Group(*shown)
 
 
-def _listed(title: str, columns: Sequence[Column], width: int) -> RenderableType:
-    """Each row as names and values, one below the other; long values go on below themselves."""
+def _name_value_lists(title: str, columns: Sequence[Column], width: int) -> RenderableType:
+    """Draw each row as a list of names and values; long values are folded."""
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text
 
     shown: list[RenderableType] = [Text(title, style="italic")]
-    names = max(_width(each.heading) for each in columns)
-    for row in zip(*(each.cells for each in columns), strict=True):
+    names = max(_width(column.heading) for column in columns)
+    for row in zip(*(column.cells for column in columns), strict=True):
         grid = Table.grid(padding=(0, 2))
         grid.add_column(width=names, style="bold")
         grid.add_column(width=max(_FOLDED_CHARS_MIN, width - names - 2), overflow="fold")
-        for each, text in zip(columns, row, strict=True):
-            grid.add_row(Text(each.heading), Text(text))
+        for column, text in zip(columns, row, strict=True):
+            grid.add_row(Text(column.heading), Text(text))
         shown += [grid, Text("")]
     return Group(*shown[:-1] if len(shown) > 1 else shown)

@@ -1,1 +1,1 @@
-"""Client: talk to a broker. One protocol core and two thin shells, `penstock.aio` and `penstock` itself."""
+"""The client of a broker: one protocol without sockets and two thin shells, `penstock.aio` and `penstock` itself."""

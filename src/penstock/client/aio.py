@@ -1,4 +1,4 @@
-"""The asyncio client. Nothing is dropped in silence: a call returns when the broker has confirmed it, or raises."""
+"""The asyncio client. No call is dropped in silence: it returns when the broker has confirmed it, or raises."""
 
 from __future__ import annotations
 
@@ -48,16 +48,17 @@ if TYPE_CHECKING:
 
 _LOG: Final = logging.getLogger(__name__)
 _HANDLERS_MAX: Final = 1000
-"""Requests being answered at once; more are refused."""
+"""Requests that are handled at once; more are refused."""
 _GOODBYE_SECONDS: Final = 2.0
-"""For handlers to finish when the client is closed."""
+"""The time that handlers have to finish when the client is closed."""
 _REQUEST_GRACE_SECONDS: Final = 2.0
-"""The broker itself says when a request has timed out; we wait a little longer for it to say so."""
+"""Extra time to wait for a response: the broker itself reports when a request has timed out."""
 WINDOW_MESSAGES: Final = 50_000
 WINDOW_BYTES: Final = 2 * MIB
-"""In flight at a consumer: enough to keep a fast one busy, and half of what one connection may have."""
+"""Messages and bytes in flight at a consumer: enough to keep a fast one busy, and half of what one connection may have.
+"""
 _WINDOW: Final = 512
-"""Messages of `publish_many` that wait for their confirmation at once."""
+"""Messages of `publish_many` that wait for confirmation at once."""
 
 Handler = Callable[[Message], Payload | Awaitable[Payload]]
 Callback = Callable[[Message], object]
@@ -78,15 +79,16 @@ def connect(
     token: Token | None = None,
     token_file: Path | str | None = None,
 ) -> AsyncClient:
-    """A client of the broker at `url` (`tcp://host:port`, `tls://host:port`). Use it with `async with`, or `await` it.
+    """Create a client of the broker at `url` (`tcp://host:port`, `tls://host:port`). Use it with `async with`, or
+    `await` it.
 
-    `name` registers it as a service. `timeout` bounds connecting, every call that is no request, and how long a call
-    waits for a connection that is being made again. `payload_bytes_max` is what the broker takes: whoever sends it more
-    loses the connection. `token` is a key or a token, or what gives one whenever a connection is made; `token_file`
-    holds one. Without either, PENSTOCK_TOKEN and PENSTOCK_TOKEN_FILE are asked.
+    `name` registers it as a service. `timeout` bounds connecting, every call but `request`, and the time that a call
+    waits for a reconnect. `payload_bytes_max` is the broker's limit: it closes the connection of a client that sends
+    more. `token` is a key or a token, or a function that returns one for each connection; `token_file` holds one.
+    Without either, PENSTOCK_TOKEN and PENSTOCK_TOKEN_FILE are used.
     """
     address = parse_url(url)
-    if not address.secure and any(given is not None for given in (tls, tls_ca, tls_cert, tls_key)):
+    if not address.secure and any(option is not None for option in (tls, tls_ca, tls_cert, tls_key)):
         raise InvalidRequest(f"{address} does not speak TLS: use tls:// for it")
     if address.secure and tls is None:
         tls = tls_context(tls_ca, tls_cert, tls_key)
@@ -96,7 +98,7 @@ def connect(
 
 
 class AsyncClient:
-    """One connection to a broker, made again when it breaks. Made by `connect`."""
+    """A connection to a broker, reopened when it breaks. Created by `connect`."""
 
     def __init__(
         self,
@@ -130,7 +132,7 @@ class AsyncClient:
         self._answering: set[asyncio.Task[Any]] = set()
         self._subscribing = asyncio.Lock()
 
-    # coming and going
+    # opening and closing
 
     def __await__(self) -> Generator[Any, None, Self]:
         return self._start().__await__()
@@ -157,7 +159,7 @@ class AsyncClient:
         return self._connection.open
 
     async def close(self) -> None:
-        """Let handlers finish, send what was written, and end. Calls that still wait are told, iterators end."""
+        """Let handlers finish, send written bytes, and end. Calls that still wait fail, iterators end."""
         mine = asyncio.current_task()
         try:
             await self._endpoints.close_producers()
@@ -181,17 +183,18 @@ class AsyncClient:
     # calls
 
     async def publish(self, topic: str, payload: Payload = b"", *, version: str = "1.0.0") -> Receipt | None:
-        """Returns when the message is on disk, and where; or, for a live topic, when it has been passed on: None then.
+        """Publish a message: returns when it is on disk, with its receipt; None for a live topic, when the broker has
+        passed it on.
 
-        Raises `NoRouteFound` if the topic is live and nobody would have received it.
+        Raises `NoRouteFound` if the topic is live and has no subscriber.
         """
         return receipt_of(await self._connection.call(self._protocol.publish(topic, payload, version)))
 
     async def publish_many(self, topic: str, payloads: Iterable[Payload], *, version: str = "1.0.0") -> int:
-        """Publish in order, many at a time; how many.
+        """Publish in order, many at a time; return the number of messages.
 
-        At the first that fails no more are sent, and it is raised; its `details` say how many before it were
-        `confirmed`. Up to 511 after it may have been sent.
+        Stops at the first failure and raises it; its `details` have the number `confirmed` before it. Up to 511
+        messages after it may have been sent.
         """
         window: deque[asyncio.Future[bytes]] = deque()
         confirmed = 0
@@ -215,27 +218,28 @@ class AsyncClient:
     async def request(
         self, topic: str, payload: Payload = b"", *, version: str = "1.0.0", timeout: float | None = None
     ) -> bytes:
-        """The answer of whoever serves the topic. Raises its error, `NoRouteFound`, or `Timeout`."""
+        """Send a request and return the response of the service. Raises its error, `NoRouteFound`, or `Timeout`."""
         timeout_ms = None if timeout is None else milliseconds(timeout)
         call = self._protocol.request(topic, payload, version, timeout_ms)
         return await self._connection.call(call, (timeout or self._connection.timeout) + _REQUEST_GRACE_SECONDS)
 
     async def ask(self, topic: str, facts: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """What a system topic answers: `ask("system.topic.describe", {"topic": "orders"})`. Raises its error."""
+        """Return the answer of a system topic: `ask("system.topic.describe", {"topic": "orders"})`. Raises
+        its error."""
         try:
-            asked = json.dumps(dict(facts or {}), ensure_ascii=False).encode()
+            payload = json.dumps(dict(facts or {}), ensure_ascii=False).encode()
         except UnicodeEncodeError as error:
             raise InvalidRequest(f"{error.object!r} is not valid Unicode") from None
-        answer: dict[str, Any] = json.loads(await self.request(topic, asked))
+        answer: dict[str, Any] = json.loads(await self.request(topic, payload))
         return answer
 
     async def register(self, name: str, description: str = "") -> None:
-        """Be listed as a service. Done again on every new connection."""
+        """Register as a service, now and on every new connection."""
         await self._connection.call(self._protocol.register(name, description or name))
         self._protocol.remember_service(name, description or name)
 
     async def ping(self) -> float:
-        """Seconds to the broker and back."""
+        """Return the seconds to the broker and back."""
         loop = asyncio.get_running_loop()
         began = loop.time()
         await self._connection.call(self._protocol.heartbeat())
@@ -244,9 +248,10 @@ class AsyncClient:
     # subscriptions
 
     def subscribe(self, pattern: str, callback: Callback | None = None) -> Pending[Subscription]:
-        """Live messages of a topic or a pattern (`+` one level, `#` the rest), from now on. Await it, or `async with`.
+        """Subscribe to live messages of a topic or a pattern (`+` one level, `#` the rest), from now on. Await it, or
+        `async with`.
 
-        With a callback, it is called for each in turn; it may be a coroutine function. Without one, iterate.
+        A callback, which may be a coroutine function, is called for each message in turn. Without one, iterate.
         """
         return Pending(self._subscribe(pattern, callback))
 
@@ -263,9 +268,9 @@ class AsyncClient:
         return subscription
 
     def respond(self, pattern: str, handler: Handler, *, priority: int = 0) -> Pending[Serving]:
-        """Serve a topic: what the handler returns is the answer. Await it, or `async with`.
+        """Serve a topic: the result of the handler is the response. Await it, or `async with`.
 
-        An error of Penstock's that it raises is the answer too; of any other only the kind is told.
+        A `PenstockError` that the handler raises is the response too; of any other exception only the type is sent.
         """
         return Pending(self._respond_to(pattern, handler, priority))
 
@@ -274,7 +279,7 @@ class AsyncClient:
         async with self._subscribing:
             if spec.pattern in self._handlers:
                 raise InvalidRequest(f"{pattern} is served already by this client")
-            self._handlers[spec.pattern] = handler  # a request may come before the answer to our own
+            self._handlers[spec.pattern] = handler  # a request may arrive before the response to our subscribe
             try:
                 await self._subscribe_on_broker(spec)
             except BaseException:
@@ -289,7 +294,7 @@ class AsyncClient:
         return Serving(leave)
 
     async def _subscribe_on_broker(self, spec: SubscriptionSpec) -> None:
-        """Where this fails the broker may have heard of it all the same: it is told that nothing is wanted."""
+        """Make a subscription. If that fails the broker may have made it all the same, so an unsubscribe is sent."""
         try:
             await self._connection.call(self._protocol.subscribe(spec))
         except BaseException:
@@ -299,12 +304,14 @@ class AsyncClient:
     async def _unsubscribe_on_broker(self, spec: SubscriptionSpec) -> None:
         call = self._protocol.unsubscribe(spec)
         if self.connected:
-            with suppress(ServiceUnavailable, Timeout):  # a connection that is gone has no subscriptions
+            with suppress(ServiceUnavailable, Timeout):  # a lost connection has no subscriptions
                 await self._connection.call(call)
 
     async def _unsubscribe(self, subscription: Subscription) -> None:
         async with self._subscribing:
-            listening = [each for each in self._subscriptions.get(subscription.pattern, ()) if each is not subscription]
+            listening = [
+                other for other in self._subscriptions.get(subscription.pattern, ()) if other is not subscription
+            ]
             if listening:
                 self._subscriptions[subscription.pattern] = listening
             elif self._subscriptions.pop(subscription.pattern, None) is not None:
@@ -312,7 +319,7 @@ class AsyncClient:
         self._pause_or_resume_reading()
 
     def _subscription_refused(self, spec: SubscriptionSpec, error: PenstockError) -> None:
-        """The broker would not have it again on a new connection."""
+        """End the subscriptions that the broker has refused on a new connection."""
         self._protocol.forget(spec)
         self._endpoints.subscription_refused(spec, error)
         if spec.kind == "request":
@@ -342,15 +349,16 @@ class AsyncClient:
         framing: str | None = None,
         **options: Any,
     ) -> Pending[Producer[Any]]:
-        """Messages for a topic that is kept, in blocks, each stored once. Await it, or `async with`.
+        """Create a producer for a durable topic: it sends blocks, each stored once. Await it, or `async with`.
 
         Options: `name` (the same producer whenever it comes back), `type` (of every message that names none), `linger`
-        (seconds that messages gather), `batch_messages`, `batch_bytes`, `access` (`exclusive`, or `shared` for those
-        who number their messages together), `timeout` (for how long a block is sent again).
+        (seconds that messages gather), `batch_messages`, `batch_bytes`, `access` (`exclusive`, or `shared` for programs
+        that number their messages together), `timeout` (for how long a block is sent again).
 
         With a `schema` it takes values in place of payloads: a type, an `AvroSchema`, `JsonSchema` or `ProtobufSchema`,
-        `UseLatest` or `Pinned`. It is registered under `subject`, by default the topic's own, or with `register=False`
-        must be there already. `framing="confluent"` writes payloads as clients of other registries read them.
+        `UseLatest` or `Pinned`. The schema is registered under `subject`, by default the topic's own, or with
+        `register=False` must be there already. `framing="confluent"` writes payloads as clients of other registries
+        read them.
         """
         serde = Serde(source=schema, subject=subject, register=register, framing=framing)
         return Pending(self._endpoints.open_producer(topic, serde, options))
@@ -368,7 +376,7 @@ class AsyncClient:
         topic: str,
         subscription: str | None = None,
         *,
-        type: str | None = None,  # noqa: A002 - the word of the trade
+        type: str | None = None,  # noqa: A002 - the name in the protocol
         start: Start = "latest",
         name: str | None = None,
         window: int = WINDOW_MESSAGES,
@@ -380,33 +388,34 @@ class AsyncClient:
         framing: str | None = None,
         **options: Any,
     ) -> Pending[Consumer[Any]]:
-        """Messages of a durable subscription, which is created at `start` if it is new. Await it, or `async with`.
+        """Create a consumer of a durable subscription, which is created at `start` if it is new. Await it, or `async
+        with`.
 
         `start` is `earliest`, `latest`, an offset, a time (a `datetime`, or ISO 8601) or a message id. Without a
-        subscription it is a reader: it begins at `start`, and its place is kept by nobody. `type` is `exclusive`,
-        `failover`, `shared` or `key_shared`. `name` is this consumer's: whoever comes back under it takes over.
-        Options: `ack_timeout_ms`, `backoff_ms`, `backoff_ms_max`, `redeliveries`, `exhausted`.
+        subscription it is a reader: it begins at `start`, and the broker keeps no position for it. `type` is
+        `exclusive`, `failover`, `shared` or `key_shared`. `name` is the consumer's: a later consumer of the same name
+        takes over. Options: `ack_timeout_ms`, `backoff_ms`, `backoff_ms_max`, `redeliveries`, `exhausted`.
 
-        With a `schema` the values of messages are what that says, whatever they were written with, or they cannot be
-        read. `framing="confluent"` reads payloads that clients of other registries wrote, `"auto"` takes both.
+        With a `schema` values are decoded into it, whichever schema they were written with; reading one that does not
+        fit raises. `framing="confluent"` reads payloads that clients of other registries wrote, `"auto"` takes both.
         """
-        asked: dict[str, Any] = {
+        request: dict[str, Any] = {
             "from": position_field(start, "start"),
             "format": "records",
             "window": {"messages": window, "bytes": window_bytes},
             "consumer": name or str(uuid.uuid4()),
         } | options
         if subscription is not None:
-            asked["subscription"] = subscription
+            request["subscription"] = subscription
         if type is not None:
-            asked["type"] = type
+            request["type"] = type
         filters = {"type": list(filter_types), "key": list(filter_keys)}
         if any(filters.values()):
-            asked["filter"] = {key: globs for key, globs in filters.items() if globs}
+            request["filter"] = {key: globs for key, globs in filters.items() if globs}
         serde = Serde(source=schema, subject=subject, framing=framing)
-        return Pending(self._endpoints.open_consumer(topic, subscription or "", serde, asked))
+        return Pending(self._endpoints.open_consumer(topic, subscription or "", serde, request))
 
-    # what arrives
+    # events
 
     def _handle(self, event: Event) -> None:
         match event:
@@ -429,8 +438,8 @@ class AsyncClient:
                     self._connection.hold_reading(hold=True)
 
     def _pause_or_resume_reading(self) -> None:
-        """Whether a subscription is full."""
-        full = any(each.full for listening in self._subscriptions.values() for each in listening)
+        """Stop reading while a subscription is full."""
+        full = any(subscription.full for listening in self._subscriptions.values() for subscription in listening)
         self._connection.hold_reading(hold=full)
 
     async def _call_back(self, subscription: Subscription, callback: Callback) -> None:

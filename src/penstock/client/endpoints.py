@@ -1,4 +1,4 @@
-"""The producers and consumers of one client: they come and go with its connection, and hear what the broker says."""
+"""The endpoints of one client: its producers and consumers, and the broker's records and notices for each of them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _require_stream_extra() -> Iterator[None]:
 
 
 def _topic_name(topic: object, who: str) -> str:
-    """The name of a topic, which may come from a program that nobody type-checked."""
+    """Check that a topic is one name: callers are not always type-checked."""
     if not isinstance(topic, str):
         raise InvalidRequest(
             f"topic is one name, such as 'orders.created', not {topic!r}: make {who} for each topic", argument="topic"
@@ -55,7 +55,7 @@ class Endpoints:
         encoder = await serde.encoder(self.registry, _topic_name(topic, "a producer"))
         opened: Producer = Producer(self._connection, self._protocol, topic, encoder=encoder, **options)
         await opened.start()
-        self._producers = [*(each for each in self._producers if each.open), opened]
+        self._producers = [*(producer for producer in self._producers if producer.open), opened]
         return opened
 
     async def open_consumer(self, topic: str, subscription: str, serde: Serde, request: dict[str, Any]) -> Consumer:
@@ -90,11 +90,11 @@ class Endpoints:
             await producer.close()
 
     def end(self, reason: PenstockError | None) -> None:
-        """No more will come for any consumer."""
+        """End every consumer."""
         for consumer in list(self._consumers.values()):
             consumer.end(reason)
 
-    # what the broker says
+    # events of the broker
 
     def records_received(self, event: RecordsReceived) -> None:
         consumer = self._consumers.get(event.subscribe_id)
@@ -102,12 +102,12 @@ class Endpoints:
             consumer.records_received(event)
 
     def connection_lost(self) -> None:
-        """The connection is gone; another will come."""
+        """Drop undelivered messages of every consumer: the broker sends them again on the next connection."""
         for consumer in self._consumers.values():
             consumer.connection_lost()
 
     def subscription_refused(self, spec: SubscriptionSpec, error: PenstockError) -> None:
-        """The broker would not have it again on a new connection."""
+        """End the consumer whose subscription the broker has refused on a new connection."""
         consumer = self._consumers.pop(spec.subscribe_id, None)
         if consumer is not None:
             consumer.end(error)

@@ -1,4 +1,4 @@
-"""What a client hands out for live messages: subscriptions, topics being served, and what is awaited or entered."""
+"""Live messages: subscriptions, topics being served, and calls that can be awaited or entered."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from penstock.core.names import TopicPattern
 
 _WAITING_MAX: Final = 65_536
 _WAITING_BYTES_MAX: Final = 64 * MIB
-"""Messages of one subscription, and their bytes, that nobody has taken yet; then only answers are read."""
+"""The largest backlog of one subscription, in messages and bytes; at it, the connection reads only responses."""
 _HALF: Final = 0.5
 _OVERFULL: Final = 4
-"""So many times that, and the subscription ends with an error: it does not keep up."""
+"""The multiple of that backlog at which the subscription ends with an error: it does not keep up."""
 
 
 class Subscription:
-    """Messages of one pattern, in order: iterate over it, or give `subscribe` a callback. Leave it to end it."""
+    """Messages of one pattern, in order: iterate over it, or give `subscribe` a callback. Leaving it ends it."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class Subscription:
 
     @property
     def _fill(self) -> float:
-        """How full it is: 1 is full."""
+        """The fill level: 1 is full."""
         return max(len(self._waiting) / _WAITING_MAX, self._bytes / _WAITING_BYTES_MAX)
 
     @property
@@ -59,7 +59,7 @@ class Subscription:
             self.end(error)
 
     def end(self, reason: PenstockError | None) -> None:
-        """No more will come; what has arrived can still be taken."""
+        """End the subscription; messages that have arrived can still be taken."""
         self._reason, self._closed = reason, True
         self._arrived.set()
 
@@ -77,12 +77,12 @@ class Subscription:
         before = self._fill
         message = self._waiting.popleft()
         self._bytes -= len(message.payload)
-        if before >= _HALF > self._fill:  # not at every message: it looks at all subscriptions
+        if before >= _HALF > self._fill:  # not at every message: the callee looks at all subscriptions
             self._has_room()
         return message
 
     async def get(self, timeout: float | None = None) -> Message | None:
-        """The next message; None if the subscription is over. Raises `TimeoutError`."""
+        """Return the next message; None if the subscription is over. Raises `TimeoutError`."""
         async with asyncio.timeout(timeout):
             return await anext(self, None)
 
@@ -106,7 +106,7 @@ _Closing = TypeVar("_Closing", bound=_Leavable)
 
 
 class Pending(Generic[_Closing]):
-    """What comes when it is awaited, or what `async with` enters and closes again."""
+    """A call to be awaited, or to be entered with `async with`, which closes its result."""
 
     def __init__(self, work: Coroutine[Any, Any, _Closing]) -> None:
         self._work = work
@@ -116,7 +116,7 @@ class Pending(Generic[_Closing]):
         return self._work.__await__()
 
     def __aiter__(self: Pending[Subscription]) -> AsyncIterator[Message]:
-        """`async for` takes it at its word: it subscribes, iterates, and ends with the loop."""
+        """Subscribe, iterate, and unsubscribe when the loop ends."""
         return self._messages()
 
     async def _messages(self: Pending[Subscription]) -> AsyncIterator[Message]:
@@ -134,7 +134,7 @@ class Pending(Generic[_Closing]):
 
 
 class Serving:
-    """A topic being served. Leave it to stop."""
+    """A topic being served. Leaving it ends it."""
 
     def __init__(self, leave: Callable[[], Awaitable[None]]) -> None:
         self._leave = leave

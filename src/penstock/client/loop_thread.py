@@ -1,4 +1,4 @@
-"""Where the blocking client lives: an event loop in a thread of its own, and threads for callbacks and handlers."""
+"""Threads of the blocking client: one for its event loop, and a pool for callbacks and handlers."""
 
 from __future__ import annotations
 
@@ -20,15 +20,16 @@ _IDLE_SECONDS: Final = 10.0
 
 
 class CallbackThreads:
-    """Threads for callbacks and handlers, as many as are needed up to a bound. None of them keeps the program alive."""
+    """A pool of threads for callbacks and handlers, grown on demand up to a bound. They do not keep the
+    program alive."""
 
     def __init__(self) -> None:
         self._work: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._idle = 0
-        """Threads that wait, and for which no work is on its way."""
+        """Threads that wait and have no job on its way to them."""
 
         self._unclaimed = 0
-        """Work for which there was no thread, and no room for another."""
+        """Jobs that no thread was free for when the pool was full."""
 
         self._count = 0
         self._lock = threading.Lock()
@@ -56,7 +57,7 @@ class CallbackThreads:
         return done
 
     def _run(self) -> None:
-        """Until there has been nothing to do for a while."""
+        """Run jobs until there has been none for a while."""
         while True:
             try:
                 work = self._work.get(timeout=_IDLE_SECONDS)
@@ -72,7 +73,7 @@ class CallbackThreads:
                     self._idle += 1
 
     def _leaves(self) -> bool:
-        """Not while work is on its way to this thread."""
+        """Leave the pool, unless a job is on its way to this thread."""
         with self._lock:
             if not self._idle:
                 return False
@@ -92,7 +93,7 @@ class LoopThread:
         self._thread.start()
 
     def run(self, work: Coroutine[Any, Any, _T], timeout: float | None = None) -> _T:
-        """Its result. Ctrl-C, and a timeout, cancel it."""
+        """Run a coroutine and return its result. Ctrl-C and a timeout cancel it."""
         if self._loop.is_closed() or os.getpid() != self._process:
             work.close()
             gone = "is closed" if self._loop.is_closed() else "was made in another process: each needs its own"
@@ -105,7 +106,8 @@ class LoopThread:
             raise
 
     def _begun(self, work: Coroutine[Any, Any, _T]) -> Future[_T]:
-        """On its way to the other thread. Ctrl-C before it is there, and nobody will ever run it."""
+        """Hand a coroutine to the loop's thread; close it if Ctrl-C comes before it is there, since it will
+        never run."""
         try:
             return asyncio.run_coroutine_threadsafe(work, self._loop)
         except BaseException:
@@ -114,7 +116,7 @@ class LoopThread:
             raise
 
     def call(self, function: Callable[..., object], *arguments: Any) -> None:
-        """Have it called soon; nobody waits for it."""
+        """Schedule a call in the loop's thread, without waiting for it."""
         if self._loop.is_closed():
             raise ServiceUnavailable("the client is closed")
         self._loop.call_soon_threadsafe(function, *arguments)

@@ -1,4 +1,4 @@
-"""The same client without asyncio: its event loop runs in a thread of its own, and every call waits for it."""
+"""The blocking client: the asyncio client in an event loop of its own thread; every call waits for it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 _AT_ONCE: Final = 2000
-"""Payloads taken from the caller at a time: they are taken in its own thread, which may be slow or use this client."""
+"""Payloads taken from the caller's iterable at a time, in the caller's thread: it may be slow, or use this client."""
 
 
 def connect(
@@ -51,7 +51,7 @@ def connect(
     token: Token | None = None,
     token_file: Path | str | None = None,
 ) -> Client:
-    """As `penstock.aio.connect`, connected on return: `with penstock.connect() as client: ...`."""
+    """Connect: as `penstock.aio.connect`, and connected on return: `with penstock.connect() as client: ...`."""
     loop = LoopThread()
 
     async def start() -> aio.AsyncClient:
@@ -82,14 +82,14 @@ class _AsyncCloseable(Protocol):
 
 
 class _ClosedOnExit:
-    """Something that lasts until it is closed, or left."""
+    """A resource that is closed by `close`, or on leaving its `with`."""
 
     def __init__(self, loop: LoopThread, inner: _AsyncCloseable) -> None:
         self._loop = loop
         self._inner = inner
 
     def close(self) -> None:
-        with suppress(ServiceUnavailable):  # the client is closed: so is this
+        with suppress(ServiceUnavailable):  # the client is closed, and this with it
             self._loop.run(self._inner.close())
 
     def __enter__(self) -> Self:
@@ -100,11 +100,11 @@ class _ClosedOnExit:
 
 
 class Serving(_ClosedOnExit):
-    """A topic being served. Leave it to stop."""
+    """A topic being served. Leaving it ends it."""
 
 
 class Subscription(_ClosedOnExit):
-    """Messages of one pattern, in order: iterate over it, or `get` one. Leave it to end it."""
+    """Messages of one pattern, in order: iterate over it, or `get` one. Leaving it ends it."""
 
     _inner: AioSubscription
 
@@ -116,7 +116,7 @@ class Subscription(_ClosedOnExit):
         return str(self._inner.pattern)
 
     def get(self, timeout: float | None = None) -> Message | None:
-        """The next message; None if the subscription is over. Raises `TimeoutError`."""
+        """Return the next message; None if the subscription is over. Raises `TimeoutError`."""
         return self._loop.run(self._inner.get(timeout))
 
     def __iter__(self) -> Iterator[Message]:
@@ -125,27 +125,29 @@ class Subscription(_ClosedOnExit):
 
 
 class Sent:
-    """A message, or several, on the way. Not asking is fine: `flush` tells."""
+    """Messages on their way: one or several. A failure that is not looked at here is raised by `flush`."""
 
     def __init__(self, loop: LoopThread, inner: AioSent) -> None:
         self._loop = loop
         self._inner = inner
 
     def result(self, timeout: float | None = None) -> Any:
-        """The receipt, or the list of them, once all is on disk. Raises why it is not, or `TimeoutError`."""
+        """Wait until every message is on disk; return the receipt, or the list of them. Raises the failure, or
+        `TimeoutError`."""
         return self._loop.run(_await(self._inner), timeout)
 
     def stored(self, timeout: float | None = None) -> None:
-        """Until all is on disk, as `result`, without the receipts."""
+        """Wait as `result` does, without making receipts."""
         self._loop.run(self._inner.stored(), timeout)
 
     def outcomes(self, timeout: float | None = None) -> list[Receipt | PenstockError]:
-        """What became of each message: its receipt, or the error that kept it from being stored."""
+        """Return the outcome of each message: its receipt, or the error that kept it from being stored."""
         return self._loop.run(self._inner.outcomes(), timeout)
 
 
 class Producer(_ClosedOnExit, Generic[V]):
-    """Messages for a topic, in blocks, each stored once. Leaving it flushes, and raises what failed."""
+    """A producer: messages for a topic, in blocks, each stored once. Leaving it flushes, and raises the
+    first failure."""
 
     _inner: AioProducer[V]
 
@@ -162,17 +164,17 @@ class Producer(_ClosedOnExit, Generic[V]):
 
     @property
     def last_request_id(self) -> int:
-        """The highest number that the broker knew of it when it came."""
+        """The highest request id that the broker knew of this producer when it registered."""
         return self._inner.last_request_id
 
     @property
     def partitions(self) -> int:
-        """How many the topic has."""
+        """The number of partitions of the topic."""
         return self._inner.partitions
 
     @property
     def window(self) -> int:
-        """How many of its last messages the broker recognises when they are sent again."""
+        """The number of its last messages that the broker recognises when they are sent again."""
         return self._inner.window
 
     @property
@@ -184,11 +186,12 @@ class Producer(_ClosedOnExit, Generic[V]):
         value: V,
         *,
         key: bytes | str | None = None,
-        type: str | None = None,  # noqa: A002 - the word of the trade
+        type: str | None = None,  # noqa: A002 - the name in the protocol
         attributes: Mapping[str, str] | None = None,
         schema: SchemaRef | None = None,
     ) -> Sent:
-        """Take a message; returns when there is room for more. Raises `SchemaRejected` for what does not fit."""
+        """Send a message; returns when there is room for more. Raises `SchemaRejected` for a value that
+        does not fit."""
         if not self._inner.has_room:
             self._loop.run(self._inner.wait_for_room())
         return Sent(self._loop, self._inner.put(value, key=key, type=type, attributes=attributes, schema=schema))
@@ -202,21 +205,21 @@ class Producer(_ClosedOnExit, Generic[V]):
         attributes: Mapping[str, str] | None = None,
         schema: SchemaRef | None = None,
     ) -> Sent:
-        """Take many messages of one kind, in order; the quickest way from Python objects. `keys`: one for each."""
+        """Send many messages of one type, in order; the fastest way from Python objects. `keys`: one for each value."""
         work = self._inner.send_many(values, keys=keys, type=type, attributes=attributes, schema=schema)
         return Sent(self._loop, self._loop.run(work))
 
     def send_arrow(self, batch: pa.RecordBatch, *, numbered: bool = False) -> Sent:
-        """Take the rows of a batch with a `value` column; `numbered` as for the producer of `penstock.aio`."""
+        """Send the rows of a batch with a `value` column; `numbered` as for the producer of `penstock.aio`."""
         return Sent(self._loop, self._loop.run(self._inner.send_arrow(batch, numbered=numbered)))
 
     def flush(self) -> None:
-        """Until everything is on disk. Raises the first failure since the last flush."""
+        """Wait until every message is on disk. Raises the first failure since the last flush."""
         self._loop.run(self._inner.flush())
 
 
 class Consumer(_ClosedOnExit, Generic[V]):
-    """Messages of a durable subscription, or of a reader: iterate, and acknowledge what is done."""
+    """A consumer of a durable subscription, or a reader: iterate, and acknowledge messages."""
 
     _inner: AioConsumer[V]
 
@@ -231,26 +234,28 @@ class Consumer(_ClosedOnExit, Generic[V]):
 
     @property
     def created(self) -> bool:
-        """Whether the subscription came to be with this consumer: one that was there goes on where it was."""
+        """True if this consumer created the subscription; False if it goes on from the cursor of an existing one."""
         return self._inner.created
 
     @property
     def partitions(self) -> int:
-        """How many the topic has."""
+        """The number of partitions of the topic."""
         return self._inner.partitions
 
     @property
     def lost(self) -> int:
-        """Messages that cannot be delivered, since this consumer came: they are damaged, or retention dropped them."""
+        """The number of messages that cannot be delivered, since this consumer began: damaged, or dropped
+        by retention."""
         return self._inner.lost
 
     @property
     def gaps(self) -> list[Gap]:
-        """Where those are, the last ones of them."""
+        """The last gaps that make up `lost`."""
         return list(self._inner.gaps.copy())
 
     def receive_batch(self, timeout: float | None = None) -> Batch[V] | None:
-        """What arrived together, or is left of it; None if the subscription is over. Raises `TimeoutError`."""
+        """Return messages that arrived together, or the rest of them; None if the subscription is over. Raises
+        `TimeoutError`."""
         left = len(self._current)
         if left and self._opened is not None:
             self._current.clear()
@@ -260,12 +265,12 @@ class Consumer(_ClosedOnExit, Generic[V]):
     def receive_arrow(
         self, timeout: float | None = None, columns: Iterable[str] | None = None
     ) -> pa.RecordBatch | None:
-        """The same as a `pyarrow.RecordBatch`, which can be acknowledged as it is."""
+        """Return a batch as a `pyarrow.RecordBatch`, which can be acknowledged as it is."""
         batch = self.receive_batch(timeout)
         return None if batch is None else batch.to_arrow(columns)
 
     def receive(self, timeout: float | None = None) -> StreamMessage[V] | None:
-        """The next message; None if the subscription is over. Raises `TimeoutError`."""
+        """Return the next message; None if the subscription is over. Raises `TimeoutError`."""
         while True:
             with suppress(IndexError):  # the client's own thread may empty it
                 return self._current.popleft()
@@ -280,13 +285,13 @@ class Consumer(_ClosedOnExit, Generic[V]):
             yield message
 
     def ack(self, done: StreamMessage | Batch | pa.RecordBatch) -> None:
-        """Done with: it is not delivered again. `flush` waits until that is durable, and raises if it is not."""
+        """Acknowledge: it is not delivered again. `flush` waits until that is durable, and raises if it is not."""
         from penstock.client.consume.messages import offsets_of
 
         self._loop.call(self._inner.ack_offsets, *offsets_of(done))
 
     def ack_cumulative(self, message: StreamMessage) -> None:
-        """Everything of its partition up to and with this one; exclusive and failover only."""
+        """Acknowledge everything of its partition up to and including this message; exclusive and failover only."""
         self._loop.call(self._inner.ack_offsets_through, message.partition, message.offset)
 
     def nack(
@@ -296,19 +301,21 @@ class Consumer(_ClosedOnExit, Generic[V]):
         delay: float | None = None,
         reason: str | None = None,
     ) -> None:
-        """Not done: deliver it again, after the usual pause or this one; too often, and it is a dead letter."""
+        """Have it delivered again, after the usual backoff or `delay`; after too many failures it becomes a dead
+        letter."""
         self._loop.run(self._inner.nack(failed, delay=delay, reason=reason))
 
     def flush(self) -> None:
-        """Until every acknowledgement is durable."""
+        """Wait until every acknowledgement is durable."""
         self._loop.run(self._inner.flush())
 
     def seek(self, position: Start, *, partition: int | None = None) -> None:
-        """Go on from `earliest`, `latest`, an offset, a time (a `datetime`, or ISO 8601) or a message id."""
+        """Move the subscription to `earliest`, `latest`, an offset, a time (a `datetime`, or ISO 8601) or a
+        message id."""
         self._loop.run(self._inner.seek(position, partition=partition))
 
     def pause(self) -> None:
-        """Have nothing more delivered, to any consumer, until it is resumed."""
+        """Stop delivery to every consumer of the subscription, until it is resumed."""
         self._loop.run(self._inner.pause())
 
     def resume(self) -> None:
@@ -316,7 +323,7 @@ class Consumer(_ClosedOnExit, Generic[V]):
 
 
 class Client:
-    """One connection to a broker, made again when it breaks. Made by `penstock.connect`; any thread may use it."""
+    """A connection to a broker, reopened when it breaks. Created by `penstock.connect`; any thread may use it."""
 
     def __init__(self, loop: LoopThread, inner: aio.AsyncClient) -> None:
         self._loop = loop
@@ -334,16 +341,17 @@ class Client:
         return self._inner.connected
 
     def close(self) -> None:
-        """Send what was written, and end."""
+        """Send written bytes and end."""
         if self._open:
             self._open = False
             self._loop.run(self._inner.close())
             self._loop.stop()
 
     def publish(self, topic: str, payload: Payload = b"", *, version: str = "1.0.0") -> Receipt | None:
-        """Returns when the message is on disk, and where; or, for a live topic, when it has been passed on: None then.
+        """Publish a message: returns when it is on disk, with its receipt; None for a live topic, when the broker has
+        passed it on.
 
-        Raises `NoRouteFound` if the topic is live and nobody would have received it.
+        Raises `NoRouteFound` if the topic is live and has no subscriber.
         """
         return self._loop.run(self._inner.publish(topic, payload, version=version))
 
@@ -357,7 +365,7 @@ class Client:
     def producer(self, topic: str, **options: Any) -> Producer[Any]: ...
 
     def producer(self, topic: str, **options: Any) -> Producer[Any]:
-        """As `AsyncClient.producer`."""
+        """Create a producer, as `AsyncClient.producer` does."""
         return Producer(self._loop, self._loop.run(_await_call(lambda: self._inner.producer(topic, **options))))
 
     @overload
@@ -369,13 +377,13 @@ class Client:
     def consumer(self, topic: str, subscription: str | None = None, **options: Any) -> Consumer[Any]: ...
 
     def consumer(self, topic: str, subscription: str | None = None, **options: Any) -> Consumer[Any]:
-        """As `AsyncClient.consumer`."""
+        """Create a consumer, as `AsyncClient.consumer` does."""
         return Consumer(
             self._loop, self._loop.run(_await_call(lambda: self._inner.consumer(topic, subscription, **options)))
         )
 
     def publish_many(self, topic: str, payloads: Iterable[Payload], *, version: str = "1.0.0") -> int:
-        """Publish in order, many at a time; how many. At the first that fails no more are sent, and it is raised."""
+        """Publish in order, many at a time; return the number of messages. Stops at the first failure and raises it."""
         confirmed, rest = 0, iter(payloads)
         try:
             while part := list(islice(rest, _AT_ONCE)):
@@ -388,45 +396,47 @@ class Client:
     def request(
         self, topic: str, payload: Payload = b"", *, version: str = "1.0.0", timeout: float | None = None
     ) -> bytes:
-        """The answer of whoever serves the topic. Raises its error, `NoRouteFound`, or `Timeout`."""
+        """Send a request and return the response of the service. Raises its error, `NoRouteFound`, or `Timeout`."""
         return self._loop.run(self._inner.request(topic, payload, version=version, timeout=timeout))
 
     def ask(self, topic: str, facts: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """What a system topic answers: `ask("system.topic.describe", {"topic": "orders"})`. Raises its error."""
+        """Return the answer of a system topic: `ask("system.topic.describe", {"topic": "orders"})`. Raises
+        its error."""
         return self._loop.run(self._inner.ask(topic, facts))
 
     def topics(self, namespace: str | None = None) -> Iterator[dict[str, Any]]:
-        """The topics there are, in the order of their names, as `system.topic.catalog` describes them."""
-        wanted = {} if namespace is None else {"namespace": namespace}
-        found: dict[str, Any] = {"truncated": True}
-        while found.get("truncated"):
-            found = self.ask("system.topic.catalog", wanted)
-            yield from found["topics"]
-            if not found["topics"]:
+        """Iterate over topics in the order of their names, as `system.topic.catalog` describes them."""
+        fields = {} if namespace is None else {"namespace": namespace}
+        page: dict[str, Any] = {"truncated": True}
+        while page.get("truncated"):
+            page = self.ask("system.topic.catalog", fields)
+            yield from page["topics"]
+            if not page["topics"]:
                 return
-            wanted["after"] = found["topics"][-1]["topic"]
+            fields["after"] = page["topics"][-1]["topic"]
 
     def register(self, name: str, description: str = "") -> None:
-        """Be listed as a service. Done again on every new connection."""
+        """Register as a service, now and on every new connection."""
         self._loop.run(self._inner.register(name, description))
 
     def ping(self) -> float:
-        """Seconds to the broker and back."""
+        """Return the seconds to the broker and back."""
         return self._loop.run(self._inner.ping())
 
     def subscribe(self, pattern: str, callback: Callable[[Message], object] | None = None) -> Subscription:
-        """Live messages of a topic or a pattern, from now on. A callback is called in the client's own thread."""
+        """Subscribe to live messages of a topic or a pattern, from now on. A callback runs in a thread of
+        the client."""
         called = None if callback is None else _in_thread(self._loop, callback)
         return Subscription(self._loop, self._loop.run(_await(self._inner.subscribe(pattern, called))))
 
     def respond(self, pattern: str, handler: Callable[[Message], Payload], *, priority: int = 0) -> Serving:
-        """Serve a topic, each request in a thread: what the handler returns is the answer."""
+        """Serve a topic, each request in a thread: the result of the handler is the response."""
         pending = self._inner.respond(pattern, _in_thread(self._loop, handler), priority=priority)
         return Serving(self._loop, self._loop.run(_await(pending)))
 
 
 async def _await_call(make: Callable[[], Awaitable[_T]]) -> _T:
-    """What is made in the event loop itself."""
+    """Call a function in the event loop and await its result."""
     return await make()
 
 
@@ -435,7 +445,8 @@ async def _await(pending: Awaitable[_T]) -> _T:
 
 
 def _in_thread(loop: LoopThread, function: Callable[[Message], _T]) -> Callable[[Message], Coroutine[Any, Any, _T]]:
-    """It may wait, and call this very client, without holding up the event loop."""
+    """Wrap a function so that it runs in a thread: it may wait, and call this very client, without blocking
+    the loop."""
 
     async def called(message: Message) -> _T:
         return await asyncio.wrap_future(loop.workers.submit(function, message))

@@ -87,7 +87,7 @@ class SteadyClock:
         ahead = wall - due
         if ahead <= CLOCK_JUMP_MS_MAX * _NS_PER_MS:
             if self._jump is not None:
-                _LOG.warning("the machine's clock is back")
+                _LOG.warning("the machine's clock is back: its jump ahead is over")
             self._jump = None
             return wall
         if self._jump is None or abs(ahead - self._jump[0]) > CLOCK_JUMP_MS_MAX * _NS_PER_MS:

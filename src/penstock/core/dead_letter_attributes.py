@@ -57,15 +57,15 @@ def is_redrive_subscription(topic: TopicName, subscription: str) -> bool:
 
 def redrive_count(attributes: Mapping[str, str]) -> int:
     """Return how often the message was sent back before."""
-    given = attributes.get(REDRIVES, "0")
-    return int(given) if _COUNT.fullmatch(given) else 0
+    text = attributes.get(REDRIVES, "0")
+    return int(text) if _COUNT.fullmatch(text) else 0
 
 
 def redriven_attributes(attributes: Mapping[str, str]) -> dict[str, str]:
     """Return the attributes of the message that is sent back: the original ones, and the redrive count."""
-    kept = {name: value for name, value in attributes.items() if name not in DEATH_ATTRIBUTES and name != REDRIVES}
+    original = {name: value for name, value in attributes.items() if name not in DEATH_ATTRIBUTES and name != REDRIVES}
     # First, because the last attributes are dropped where a dead letter has too many.
-    return {REDRIVES: str(redrive_count(attributes) + 1)} | kept
+    return {REDRIVES: str(redrive_count(attributes) + 1)} | original
 
 
 def redrive_verdict(attributes: Mapping[str, str], original: TopicName, redrives_max: int) -> str:

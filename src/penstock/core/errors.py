@@ -167,10 +167,10 @@ _BY_CODE: Final = {kind.code.value: kind for kind in _KINDS}
 def error_from_dict(described: Mapping[str, Any]) -> PenstockError:
     """Return the error that another process described. An unknown code is kept among the details."""
     code, message, details = described.get("code"), described.get("message"), described.get("details")
-    facts = {str(name): value for name, value in details.items()} if isinstance(details, dict) else {}
+    error_details = {str(name): value for name, value in details.items()} if isinstance(details, dict) else {}
     kind = _BY_CODE.get(code) if isinstance(code, str) else None
     if kind is None:
-        kind, facts = PenstockError, facts | {"code": code}
-    made = kind(str(message))
-    made.details = facts
-    return made
+        kind, error_details = PenstockError, error_details | {"code": code}
+    error = kind(str(message))
+    error.details = error_details
+    return error

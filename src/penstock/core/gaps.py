@@ -29,4 +29,4 @@ class _Damage(Protocol):
 
 def gaps_of(damages: Iterable[_Damage]) -> list[Gap]:
     """Return the gap that each damage of a log leaves."""
-    return [Gap(int(each.offsets.start), int(each.offsets.stop), f"damaged: {each.reason}") for each in damages]
+    return [Gap(int(damage.offsets.start), int(damage.offsets.stop), f"damaged: {damage.reason}") for damage in damages]

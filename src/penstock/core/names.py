@@ -94,8 +94,8 @@ class TopicPattern:
         object.__setattr__(self, "namespace", _namespace(self.namespace))
         what = f"pattern {self.pattern!r}"
         levels = _levels(self.pattern, what)
-        for place, level in enumerate(levels, 1):
-            if level == _THE_REST and place != len(levels):
+        for number, level in enumerate(levels, 1):
+            if level == _THE_REST and number != len(levels):
                 raise TopicNotSupported(f"{what}: '#' stands only at the end")
             if level not in (_ONE_LEVEL, _THE_REST):
                 _check_level(level, what)
@@ -149,11 +149,11 @@ def _split(text: str) -> tuple[str, str]:
 def _namespace(text: str) -> str:
     if not _NAMESPACE.fullmatch(text):
         raise TopicNotSupported(f"namespace {text!r}: letters, digits, '_' and '-' only, and at least one", given=text)
-    kept = text.lower()
-    most = NAMESPACE_CHARS_MAX + (len(DEAD_LETTER_SUFFIX) if kept.endswith(DEAD_LETTER_SUFFIX) else 0)
-    if len(kept) > most:
-        raise TopicNotSupported(f"a namespace has at most {most} characters, not {len(kept)}")
-    return kept
+    namespace = text.lower()
+    most = NAMESPACE_CHARS_MAX + (len(DEAD_LETTER_SUFFIX) if namespace.endswith(DEAD_LETTER_SUFFIX) else 0)
+    if len(namespace) > most:
+        raise TopicNotSupported(f"a namespace has at most {most} characters, not {len(namespace)}")
+    return namespace
 
 
 def _levels(text: str, what: str) -> list[str]:
@@ -175,8 +175,8 @@ def nearest(name: TopicName, known: Iterable[TopicName]) -> TopicName | None:
 
     Only the differing parts are compared: names of one namespace, or below one level, are alike already for that.
     """
-    alike = {each: _likeness(name, each) for each in known}
-    return max(alike, key=lambda each: alike[each], default=None) if any(alike.values()) else None
+    alike = {candidate: _likeness(name, candidate) for candidate in known}
+    return max(alike, key=lambda candidate: alike[candidate], default=None) if any(alike.values()) else None
 
 
 def _likeness(one: TopicName, other: TopicName) -> float:

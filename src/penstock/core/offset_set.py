@@ -33,8 +33,8 @@ class OffsetSet:
     def __contains__(self, offset: object) -> bool:
         if not isinstance(offset, int):
             return False
-        place = bisect_right(self._starts, offset)
-        return place > 0 and offset < self._stops[place - 1]
+        number = bisect_right(self._starts, offset)
+        return number > 0 and offset < self._stops[number - 1]
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, OffsetSet) and self._starts == other._starts and self._stops == other._stops
@@ -61,8 +61,8 @@ class OffsetSet:
         last = bisect_left(self._starts, stop)
         if first >= last:
             return
-        kept = [(self._starts[first], start), (stop, self._stops[last - 1])]
-        self._replace(first, last, [(begin, end) for begin, end in kept if begin < end])
+        rest = [(self._starts[first], start), (stop, self._stops[last - 1])]
+        self._replace(first, last, [(begin, end) for begin, end in rest if begin < end])
 
     def _replace(self, first: int, last: int, spans: list[Span]) -> None:
         self.count -= sum(self._stops[first:last]) - sum(self._starts[first:last])
@@ -87,15 +87,15 @@ class OffsetSet:
 
     def gaps(self, start: int, stop: int) -> Iterator[Span]:
         """Yield the parts of `[start, stop)` that are not in the set, in order."""
-        place = bisect_right(self._stops, start)
+        number = bisect_right(self._stops, start)
         while start < stop:
-            following = self._starts[place] if place < len(self._starts) else stop
+            following = self._starts[number] if number < len(self._starts) else stop
             if start < min(following, stop):
                 yield start, min(following, stop)
-            if place == len(self._starts):
+            if number == len(self._starts):
                 return
-            start = self._stops[place]
-            place += 1
+            start = self._stops[number]
+            number += 1
 
     def clear(self) -> None:
         self._starts.clear()

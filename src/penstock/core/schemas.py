@@ -69,7 +69,7 @@ class Compatibility(StrEnum):
     FULL_TRANSITIVE = "FULL_TRANSITIVE"
 
 
-class Mode(StrEnum):
+class SubjectMode(StrEnum):
     """The operations that a subject allows."""
 
     READWRITE = "READWRITE"

@@ -24,8 +24,8 @@ def parse_duration_ms(text: str) -> int:
 
 
 def _parse(text: str, units: dict[str, int], expected: str) -> int:
-    found = _NUMBER.fullmatch(text)
-    factor = units.get(found[2].lower()) if found else None
-    if found is None or factor is None:
+    match = _NUMBER.fullmatch(text)
+    factor = units.get(match[2].lower()) if match else None
+    if match is None or factor is None:
         raise InvalidRequest(f"{text!r} is not {expected}", given=text)
-    return int(found[1]) * factor
+    return int(match[1]) * factor

@@ -1,5 +1,5 @@
-"""Demo: the whole product at work on its own embedded defaults, with nothing staged, and every message accounted for.
+"""Demo: the whole product at work with its own defaults, nothing staged, and every message accounted for.
 
-One module for each step of the story, and `story` tells it. What is measured or claimed is checked here and nowhere
-else; nothing of this is used by the product itself.
+`story` runs the steps; each step has a module. Measurements and claims are checked here and nowhere else; the product
+itself uses nothing of this.
 """

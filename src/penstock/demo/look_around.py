@@ -1,4 +1,4 @@
-"""How to look around when everything was left there: commands that work when they are pasted."""
+"""Commands to look around in a demo that was left running: they work when they are pasted."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NAME: Final = "penstock"
 
 
 def program(executable: str = sys.executable) -> str:
-    """How this very Penstock is called from a shell: by its name, if that finds it."""
+    """Return how this very Penstock is called from a shell: by its name, if that finds it."""
     ours = Path(executable).with_name(_NAME)
     found = shutil.which(_NAME)
     if found is not None and Path(found).resolve() == ours.resolve():
@@ -30,13 +30,13 @@ def program(executable: str = sys.executable) -> str:
     return shlex.quote(short if not short.startswith("..") else str(ours))
 
 
-def _ended(pid: int) -> str:
-    """Told to stop, and waited for: it saves what there is to save, and takes its ready file away."""
+def _stop_command(pid: int) -> str:
+    """Return the command that stops the broker and waits: it saves its state, and removes its ready file."""
     return f"kill {pid}; while kill -0 {pid} 2>/dev/null; do sleep 0.1; done"
 
 
 def commands(broker: BrokerProcess, folder: Path, events: int) -> list[tuple[str, str]]:
-    """What each shows, and the command."""
+    """Return pairs of a description and a command."""
     run, url, http = program(), broker.url, broker.http_url
     here = shlex.quote(str(folder))
     order = (
@@ -53,5 +53,5 @@ def commands(broker: BrokerProcess, folder: Path, events: int) -> list[tuple[str
         ("its schema", f"curl -s {http}/subjects/{SUBJECT}/versions/latest"),
         ("the tables", f"{run} lake show --warehouse {here}/lake"),
         ("every checksum", f"{run} segment verify {here}/data"),
-        ("the end of it", f"{_ended(broker.pid)}; rm -r {here}"),
+        ("the end of it", f"{_stop_command(broker.pid)}; rm -r {here}"),
     ]

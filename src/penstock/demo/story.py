@@ -1,5 +1,6 @@
-"""The story: step after step, and at the end the account. Whatever happens, nothing is left behind that was not asked
-for: no broker, no JVM, no directory.
+"""The story: step after step, and at the end the account.
+
+Whatever happens, nothing is left behind that was not asked for: no broker, no JVM, no directory.
 """
 
 from __future__ import annotations
@@ -42,29 +43,29 @@ EVENTS_SMALL: Final = 4_000
 _NEEDED: Final = ("deltalake", "matplotlib", "picows", "pyspark")
 _REASONS_SHOWN: Final = 4
 _ROW: Final = re.compile(r"^message \d+ of the block: ")
-"""Where in its block an event was refused, which is of no interest."""
+"""The row of a block in a refusal's text, which is of no interest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoOptions:
-    """How the demo is to run."""
+    """Options of a run."""
 
     events: int = EVENTS
     folder: Path | None = None
-    """None: a temporary one."""
+    """The directory; None for a temporary one."""
     keep: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoResult:
-    """What happened. `holds` is False if a sum does not add up."""
+    """The result of a run. `holds` is False if a sum does not add up."""
 
     counts: Counts
     seconds: float
     folder: Path
     revenue: Revenue
     broker: dict[str, Any]
-    """Where it listens, if it was left running."""
+    """The broker's addresses, if it was left running."""
     look_around: list[tuple[str, str]]
 
     @property
@@ -73,7 +74,7 @@ class DemoResult:
 
     @property
     def holds(self) -> bool:
-        return all(each.holds for each in self.rows)
+        return all(row.holds for row in self.rows)
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -88,43 +89,44 @@ class DemoResult:
         }
 
 
-def run(asked: DemoOptions, screen: Screen) -> DemoResult:
-    """Raises `InvalidRequest` for a directory that is not new or empty, and whatever made a step fail."""
+def run(options: DemoOptions, screen: Screen) -> DemoResult:
+    """Run the demo. Raises `InvalidRequest` for a directory that is not new or empty, and the error that made a step
+    fail."""
     _check_installed()
     prepare(say=screen.say)
-    with final_interrupt(), quiet_logs(), demo_directory(asked.folder, keep=asked.keep) as place:
-        return _Story(asked, place, screen).tell()
+    with final_interrupt(), quiet_logs(), demo_directory(options.folder, keep=options.keep) as place:
+        return _Story(options, place, screen).run()
 
 
 def _check_installed() -> None:
-    """Raises `ModuleNotFoundError` now, for what would be missing a minute later."""
+    """Raise `ModuleNotFoundError` now, for a package that would be missing a minute later."""
     for name in _NEEDED:
         if find_spec(name) is None:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 
 class _Story:
-    """One run, in one directory."""
+    """A run, in one directory."""
 
-    def __init__(self, asked: DemoOptions, place: Path, screen: Screen) -> None:
-        self._asked = asked
+    def __init__(self, options: DemoOptions, place: Path, screen: Screen) -> None:
+        self._options = options
         self._folder = place
         self._screen = screen
         self._broker = BrokerProcess(place)
         self._lakehouse = Lakehouse(self._broker.data, place)
-        self._orders = generate(asked.events)
-        self._ledger = Ledger(asked.events, half_way=self._broker.send_kill)
+        self._orders = generate(options.events)
+        self._ledger = Ledger(options.events, half_way=self._broker.send_kill)
 
-    def tell(self) -> DemoResult:
+    def run(self) -> DemoResult:
         began = time.monotonic()
-        with self._lakehouse, broker_lifetime(self._broker, keep=self._asked.keep):
+        with self._lakehouse, broker_lifetime(self._broker, keep=self._options.keep):
             try:
-                return self._told(began)
+                return self._run_steps(began)
             except PenstockError:
-                self._broker.check_soon()  # where the broker is gone, that is the reason, and not what it led to
+                self._broker.check_soon()  # a dead broker is the reason, and the error its effect
                 raise
 
-    def _told(self, began: float) -> DemoResult:
+    def _run_steps(self, began: float) -> DemoResult:
         traffic, killed, redriven = self._traffic()
         seen = Observations(
             by_transport=traffic.answered(),
@@ -141,8 +143,8 @@ class _Story:
             seconds=time.monotonic() - began,
             folder=self._folder,
             revenue=seen.revenue,
-            broker=self._broker.as_dict() if self._asked.keep else {},
-            look_around=commands(self._broker, self._folder, self._asked.events) if self._asked.keep else [],
+            broker=self._broker.as_dict() if self._options.keep else {},
+            look_around=commands(self._broker, self._folder, self._options.events) if self._options.keep else [],
         )
 
     def _traffic(self) -> tuple[Traffic, KillReport, int]:
@@ -154,7 +156,7 @@ class _Story:
         return traffic, killed, redriven
 
     def _start(self) -> Client:
-        """A connection to it, to be used with `with`."""
+        """Start the broker; return a connection to it, to be used with `with`."""
         with self._screen.step("start the broker, and Spark beside it") as step:
             self._broker.start()
             ports = self._broker.ports
@@ -183,8 +185,10 @@ class _Story:
         return killed
 
     def _publishers(self, versions: SchemaVersions) -> list[Publisher]:
-        """The newest program names the second version already, the page still the first; over HTTP none is named, and
-        the topic's latest is meant."""
+        """Return the publishers: the app names the second version already, the web page still the first.
+
+        Over HTTP no schema is named, and the topic's latest applies.
+        """
         given = self._orders, self._ledger
         return [
             TcpPublisher(self._broker.url, *given, versions.second),
@@ -193,7 +197,7 @@ class _Story:
         ]
 
     def _reasons(self) -> list[str]:
-        """Why events were refused: each reason once, and how often."""
+        """Return the reasons of refusals: each once, with its count."""
         reasons = Counter(_ROW.sub("", each) for each in self._ledger.refused.values())
         return [f"refused {many:,}: {reason}" for reason, many in reasons.most_common(_REASONS_SHOWN)]
 

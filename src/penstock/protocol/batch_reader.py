@@ -64,17 +64,17 @@ class PublishBatch:
         """Return the messages with one of these heads, in order."""
         if len(numbers) == len(self._counts):
             return self
-        wanted = np.zeros(len(self.heads), np.bool_)
-        wanted[list(numbers)] = True
-        return self.selected(wanted[self._rows[:, at.HEAD]])
+        is_wanted = np.zeros(len(self.heads), np.bool_)
+        is_wanted[list(numbers)] = True
+        return self.selected(is_wanted[self._rows[:, at.HEAD]])
 
     def expecting_answers(self) -> PublishBatch:
         """Return the messages with a request id, which expect an answer."""
         return self if self._ids == len(self) else self.selected(self._rows[:, at.KIND] == at.WITH_ID)
 
-    def selected(self, wanted: Any) -> PublishBatch:
+    def selected(self, mask: Any) -> PublishBatch:
         """Return the messages of a mask."""
-        return PublishBatch(self.heads, self.data, self._rows[wanted])
+        return PublishBatch(self.heads, self.data, self._rows[mask])
 
     def copy(self) -> PublishBatch:
         """Return a copy that outlives the reader's scratch arrays."""
@@ -216,11 +216,13 @@ class BatchReader:
             count = at.split(data, *sizes, position, room, scratch.heads, scratch.slots, scratch.state)
             position, why, distinct, others, ids, payloads, largest = scratch.state.tolist()
             if count:
-                found = scratch.heads[:distinct].tolist()
-                heads = [_known(whole[start : start + size]) for start, size, _ in found]
+                distinct_heads = scratch.heads[:distinct].tolist()
+                heads = [_known(whole[start : start + size]) for start, size, _ in distinct_heads]
                 rows = scratch.rows[:count]
                 if not others and all(head is not None and head.action is Action.PUBLISH for head in heads):
-                    yield PublishBatch(heads, data, rows, ([each for _, _, each in found], ids, payloads, largest))
+                    yield PublishBatch(
+                        heads, data, rows, ([each for _, _, each in distinct_heads], ids, payloads, largest)
+                    )
                 else:
                     room = scratch.rows[:_MIXED_ROWS]
                     if count > _MIXED_ROWS:  # the rest is split again later

@@ -133,19 +133,19 @@ def header(
     """Make a header from its parts, checked like one from the wire. No part can contain another."""
     timeout = "" if timeout_ms is None else str(timeout_ms)
     fields = [str(action), topic, version, request_id or "", parent_id or "", timeout]
-    for place, text in enumerate(fields):
+    for number, text in enumerate(fields):
         if ":" in text:
-            _wrong(place, text)
+            _wrong(number, text)
     while len(fields) > REQUIRED and not fields[-1]:
         fields.pop()
     return parse_header(":".join(fields).encode(errors="backslashreplace"))
 
 
-def serialise(given: Header) -> bytes:
+def serialise(header_: Header) -> bytes:
     """Return the header as it stands on the wire, without the newline."""
-    head = given.head
-    timeout = "" if given.timeout_ms is None else str(given.timeout_ms)
-    optional = f":{given.request_id or ''}:{given.parent_id or ''}:{timeout}".rstrip(":")
+    head = header_.head
+    timeout = "" if header_.timeout_ms is None else str(header_.timeout_ms)
+    optional = f":{header_.request_id or ''}:{header_.parent_id or ''}:{timeout}".rstrip(":")
     return f"{head.action}:{head.topic}:{head.version}{optional}".encode()
 
 
@@ -154,12 +154,12 @@ def parse_header(raw: bytes, *, timeout_ms_max: int = REQUEST_TIMEOUT_MS_CEILING
     id_start = len(raw) - REQUEST_ID_CHARS
     if raw.count(b":") == REQUIRED and raw[id_start - 1 : id_start] == b":" and _UUID4_BYTES.fullmatch(raw, id_start):
         return Header(parse_head(raw[: id_start - 1]), raw[id_start:].decode())  # the most frequent form
-    found = _SHAPE.fullmatch(raw) if len(raw) <= HEADER_BYTES_MAX else None
-    if found is None:
+    match = _SHAPE.fullmatch(raw) if len(raw) <= HEADER_BYTES_MAX else None
+    if match is None:
         raise_header_error(raw, timeout_ms_max)
-    known, *optional = found.groups()
+    known, *optional = match.groups()
     head = parse_head(known)
-    if found.end() == len(known):
+    if match.end() == len(known):
         return Header(head)
     texts = [None if value is None else value.decode() for value in optional]
     one, two, parent_two, three, parent_three, timeout = texts
@@ -226,39 +226,39 @@ def raise_header_error(raw: bytes, timeout_ms_max: int = REQUEST_TIMEOUT_MS_CEIL
         )
     fields = raw.split(b":")
     head = _head(fields)
-    for place in range(REQUIRED, min(len(fields), len(FIELDS))):
-        if fields[place] or place == len(fields) - 1:  # an empty one between filled ones is allowed
-            text = _field(place, fields)
-            if place == len(FIELDS) - 1:
+    for number in range(REQUIRED, min(len(fields), len(FIELDS))):
+        if fields[number] or number == len(fields) - 1:  # an empty one between filled ones is allowed
+            text = _field(number, fields)
+            if number == len(FIELDS) - 1:
                 _timeout(text, head.action, timeout_ms_max)
     raise MalformedMessage(
         f"Too many fields: at most {len(FIELDS)}", field="header", expected=f"{len(FIELDS)} fields", got=len(fields)
     )
 
 
-def _field(place: int, fields: list[bytes]) -> str:
+def _field(number: int, fields: list[bytes]) -> str:
     """Return the text of a field, or raise the error if it breaks its rule."""
-    field = FIELDS[place]
-    if place >= len(fields):
+    field = FIELDS[number]
+    if number >= len(fields):
         raise MalformedMessage(
             f"Missing {field.name}: expected {field.expected}", field=field.name, expected=field.expected
         )
-    if not fields[place]:
-        _empty(place)
-    text = fields[place].decode("ascii", "backslashreplace")
-    if not _fits(place, text):
-        _wrong(place, text)
+    if not fields[number]:
+        _empty(number)
+    text = fields[number].decode("ascii", "backslashreplace")
+    if not _fits(number, text):
+        _wrong(number, text)
     return text
 
 
-def _empty(place: int) -> NoReturn:
-    field = FIELDS[place]
-    advice = f"expected {field.expected}" if place < REQUIRED else "leave it out with its colon"
+def _empty(number: int) -> NoReturn:
+    field = FIELDS[number]
+    advice = f"expected {field.expected}" if number < REQUIRED else "leave it out with its colon"
     raise MalformedMessage(f"Empty {field.name}: {advice}", field=field.name, expected=field.expected, got="")
 
 
-def _wrong(place: int, text: str) -> NoReturn:
-    field = FIELDS[place]
+def _wrong(number: int, text: str) -> NoReturn:
+    field = FIELDS[number]
     longest = f" of at most {field.chars_max} characters" if len(text) > field.chars_max else ""
     raise MalformedMessage(
         f"Invalid {field.name}: expected {field.expected}{longest}",
@@ -299,12 +299,12 @@ def salvage(raw: bytes) -> SalvagedHeader:
 
 def _request_id(text: bytes) -> str | None:
     """Find the id in the fourth field, whatever stands beside it; or anywhere, if there are fewer fields."""
-    found = _ANY_UUID.search(text)
-    return None if found is None else found.group().decode()
+    match = _ANY_UUID.search(text)
+    return None if match is None else match.group().decode()
 
 
-def _fits(place: int, text: str) -> bool:
-    return len(text) <= FIELDS[place].chars_max and _COMPILED[place].fullmatch(text) is not None
+def _fits(number: int, text: str) -> bool:
+    return len(text) <= FIELDS[number].chars_max and _COMPILED[number].fullmatch(text) is not None
 
 
 def _is_topic(text: str) -> bool:

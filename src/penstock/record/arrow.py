@@ -314,7 +314,7 @@ def _attribute_columns(batch: pa.RecordBatch) -> _Attributes:
     counts[column.is_valid().to_numpy(zero_copy_only=False)] = np.diff(boundaries)
     ends = np.concatenate(([0], np.cumsum(counts)))
     # The entries of a slice are still those of the whole.
-    keys, items = (each.slice(int(boundaries[0]), int(ends[-1])) for each in (present.keys, present.items))
+    keys, items = (array.slice(int(boundaries[0]), int(ends[-1])) for array in (present.keys, present.items))
     if items.null_count:
         row = _row_of(int(pc.index(pc.is_null(items), value=True).as_py()), ends)
         raise InvalidRequest(f"column 'attributes', row {row}: an attribute has no value", column="attributes", row=row)

@@ -158,10 +158,10 @@ class Block:
 
     def attribute(self, name: str, chosen: Bools) -> dict[int, str]:
         """Return the values of one attribute by row, for the chosen records that have it."""
-        columns, wanted = self.columns[chosen], as_array(name.encode())
+        columns, wanted_name = self.columns[chosen], as_array(name.encode())
         ranges = _attribute_ranges(self.data, columns)
-        sized = np.flatnonzero(ranges[:, 1] == wanted.size)
-        same = (self.data[ranges[sized, :1] + np.arange(wanted.size)] == wanted).all(axis=1)
+        sized = np.flatnonzero(ranges[:, 1] == wanted_name.size)
+        same = (self.data[ranges[sized, :1] + np.arange(wanted_name.size)] == wanted_name).all(axis=1)
         entries = sized[same]
         row_numbers = np.repeat(np.flatnonzero(chosen), columns[:, at.ATTRIBUTES])[entries]
         return {
@@ -241,16 +241,20 @@ def _scan(
     if not 0 <= start <= stop <= array.size:
         raise InvalidRequest(f"a scan from {start} to {stop} does not fit in {array.size} bytes")
     tables: list[Longs] = []
-    done = 0
+    count_so_far = 0
     while True:
-        table = room if room is not None and not done else _table(max(_ROWS_FIRST, done), rows_max, done)
-        expected = after.next_offset + done if after.next_offset >= 0 and mode & at.ENVELOPES else -1
+        table = (
+            room
+            if room is not None and not count_so_far
+            else _table(max(_ROWS_FIRST, count_so_far), rows_max, count_so_far)
+        )
+        expected = after.next_offset + count_so_far if after.next_offset >= 0 and mode & at.ENVELOPES else -1
         count, position, reason = block_kernels.scan(
             array, start, stop, mode, after.id_high, after.id_low, expected, table
         )
         tables.append(table[:count])
-        done += count
-        if reason != at.MORE or done == rows_max:
+        count_so_far += count
+        if reason != at.MORE or count_so_far == rows_max:
             break
         start = position
         after = Predecessor(int(table[-1, at.ID_HIGH]), int(table[-1, at.ID_LOW]), after.next_offset)
@@ -417,14 +421,14 @@ def stamp_each(data: bytearray, ids: Sequence[bytes], first_offset: int) -> Long
     if len(columns) != len(ids):
         raise InvalidRequest(f"{len(columns)} records take {len(columns)} ids, not {len(ids)}")
     array = as_array(data)
-    for place, each in enumerate(ids):
-        low = int.from_bytes(each[8:], "big")
-        run = IdRun(ticks_of_id(each), 1, low)
-        if run[0] != each or low >> 62 != 2:
-            raise InvalidRequest(f"{each.hex()} is not a UUIDv6")
-        start, end = int(columns[place, at.START]), int(columns[place, at.END])
+    for row, id_ in enumerate(ids):
+        low = int.from_bytes(id_[8:], "big")
+        run = IdRun(ticks_of_id(id_), 1, low)
+        if run[0] != id_ or low >> 62 != 2:
+            raise InvalidRequest(f"{id_.hex()} is not a UUIDv6")
+        start, end = int(columns[row, at.START]), int(columns[row, at.END])
         one = np.empty(1, dtype=np.int64)
-        block_kernels.stamp(array[start:end], run.first_ticks, as_signed(low), first_offset + place, one)
+        block_kernels.stamp(array[start:end], run.first_ticks, as_signed(low), first_offset + row, one)
     return columns[:, at.END].copy()
 
 

@@ -69,21 +69,21 @@ def record_row(data: _Bytes, column: list[int]) -> RecordRow:
     base, end = column[at.START], column[at.END]
     for place in _PLACES:
         column[place] -= base
-    return _read(data[base:end].tobytes(), [[each] for each in column])[0]
+    return _read(data[base:end].tobytes(), [[value] for value in column])[0]
 
 
 def _read(whole: bytes, table: list[list[int]]) -> list[RecordRow]:
     """Return the rows of a table with a list for each column: a list for each row would keep the garbage collector
     busy."""
     texts, schemas = _Texts(), _Schemas()
-    found: list[RecordRow] = []
+    rows: list[RecordRow] = []
     # fmt: off
     for (start, end, _, _, type_bytes, offset, producer_id, request_id, publish_time, schema_id, schema_version, flags,
          name_bytes, key_bytes, attributes, payload) in zip(*table, strict=True):
         # fmt: on
         name = start + _NAME_AT + type_bytes
         key = name + name_bytes + 2
-        found.append(
+        rows.append(
             (
                 whole[start : start + at.ID_BYTES],
                 offset,
@@ -98,17 +98,17 @@ def _read(whole: bytes, table: list[list[int]]) -> list[RecordRow]:
                 _attributes(whole, key + key_bytes + 2, attributes, texts) if attributes else None,
             )
         )
-    return found
+    return rows
 
 
 def _attributes(whole: bytes, position: int, count: int, texts: _Texts) -> dict[str, str]:
-    found = {}
+    attributes = {}
     for _ in range(count):
         value = position + 2 + int.from_bytes(whole[position : position + 2])
         name = texts[whole[position + 2 : value]]
         position = value + 4 + int.from_bytes(whole[value : value + 4])
-        found[name] = whole[value + 4 : position].decode(errors="replace")
-    return found
+        attributes[name] = whole[value + 4 : position].decode(errors="replace")
+    return attributes
 
 
 class _Answers(dict[bytes, bool]):
@@ -135,16 +135,16 @@ def matching(data: _Bytes, columns: _Longs, types: Sequence[str], keys: Sequence
 
     Bytes of a key that are not UTF-8 match as the replacement character. A missing key matches no glob.
     """
-    wanted = np.ones(len(columns), dtype=np.bool_)
+    mask = np.ones(len(columns), dtype=np.bool_)
     starts, sizes = columns[:, at.START] + at.TYPE_AT, columns[:, at.TYPE_BYTES]
     if types:
-        wanted &= _match(data, starts, sizes, types)
+        mask &= _match(data, starts, sizes, types)
     if keys:
-        wanted &= columns[:, at.FLAGS] & at.FLAG_KEY != 0
-        asked = np.flatnonzero(wanted)
+        mask &= columns[:, at.FLAGS] & at.FLAG_KEY != 0
+        candidates = np.flatnonzero(mask)
         key_starts = starts + sizes + (_NAME_AT - at.TYPE_AT + 2) + columns[:, at.NAME_BYTES]
-        wanted[asked] = _match(data, key_starts[asked], columns[asked, at.KEY_BYTES], keys)
-    return wanted
+        mask[candidates] = _match(data, key_starts[candidates], columns[candidates, at.KEY_BYTES], keys)
+    return mask
 
 
 def _match(data: _Bytes, starts: _Longs, sizes: _Longs, globs: Sequence[str]) -> _Bools:
@@ -157,7 +157,7 @@ def _judged(data: _Bytes, starts: _Longs, sizes: _Longs, answers: _Answers) -> _
     numbers, firsts = np.empty_like(starts), np.empty_like(starts)
     count = stream_kernels.alike(data, starts, sizes, numbers, firsts)
     first_starts = starts[firsts[:count]]
-    places = zip(first_starts.tolist(), (first_starts + sizes[firsts[:count]]).tolist(), strict=True)
+    spans = zip(first_starts.tolist(), (first_starts + sizes[firsts[:count]]).tolist(), strict=True)
     memory = data.data
-    found = [answers[memory[start:end].tobytes()] for start, end in places]
-    return np.array(found, dtype=np.bool_)[numbers]
+    answered = [answers[memory[start:end].tobytes()] for start, end in spans]
+    return np.array(answered, dtype=np.bool_)[numbers]

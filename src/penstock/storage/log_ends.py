@@ -50,7 +50,7 @@ class LogEnds:
             self._catalog.save_log_ends(changed)
         except PenstockError as error:
             if not self._failed:
-                _LOG.warning("it could not be noted how far %d logs went: %s", len(changed), error)
+                _LOG.warning("the ends of %d logs could not be saved: %s", len(changed), error)
             self._failed = True
             return
         self._failed = False

@@ -45,7 +45,7 @@ class MaintenanceThread:
         try:
             self._look()
         except Exception:  # a failed round must not end the thread, nor keep the directory open
-            _LOG.exception("a round of the data directory failed")
+            _LOG.exception("unhandled error in a maintenance round of the data directory")
 
     def close(self) -> None:
         """End the thread and make the last round. Idempotent."""

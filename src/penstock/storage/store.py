@@ -297,20 +297,27 @@ class Store:
         try:
             self.catalog.save_checkpoint(topic, partition, derive_checkpoint(log, known, stop=stop))
         except DiskFull as error:  # the segments about to go make the missing room
-            _LOG.warning("%s, partition %d: what producers wrote last is not noted: %s", topic.name, partition, error)
+            _LOG.warning(
+                "%s, partition %d: the last requests of its producers could not be saved: %s",
+                topic.name,
+                partition,
+                error,
+            )
 
     def _floor(self, topic: Topic, partition: int) -> int | None:
         """Return the first offset that a subscription in the topic's `keep_for` has not acknowledged.
 
         None if `keep_for` is empty, and 0 until all its subscriptions exist.
         """
-        wanted = topic.settings.retention.keep_for
-        if not wanted:
+        names = topic.settings.retention.keep_for
+        if not names:
             return None
-        known = {each.name: each.subscription_uid for each in self.catalog.list_subscriptions(topic)}
+        known = {
+            subscription.name: subscription.subscription_uid for subscription in self.catalog.list_subscriptions(topic)
+        }
         floors = [0]
-        if known.keys() >= set(wanted):
-            cursors = (self.catalog.load_cursors(known[name]).get(partition) for name in wanted)
+        if known.keys() >= set(names):
+            cursors = (self.catalog.load_cursors(known[name]).get(partition) for name in names)
             floors = [0 if cursor is None else int(cursor.floor) for cursor in cursors]
         return min(floors)
 
@@ -391,7 +398,7 @@ class Store:
             with suppress(ServiceUnavailable):  # it is being closed
                 self.writer.run(partial(self._refuse, failure))
         except OSError as error:
-            _LOG.error("%s: its lock cannot be looked at: %s", self.root, error)
+            _LOG.error("%s: its lock file cannot be checked: %s", self.root, error)
 
     def _refuse(self, failure: StorageFailed) -> None:
         for log in self.logs:

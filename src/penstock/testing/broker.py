@@ -39,9 +39,9 @@ class RunningBroker:
         not start."""
         ready = Path(self._folder.name) / "ready.json"
         ready.unlink(missing_ok=True)
-        given = ["--data", str(self.data), "--tcp-port", "0", "--ws-port", "0", "--http-port", "off"]
-        given += ["--ready-file", str(ready)]
-        command = [sys.executable, "-m", "penstock", "serve", *given, *self._arguments]
+        options = ["--data", str(self.data), "--tcp-port", "0", "--ws-port", "0", "--http-port", "off"]
+        options += ["--ready-file", str(ready)]
+        command = [sys.executable, "-m", "penstock", "serve", *options, *self._arguments]
         with self._log_file.open("ab") as log:
             self.process = subprocess.Popen(  # noqa: S603 - our own program
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self._environment

@@ -226,7 +226,7 @@ class FaultDisk:
     def make_directory(self, path: Path) -> None:
         if str(path) not in self._directories:
             self.change()
-            self._directories.update(str(each) for each in (path, *path.parents))
+            self._directories.update(str(folder) for folder in (path, *path.parents))
 
     def rename(self, source: Path, target: Path) -> None:
         self.change()
@@ -247,9 +247,9 @@ class FaultDisk:
             self._change_names(path.parent, inode, lambda names: names.pop(str(path), None))
 
     def remove_tree(self, path: Path) -> None:
-        for each in self.paths():
-            if path in each.parents:
-                self.remove(each)
+        for file in self.paths():
+            if path in file.parents:
+                self.remove(file)
         self._directories = {name for name in self._directories if name != str(path) and path not in Path(name).parents}
 
     def sync_directory(self, path: Path) -> None:
@@ -360,7 +360,7 @@ class FaultFile:
 
 
 def _any(chance: random.Random, options: list[int]) -> tuple[int, ...]:
-    return tuple(chance.randrange(each) for each in options)
+    return tuple(chance.randrange(versions) for versions in options)
 
 
 def _some(chance: random.Random, options: list[int], number: int, *, whole: bool = False) -> tuple[int, ...]:

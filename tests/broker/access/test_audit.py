@@ -1,4 +1,4 @@
-"""What the audit log says of a deed: names, no secrets, and a bounded number of them."""
+"""The audit of requests: names, no secrets, and a bounded number of them."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from penstock.broker.access.audit import TEXTS_MAX, deed_of
-from penstock.broker.access.policy import UNSAID, Deed, Operation, new_key
+from penstock.broker.access.audit import TEXTS_MAX, audited_action
+from penstock.broker.access.policy import NO_ACTION, AuditedAction, Operation, new_key
 from penstock.broker.access.roles import SCOPE_CHARS_MAX
 
 KEY = new_key(lambda size: bytes(size)).text
@@ -15,12 +15,12 @@ JWT = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJhbm4ifQ.c2lnbmF0dXJl"
 
 
 def target(fields: dict[str, Any], operation: Operation = Operation.SERVER_MANAGE) -> dict[str, Any]:
-    return dict(deed_of(operation, "x", fields).target)
+    return dict(audited_action(operation, "x", fields).target)
 
 
 def test_a_deed_says_what_was_named_in_the_order_of_the_table() -> None:
     fields = {"bindings": ["viewer", "admin@server"], "name": "shop", "expires_ms": 7}
-    assert deed_of(Operation.SERVER_MANAGE, "system.key.create", fields) == Deed(
+    assert audited_action(Operation.SERVER_MANAGE, "system.key.create", fields) == AuditedAction(
         "system.key.create", (("name", "shop"), ("bindings", ("viewer", "admin@server")), ("expires_ms", "7"))
     )
     assert target({"version": 3, "permanent": True}, Operation.SCHEMA_DELETE) == {"version": "3", "permanent": "true"}
@@ -29,7 +29,7 @@ def test_a_deed_says_what_was_named_in_the_order_of_the_table() -> None:
 @pytest.mark.parametrize("operation", Operation)
 def test_what_is_sent_is_not_told_but_for_names(operation: Operation) -> None:
     sent = {"payload": "mine", "token": "mine", "schema": "mine", "message": "mine"}
-    assert deed_of(operation, "x", sent) == Deed("x")
+    assert audited_action(operation, "x", sent) == AuditedAction("x")
 
 
 def test_the_key_of_a_message_is_no_name() -> None:
@@ -56,4 +56,4 @@ def test_there_is_an_end_to_what_is_told() -> None:
 
 
 def test_nothing_said_is_nothing() -> None:
-    assert deed_of(Operation.PUBLISH, "", {}) is UNSAID
+    assert audited_action(Operation.PUBLISH, "", {}) is NO_ACTION

@@ -1,4 +1,4 @@
-"""Who may what: every operation, role and scope against a table and a matcher that were written apart from the code."""
+"""Access policy: every operation, role and scope against a table and a matcher written apart from the code."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from hypothesis import strategies as st
 
 from penstock.broker.access.policy import (
     ANONYMOUS,
-    NOWHERE,
+    NO_ORIGIN,
     SERVER,
     SYSTEM,
-    Access,
+    AccessPolicy,
+    AuditedAction,
     BadCredentials,
     Binding,
     Decision,
-    Deed,
-    Kind,
     Operation,
     Origin,
     Principal,
     Resource,
+    ResourceKind,
     Scope,
     check_principal,
     digest_of,
-    is_secret,
+    matches_digest,
     new_key,
     parse_key,
 )
@@ -72,7 +72,7 @@ SCOPES = {
     "subject:orders-*": r"subject orders-.*",
     "subject:payments": r"subject payments",
 }
-"""Each with the resources it holds for, as a regular expression."""
+"""Scopes with the resources each holds for, as a regular expression."""
 
 RESOURCES = {
     "server ": SERVER,
@@ -93,8 +93,8 @@ def granted(*bindings: str, name: str = "jwt:ann") -> Principal:
 
 
 @pytest.fixture
-def access() -> Access:
-    return Access(enabled=True)
+def access() -> AccessPolicy:
+    return AccessPolicy(enabled=True)
 
 
 def test_the_oracle_knows_every_operation_and_every_role() -> None:
@@ -103,7 +103,7 @@ def test_the_oracle_knows_every_operation_and_every_role() -> None:
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_what_a_role_may_within_a_scope_is_what_the_table_says(access: Access, role: str) -> None:
+def test_what_a_role_may_within_a_scope_is_what_the_table_says(access: AccessPolicy, role: str) -> None:
     for (scope, holds), operation, (described, resource) in product(SCOPES.items(), Operation, RESOURCES.items()):
         expected = operation.value in ALWAYS or (
             ORACLE[operation.value, role] and re.fullmatch(holds, described) is not None
@@ -112,22 +112,22 @@ def test_what_a_role_may_within_a_scope_is_what_the_table_says(access: Access, r
         assert found is expected, (role, scope, operation, described)
 
 
-def test_whoever_is_known_and_has_no_role_may_only_be_there(access: Access) -> None:
+def test_whoever_is_known_and_has_no_role_may_only_be_there(access: AccessPolicy) -> None:
     for operation, resource in product(Operation, RESOURCES.values()):
         assert access.allows(granted(), operation, resource) is (operation.value in ALWAYS)
 
 
-def test_nobody_may_only_what_is_public(access: Access) -> None:
+def test_nobody_may_only_what_is_public(access: AccessPolicy) -> None:
     for operation, resource in product(Operation, RESOURCES.values()):
         assert access.allows(ANONYMOUS, operation, resource) is (operation is Operation.PUBLIC)
 
 
 def test_without_authentication_everybody_may_everything() -> None:
-    off = Access()
+    off = AccessPolicy()
     assert all(off.allows(ANONYMOUS, each, SERVER) for each in Operation)
 
 
-def test_two_bindings_together_allow_what_either_allows(access: Access) -> None:
+def test_two_bindings_together_allow_what_either_allows(access: AccessPolicy) -> None:
     both = granted("publisher@topic:a.#", "consumer@topic:b.#")
     for topic, operation in product(("a.x", "b.x"), (Operation.PUBLISH, Operation.CONSUME)):
         expected = (topic, operation) in {("a.x", Operation.PUBLISH), ("b.x", Operation.CONSUME)}
@@ -200,7 +200,7 @@ def test_what_names_nobody_is_no_principal(name: str) -> None:
 # keys
 
 
-def chance(count: int) -> bytes:
+def random_bytes(count: int) -> bytes:
     return bytes(range(count))
 
 
@@ -209,11 +209,11 @@ def rows(*keys: StoredKey, bindings: tuple[StoredBinding, ...] = (), revision: i
 
 
 def stored(**more: int) -> tuple[str, StoredKey]:
-    made = new_key(chance)
+    made = new_key(random_bytes)
     return made.text, StoredKey(key_id=made.key_id, name="ann", digest=made.digest, created_ms=1, **more)
 
 
-def test_a_key_opens_with_its_secret_and_no_other(access: Access) -> None:
+def test_a_key_opens_with_its_secret_and_no_other(access: AccessPolicy) -> None:
     text, key = stored()
     access.load(rows(key))
     assert access.authenticate(text).name == "key:ann"
@@ -236,8 +236,8 @@ def test_what_is_kept_of_a_key_is_not_its_secret() -> None:
     given_ = parse_key(text)
     assert given_ is not None
     assert given_.secret not in repr(key)
-    assert is_secret(given_.secret, key.digest)
-    assert not is_secret(given_.secret, digest_of("a" * 52))
+    assert matches_digest(given_.secret, key.digest)
+    assert not matches_digest(given_.secret, digest_of("a" * 52))
 
 
 def test_two_keys_are_never_alike() -> None:
@@ -246,7 +246,7 @@ def test_two_keys_are_never_alike() -> None:
 
 
 @pytest.mark.parametrize("more", [{"revoked_ms": 5}, {"expires_ms": 5}])
-def test_a_key_that_was_revoked_or_has_expired_opens_nothing(access: Access, more: dict[str, int]) -> None:
+def test_a_key_that_was_revoked_or_has_expired_opens_nothing(access: AccessPolicy, more: dict[str, int]) -> None:
     text, key = stored(**more)
     access.now_ms = 5
     access.load(rows(key))
@@ -254,7 +254,7 @@ def test_a_key_that_was_revoked_or_has_expired_opens_nothing(access: Access, mor
         access.authenticate(text)
 
 
-def test_what_was_decided_counts_until_something_changes(access: Access) -> None:
+def test_what_was_decided_counts_until_something_changes(access: AccessPolicy) -> None:
     text, key = stored()
     binding = StoredBinding(principal="key:ann", role="admin", scope="server")
     access.load(rows(key, bindings=(binding,)))
@@ -269,7 +269,7 @@ def test_what_was_decided_counts_until_something_changes(access: Access) -> None
     assert not access.allows(ann, Operation.CONNECT, SERVER)
 
 
-def test_what_is_known_already_is_not_taken_for_news(access: Access) -> None:
+def test_what_is_known_already_is_not_taken_for_news(access: AccessPolicy) -> None:
     told: list[int] = []
     stop = access.watch(lambda: told.append(access.revision))
     assert access.load(rows(revision=7))
@@ -277,11 +277,11 @@ def test_what_is_known_already_is_not_taken_for_news(access: Access) -> None:
     assert not access.load(rows(revision=6))
     assert len(told) == 1
     stop()
-    access.renew()
+    access.invalidate()
     assert len(told) == 1
 
 
-def test_time_alone_ends_what_was_allowed(access: Access) -> None:
+def test_time_alone_ends_what_was_allowed(access: AccessPolicy) -> None:
     ann = Principal(name="jwt:ann", bindings=(Binding.parse("admin"),), expires_ms=100)
     access.now_ms = 99
     assert access.allows(ann, Operation.PUBLISH, SERVER)
@@ -290,7 +290,7 @@ def test_time_alone_ends_what_was_allowed(access: Access) -> None:
     assert access.allows(ann, Operation.PUBLIC, SERVER)
 
 
-def test_a_binding_that_is_not_understood_allows_nothing_and_spoils_nothing(access: Access) -> None:
+def test_a_binding_that_is_not_understood_allows_nothing_and_spoils_nothing(access: AccessPolicy) -> None:
     text, key = stored()
     odd = StoredBinding(principal="key:ann", role="emperor", scope="server")
     good = StoredBinding(principal="key:ann", role="viewer", scope="server")
@@ -303,21 +303,21 @@ def test_a_binding_that_is_not_understood_allows_nothing_and_spoils_nothing(acce
 # what is said, and what is written down
 
 
-def test_who_is_refused_hears_what_would_help(access: Access) -> None:
+def test_who_is_refused_hears_what_would_help(access: AccessPolicy) -> None:
     with pytest.raises(Unauthorized, match="PENSTOCK_TOKEN"):
         access.check(ANONYMOUS, Operation.PUBLISH, SERVER)
     with pytest.raises(Forbidden, match=r"jwt:ann may not topic.publish on topic /default/a: .*publisher, admin"):
         access.check(granted(), Operation.PUBLISH, Resource.topic(TopicName.parse("a")))
 
 
-def test_administration_and_refusals_are_noted_and_nothing_else(access: Access) -> None:
+def test_administration_and_refusals_are_noted_and_nothing_else(access: AccessPolicy) -> None:
     noted: list[Decision] = []
     access.audit = noted.append
     origin = Origin("tcp", "10.0.0.1:5")
     boss = granted("admin", name="jwt:boss")
     access.check(boss, Operation.PUBLISH, SERVER, origin)
     access.check(boss, Operation.CREATE, SERVER, origin)
-    access.check(boss, Operation.CREATE, SERVER, NOWHERE)
+    access.check(boss, Operation.CREATE, SERVER, NO_ORIGIN)
     access.check(SYSTEM, Operation.CREATE, SERVER)
     with pytest.raises(Forbidden):
         access.check(granted(), Operation.PUBLISH, SERVER, origin)
@@ -331,26 +331,26 @@ def test_administration_and_refusals_are_noted_and_nothing_else(access: Access) 
     assert all("nonsense" not in repr(each) for each in noted)
 
 
-def test_what_was_asked_for_is_noted_and_of_what_was_denied_only_by_what(access: Access) -> None:
+def test_what_was_asked_for_is_noted_and_of_what_was_denied_only_by_what(access: AccessPolicy) -> None:
     noted: list[Decision] = []
     access.audit = noted.append
-    deed = Deed("system.key.create", (("name", "shop"),))
-    asked = (Operation.SERVER_MANAGE, SERVER, Origin("tcp", "10.0.0.1:5"), deed)
+    audited = AuditedAction("system.key.create", (("name", "shop"),))
+    asked = (Operation.SERVER_MANAGE, SERVER, Origin("tcp", "10.0.0.1:5"), audited)
     access.check(granted("admin", name="jwt:boss"), *asked)
     with pytest.raises(Forbidden):
         access.check(granted(), *asked)
-    assert [each.deed for each in noted] == [deed, Deed("system.key.create")]
+    assert [each.audited for each in noted] == [audited, AuditedAction("system.key.create")]
 
 
 @pytest.mark.parametrize("written", ["payroll-value", ":.:payroll-value"])
-def test_a_subject_is_the_same_however_it_is_written(access: Access, written: str) -> None:
+def test_a_subject_is_the_same_however_it_is_written(access: AccessPolicy, written: str) -> None:
     clerk = granted("registrar@subject:*.*")
     assert not access.allows(clerk, Operation.SCHEMA_READ, Resource.subject(written))
     assert access.allows(granted("registrar@subject:payroll-*"), Operation.SCHEMA_DELETE, Resource.subject(written))
 
 
-def test_more_decisions_than_are_remembered_are_still_right(access: Access) -> None:
+def test_more_decisions_than_are_remembered_are_still_right(access: AccessPolicy) -> None:
     ann = granted("publisher@topic:/n/a.#")
     for number in range(25_000):
-        resource = Resource(Kind.TOPIC, f"/n/{'a' if number % 2 else 'b'}.x{number}")
+        resource = Resource(ResourceKind.TOPIC, f"/n/{'a' if number % 2 else 'b'}.x{number}")
         assert access.allows(ann, Operation.PUBLISH, resource) is bool(number % 2)

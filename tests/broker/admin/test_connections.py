@@ -1,4 +1,4 @@
-"""Who is connected, as an operator sees it; and ending a connection."""
+"""The list of connections, as an operator sees it; and closing one."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 from tests.broker.conftest import Keeping
 from tests.broker.kit import Peer, World, code_of
-from tests.broker.topics.test_publishing import refused
+from tests.broker.topics.test_publisher import refused
 
 
 def listed(peer: Peer, **fields: Any) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""Dead letters treated by the broker: each sent back once, whatever stops in between."""
+"""Redrive and drop of dead letters: each is sent back once, whatever stops in between."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from tests.broker.conftest import Keeping
 from tests.broker.kit import ID, Peer, World
 from tests.broker.subscriptions.test_dead_letters import DLQ, consumer, nack
-from tests.broker.topics.test_publishing import refused
+from tests.broker.topics.test_publisher import refused
 
 from penstock.broker.reads.scan import resume_token
 from penstock.core.dead_letter_attributes import redrive_producer_name
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow  # many brokers, each with a disk
 
 
 def dead(world: World, count: int = 6, *, partitions: int = 1) -> Peer:
-    """A topic of which every message but the first has died; they die of their number's last digit."""
+    """Create a topic whose messages are all dead letters, except the first. Their reason is the offset modulo 2."""
     ann = world.connect()
     ann.ask("system.topic.create", {"topic": "a", "partitions": partitions})
     for number in range(count + 1):
@@ -91,7 +91,7 @@ def test_letters_of_several_partitions_are_all_sent_back(kept: World) -> None:
 
 
 def test_what_is_stored_and_not_settled_is_recognised_the_next_time(kept: World) -> None:
-    """The cursor cannot be saved: what was sent is not sent again."""
+    """If the cursor cannot be saved, a letter that was sent is not sent again."""
     ann = dead(kept, 5)
     before = count(kept)
     kept.hold()
@@ -187,7 +187,7 @@ def test_one_that_the_topic_refuses_does_not_hold_up_the_others(kept: World) -> 
 
 
 def test_every_letter_that_the_schema_policy_refuses_is_told_with_its_own_reason(kept: World) -> None:
-    """Whether all that are sent together are refused, or only some."""
+    """Some or all of the letters sent together are refused."""
     ann = dead(kept, 3)
     ann.ask("system.topic.alter", {"topic": "a", "schema_policy": "enforce"})
     before = count(kept)
@@ -200,14 +200,14 @@ def test_every_letter_that_the_schema_policy_refuses_is_told_with_its_own_reason
     assert count(kept) == before
 
 
-# how far a call goes
+# limits of a call
 
 
 def test_what_comes_after_the_first_of_several_calls_is_not_meant_where_they_say_until_when(kept: World) -> None:
     ann = dead(kept, 4)
     first = {what: ask(ann, what, limit=1) for what in ("browse", "redrive")}
     bob = consumer(kept)
-    nack(bob, 5)  # the one that was sent back fails once more
+    nack(bob, 5)  # the letter that was sent back fails once more
     bob.leave()
     more = {name: first["browse"][name] for name in ("resume", "until")}
     assert [each["offset"] for each in ask(ann, "browse", **more)["messages"]] == [1, 2, 3]

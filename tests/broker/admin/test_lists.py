@@ -1,11 +1,11 @@
-"""Lists that are paged, subscriptions that nobody consumes yet, and who may see what of them."""
+"""Paged lists, subscriptions without a consumer, and the entries that a client may see."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from tests.broker.kit import Peer, World
-from tests.broker.topics.test_publishing import refused
+from tests.broker.topics.test_publisher import refused
 
 
 def create(peer: Peer, **fields: Any) -> Any:

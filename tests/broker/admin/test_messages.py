@@ -1,4 +1,4 @@
-"""One message: fetched by its place or its id, whole or in pieces; and published by who is no connection."""
+"""Single messages: fetched by offset or id, whole or in parts, and published without a connection."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.broker.conftest import Keeping
 from tests.broker.kit import Peer, World
-from tests.broker.topics.test_publishing import refused
+from tests.broker.topics.test_publisher import refused
 
 from penstock.core.ids import format_id
 from penstock.record.message import Message

@@ -1,4 +1,4 @@
-"""System topics: what each answers, and what it says to payloads that are wrong in every way."""
+"""System topics: their answers, and their errors for payloads that are wrong in every way."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def refusal(found: Any, code: str = "INVALID_REQUEST") -> str:
 
 
 def repeated(**fields: object) -> dict[str, object]:
-    """What an error repeats of them: null is as good as nothing."""
+    """Return the fields that an error repeats: null counts as absent."""
     return {name: value for name, value in fields.items() if value is not None}
 
 
@@ -40,8 +40,8 @@ NOT_JSON = [b"{", b"{bad", b"not json", b"\xff\xfe", b'{"a":"\xff"}', b"{}{}", b
 NOT_JSON += [b'{"a":1e400}', b'{"a":NaN}', b'{"a":"\\ud800"}', b"\0", b"'x'", b"1" * 5000, b" "]
 NO_OBJECT = [b"null", b"[]", b'"x"', b"1", b"true", b"1.5", b"[{}]", b"[" * 500 + b"]" * 500]
 READING = [topic for topic, row in TOPICS.items() if row.reads_payload]
-LIVE = [topic for topic, row in TOPICS.items() if row.later is None]
-"""Those that need no disk; the others have tests of their own."""
+LIVE = [topic for topic, row in TOPICS.items() if row.durable_handler is None]
+"""System topics that need no disk; the others have tests of their own."""
 
 
 @pytest.mark.parametrize("topic", READING)
@@ -233,7 +233,7 @@ def test_times_of_a_service_are_times_of_day(world: World, ann: Peer) -> None:
 
 
 def _last(peer: Peer, message: str) -> bytes:
-    """The payload as it is, with its ids and times."""
+    """Return the payload as it is, with its ids and times."""
     peer.post(message)
     return peer.take_frames()[-1].payload
 

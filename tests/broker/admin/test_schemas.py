@@ -1,4 +1,4 @@
-"""The registry, asked over the wire."""
+"""The schema registry over the wire."""
 
 from __future__ import annotations
 

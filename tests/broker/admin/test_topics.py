@@ -1,4 +1,4 @@
-"""The system topics about what is kept: topics, namespaces, subscriptions; and every wrong way to ask."""
+"""The system topics about durable state: topics, namespaces, subscriptions; and every wrong request."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.broker.conftest import Keeping
 from tests.broker.kit import ID, ID2, Peer, World
 from tests.broker.subscriptions.test_service import cursor, fill
-from tests.broker.topics.test_publishing import refused, topics_of
+from tests.broker.topics.test_publisher import refused, topics_of
 
 from penstock.broker.admin import topics
 from penstock.core.errors import DiskFull, StorageFailed
@@ -29,7 +29,7 @@ def ask(peer: Peer, what: str, **fields: Any) -> Any:
 
 
 def state(world: World) -> object:
-    """All that a request about kept things can change."""
+    """Capture the state that such a request can change."""
     catalog = world.data.catalog
     return (
         catalog.list_topics(),

@@ -8,7 +8,7 @@ from penstock.broker.base.metrics import _COUNTERS, _RATES, _TOTALS, Metrics
 
 
 def test_everything_starts_at_nothing() -> None:
-    shown = Metrics().shown()
+    shown = Metrics().to_dict()
     assert shown
     assert set(shown.values()) == {0}
 
@@ -16,24 +16,24 @@ def test_everything_starts_at_nothing() -> None:
 def test_totals_grow_and_rates_are_those_of_the_last_second() -> None:
     metrics = Metrics()
     metrics.add("router.publish", 3)
-    assert (metrics.count("router.publish"), metrics.shown()["router.publish.rate"]) == (3, 0)
+    assert (metrics.count("router.publish"), metrics.to_dict()["router.publish.rate"]) == (3, 0)
     metrics.second_passed()
     metrics.add("router.publish", 4)
-    shown = metrics.shown()
+    shown = metrics.to_dict()
     assert (shown["router.publish.count"], shown["router.publish.rate"]) == (7, 3)
     metrics.second_passed()
-    assert metrics.shown()["router.publish.rate"] == 4
+    assert metrics.to_dict()["router.publish.rate"] == 4
     metrics.second_passed()
-    assert (metrics.shown()["router.publish.count"], metrics.shown()["router.publish.rate"]) == (7, 0)
+    assert (metrics.to_dict()["router.publish.count"], metrics.to_dict()["router.publish.rate"]) == (7, 0)
 
 
 @pytest.mark.parametrize("name", _COUNTERS)
 def test_every_counter_is_shown_as_a_count_and_a_rate(name: str) -> None:
     metrics = Metrics()
-    before = metrics.shown()
+    before = metrics.to_dict()
     metrics.add(name)
     metrics.second_passed()
-    changed = {each for each, value in metrics.shown().items() if value != before[each]}
+    changed = {each for each, value in metrics.to_dict().items() if value != before[each]}
     room, message, *kind = name.split(".")
     assert changed == {".".join((room, message, what, *kind)) for what in ("count", "rate")}
 
@@ -43,7 +43,7 @@ def test_what_only_happens_now_and_then_is_shown_as_a_rate(name: str) -> None:
     metrics = Metrics()
     metrics.add(name, 2)
     metrics.second_passed()
-    assert metrics.shown()[f"{name}.rate"] == 2
+    assert metrics.to_dict()[f"{name}.rate"] == 2
 
 
 @pytest.mark.parametrize("name", _TOTALS)
@@ -51,15 +51,15 @@ def test_connections_are_shown_as_a_total_and_a_rate(name: str) -> None:
     metrics = Metrics()
     metrics.add(name, 2)
     metrics.second_passed()
-    shown = metrics.shown()
+    shown = metrics.to_dict()
     assert (shown[f"{name}.total"], shown[f"{name}.rate"]) == (2, 2)
 
 
 def test_sizes_have_an_average_and_a_largest() -> None:
     metrics = Metrics()
-    metrics.saw(1, 100, 100)
-    metrics.saw(3, 20, 10)
-    shown = metrics.shown()
+    metrics.add_messages(1, 100, 100)
+    metrics.add_messages(3, 20, 10)
+    shown = metrics.to_dict()
     assert (shown["router.message.count"], shown["router.message.size.avg"]) == (4, 30)
     assert shown["router.message.size.max"] == 100
 
@@ -84,6 +84,6 @@ connection.failed.rate connection.failed.total connection.rejected.rate connecti
 
 
 def test_every_metric_of_the_founding_router_is_there() -> None:
-    shown = Metrics().shown().keys()
+    shown = Metrics().to_dict().keys()
     ours = ("flood.", "http.", "live.", "retention.", "schema.")
     assert {name for name in shown if not name.startswith(ours)} == set(FOUNDING.split())

@@ -1,4 +1,4 @@
-"""Clients: who has been silent for how long, and which log lines somebody wants."""
+"""Clients: their silence, and their filters of log lines."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ def test_who_is_silent_is_asked_from_the_retry_time_on(now_ms: int, expected: tu
 @pytest.mark.parametrize(("now_ms", "gone"), [(30, []), (59, []), (60, ["ann"]), (61, ["ann"])])
 def test_who_was_asked_is_not_asked_again_and_is_gone_at_the_end(now_ms: int, gone: list[str]) -> None:
     ann = made("ann")
-    ann.asked = True
+    ann.heartbeat_pending = True
     assert silent(clients_of(ann), now_ms) == ([], gone)
 
 
 def test_each_client_has_its_own_silence() -> None:
     asked = made("asked", heard_ms=40)
-    asked.asked = True
+    asked.heartbeat_pending = True
     clients = clients_of(made("fresh", heard_ms=100), made("quiet", heard_ms=60), asked)
     assert silent(clients, 100) == (["quiet"], ["asked"])
 

@@ -7,7 +7,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
-from penstock.broker.live.requests import _UNWANTED_MAX, OpenRequest, OpenRequests
+from penstock.broker.live.requests import _ABANDONED_MAX, OpenRequest, OpenRequests
 from penstock.core.errors import InvalidRequestId, ServiceUnavailable
 from penstock.protocol.actions import Action
 from penstock.protocol.header import Header, header
@@ -27,7 +27,7 @@ def is_empty(requests: OpenRequests) -> bool:
 
 
 class Requests(RuleBasedStateMachine):
-    """The model is a dictionary: id -> (requester, server, deadline, header); and one of answers nobody waits for."""
+    """Model of open requests: a dictionary id -> (requester, server, deadline, header), and one of abandoned ids."""
 
     ids = Bundle("ids")
 
@@ -61,7 +61,7 @@ class Requests(RuleBasedStateMachine):
 
     @rule(request_id=ids, server=peers, upper=st.booleans())
     def answer(self, request_id: str, server: str, upper: bool) -> None:
-        """Right, second, late, foreign or refused: the model knows which."""
+        """Answer rightly, twice, late or from another server, or be refused, as the model knows."""
         spelled = request_id.upper() if upper else request_id
         if self.unwanted.get(request_id) == server:
             assert self.requests.answer(spelled, server) is None
@@ -97,14 +97,14 @@ class Requests(RuleBasedStateMachine):
     @rule(server=peers)
     def server_leaves(self, server: str) -> None:
         lost = {key: value for key, value in self.model.items() if value[1] == server}
-        found = self.requests.server_gone(server)
+        found = self.requests.close_of_server(server)
         assert {each.id for each in found} == lost.keys()
         for each in found:
             self.same(each, each.id, self.model.pop(each.id))
 
     @rule(requester=peers)
     def requester_leaves(self, requester: str) -> None:
-        self.requests.requester_gone(requester)
+        self.requests.abandon_requester(requester)
         for key in [key for key, (who, *_) in self.model.items() if who == requester]:
             self.unwanted[key] = self.model.pop(key)[1]
 
@@ -152,8 +152,8 @@ def test_the_newest_is_refused_and_none_that_was_taken_is_dropped() -> None:
 def test_a_requester_may_be_its_own_server() -> None:
     requests = OpenRequests(3)
     requests.add(made(1, requester="ann", server="ann"))
-    requests.requester_gone("ann")
-    assert requests.server_gone("ann") == []
+    requests.abandon_requester("ann")
+    assert requests.close_of_server("ann") == []
     assert is_empty(requests)
 
 
@@ -170,7 +170,7 @@ def test_one_requester_and_one_server_leave_room_for_others() -> None:
 
 def test_answers_that_nobody_waits_for_are_known_only_so_many_at_a_time() -> None:
     requests = OpenRequests(1)
-    for number in range(_UNWANTED_MAX + 1):
+    for number in range(_ABANDONED_MAX + 1):
         each = made(number)
         requests.add(OpenRequest(each.id, "ann", "bob", NO_ID, 1000))
     assert requests.answer(made(1).id, "bob") is None

@@ -1,4 +1,4 @@
-"""Routing: the trie finds what a look at every pattern would find, and forgets what is removed."""
+"""Routing: the trie finds what a scan of all patterns would find, and forgets what is removed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from tests.broker.kit import subscriptions_in
 
-from penstock.broker.live.routing import _REMEMBERED, Kind, Routes, Subscription, Trie
+from penstock.broker.live.routing import _REMEMBERED, LiveKind, LiveSubscription, Routes, Trie
 from penstock.core.limits import TOPIC_LEVELS_MAX
 from penstock.core.names import TopicName, TopicPattern
 
@@ -29,14 +29,14 @@ clients = st.sampled_from(["ann", "bob", "cat"])
 priorities = st.integers(-2, 2)
 
 
-def brute_force(held: dict[tuple[TopicPattern, str], int], name: TopicName) -> Counter[Subscription]:
+def brute_force(held: dict[tuple[TopicPattern, str], int], name: TopicName) -> Counter[LiveSubscription]:
     return Counter(
-        Subscription(client, priority) for (pattern, client), priority in held.items() if pattern.matches(name)
+        LiveSubscription(client, priority) for (pattern, client), priority in held.items() if pattern.matches(name)
     )
 
 
 class TrieAgainstBruteForce(RuleBasedStateMachine):
-    """Adds and removes in any order, and a look at every step."""
+    """A trie and a list of patterns, compared after every step."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -129,27 +129,32 @@ def test_the_namespace_is_no_level_of_the_topic() -> None:
 def test_a_client_with_several_patterns_gets_a_message_once() -> None:
     routes = Routes(Random(1))
     for pattern in ("a.b", "a.+", "a.#", "#"):
-        routes.add(Kind.PUBLISH, TopicPattern.parse(pattern), "ann")
-    routes.add(Kind.PUBLISH, TopicPattern.parse("+.b"), "bob")
+        routes.add(LiveKind.PUBLISH, TopicPattern.parse(pattern), "ann")
+    routes.add(LiveKind.PUBLISH, TopicPattern.parse("+.b"), "bob")
     assert sorted(routes.subscribers(TopicName.parse("A.B"))) == ["ann", "bob"]
 
 
 def test_the_kinds_are_apart() -> None:
     routes = Routes(Random(1))
     name, pattern = TopicName.parse("a"), TopicPattern.parse("a")
-    routes.add(Kind.PUBLISH, pattern, "ann")
-    routes.add(Kind.REQUEST, pattern, "bob")
+    routes.add(LiveKind.PUBLISH, pattern, "ann")
+    routes.add(LiveKind.REQUEST, pattern, "bob")
     assert routes.subscribers(name) == ("ann",)
     assert routes.server(name) == "bob"
-    assert routes.remove(Kind.PUBLISH, pattern, "bob") is False
-    assert routes.remove(Kind.REQUEST, pattern, "bob") is True
+    assert routes.remove(LiveKind.PUBLISH, pattern, "bob") is False
+    assert routes.remove(LiveKind.REQUEST, pattern, "bob") is True
     assert routes.server(name) is None
     assert routes.subscribers(name) == ("ann",)
 
 
 ops = st.lists(
     st.tuples(
-        st.sampled_from(["add", "add", "remove", "look"]), st.sampled_from(Kind), patterns, clients, priorities, names
+        st.sampled_from(["add", "add", "remove", "look"]),
+        st.sampled_from(LiveKind),
+        patterns,
+        clients,
+        priorities,
+        names,
     ),
     max_size=60,
 )
@@ -159,21 +164,21 @@ ops = st.lists(
 @given(ops)
 @settings(max_examples=200)
 def test_what_is_remembered_is_forgotten_when_a_subscription_changes(
-    story: list[tuple[str, Kind, TopicPattern, str, int, TopicName]],
+    story: list[tuple[str, LiveKind, TopicPattern, str, int, TopicName]],
 ) -> None:
     routes = Routes(Random(1))
-    held: dict[Kind, dict[tuple[TopicPattern, str], int]] = {kind: {} for kind in Kind}
+    held: dict[LiveKind, dict[tuple[TopicPattern, str], int]] = {kind: {} for kind in LiveKind}
     for what, kind, pattern, client, priority, name in story:
         if what == "add":
             routes.add(kind, pattern, client, priority)
             held[kind][pattern, client] = priority
         elif what == "remove":
             assert routes.remove(kind, pattern, client) == (held[kind].pop((pattern, client), None) is not None)
-        publishing = {each.client for each in brute_force(held[Kind.PUBLISH], name)}
+        publishing = {each.client for each in brute_force(held[LiveKind.PUBLISH], name)}
         found = routes.subscribers(name)
         assert set(found) == publishing
         assert len(found) == len(publishing)
-        serving = brute_force(held[Kind.REQUEST], name)
+        serving = brute_force(held[LiveKind.REQUEST], name)
         best = max((each.priority for each in serving), default=0)
         allowed = {each.client for each in serving if each.priority == best}
         assert routes.server(name) in (allowed or [None])
@@ -181,7 +186,7 @@ def test_what_is_remembered_is_forgotten_when_a_subscription_changes(
 
 def test_the_memory_of_routes_is_bounded() -> None:
     routes = Routes(Random(1))
-    routes.add(Kind.PUBLISH, TopicPattern.parse("#"), "ann")
+    routes.add(LiveKind.PUBLISH, TopicPattern.parse("#"), "ann")
     for number in range(_REMEMBERED + 10):
         name = TopicName("default", f"t{number}")
         assert routes.subscribers(name) == ("ann",)
@@ -200,9 +205,9 @@ def served(routes: Routes, times: int = 200) -> Counter[str | None]:
 def test_only_the_highest_priority_serves() -> None:
     routes = Routes(Random(1))
     for client, priority in (("low", -1), ("mid", 0), ("high", 5)):
-        routes.add(Kind.REQUEST, TopicPattern.parse("svc.echo"), client, priority)
+        routes.add(LiveKind.REQUEST, TopicPattern.parse("svc.echo"), client, priority)
     assert served(routes) == {"high": 200}
-    routes.remove(Kind.REQUEST, TopicPattern.parse("svc.echo"), "high")
+    routes.remove(LiveKind.REQUEST, TopicPattern.parse("svc.echo"), "high")
     assert served(routes) == {"mid": 200}
 
 
@@ -210,8 +215,8 @@ def test_only_the_highest_priority_serves() -> None:
 def test_among_equals_all_are_chosen_sooner_or_later(seed: int) -> None:
     routes = Routes(Random(seed))
     for client in ("ann", "bob", "cat"):
-        routes.add(Kind.REQUEST, TopicPattern.parse("svc.+"), client, 3)
-    routes.add(Kind.REQUEST, TopicPattern.parse("svc.echo"), "dan", 2)
+        routes.add(LiveKind.REQUEST, TopicPattern.parse("svc.+"), client, 3)
+    routes.add(LiveKind.REQUEST, TopicPattern.parse("svc.echo"), "dan", 2)
     counts = served(routes, 600)
     assert set(counts) == {"ann", "bob", "cat"}
     assert all(130 < count < 270 for count in counts.values())
@@ -220,36 +225,36 @@ def test_among_equals_all_are_chosen_sooner_or_later(seed: int) -> None:
 def test_a_client_with_two_patterns_is_not_chosen_twice_as_often() -> None:
     routes = Routes(Random(1))
     for pattern in ("svc.echo", "svc.+", "#"):
-        routes.add(Kind.REQUEST, TopicPattern.parse(pattern), "ann")
-    routes.add(Kind.REQUEST, TopicPattern.parse("svc.echo"), "bob")
+        routes.add(LiveKind.REQUEST, TopicPattern.parse(pattern), "ann")
+    routes.add(LiveKind.REQUEST, TopicPattern.parse("svc.echo"), "bob")
     assert 230 < served(routes, 600)["bob"] < 370
 
 
 def test_the_best_priority_of_a_client_counts() -> None:
     routes = Routes(Random(1))
-    routes.add(Kind.REQUEST, TopicPattern.parse("svc.echo"), "ann", 1)
-    routes.add(Kind.REQUEST, TopicPattern.parse("#"), "ann", 9)
-    routes.add(Kind.REQUEST, TopicPattern.parse("svc.echo"), "bob", 5)
+    routes.add(LiveKind.REQUEST, TopicPattern.parse("svc.echo"), "ann", 1)
+    routes.add(LiveKind.REQUEST, TopicPattern.parse("#"), "ann", 9)
+    routes.add(LiveKind.REQUEST, TopicPattern.parse("svc.echo"), "bob", 5)
     assert served(routes) == {"ann": 200}
 
 
 def test_a_change_of_priority_counts_from_the_next_request_on() -> None:
     routes = Routes(Random(1))
     pattern = TopicPattern.parse("svc.echo")
-    routes.add(Kind.REQUEST, pattern, "ann", 1)
-    routes.add(Kind.REQUEST, pattern, "bob", 2)
+    routes.add(LiveKind.REQUEST, pattern, "ann", 1)
+    routes.add(LiveKind.REQUEST, pattern, "bob", 2)
     assert served(routes) == {"bob": 200}
-    routes.add(Kind.REQUEST, pattern, "ann", 3)
+    routes.add(LiveKind.REQUEST, pattern, "ann", 3)
     assert served(routes) == {"ann": 200}
-    routes.add(Kind.REQUEST, pattern, "ann", 2)
+    routes.add(LiveKind.REQUEST, pattern, "ann", 2)
     assert set(served(routes)) == {"ann", "bob"}
 
 
 def test_negative_priorities_are_priorities_too() -> None:
     routes = Routes(Random(1))
     pattern = TopicPattern.parse("svc.echo")
-    routes.add(Kind.REQUEST, pattern, "ann", -2)
-    routes.add(Kind.REQUEST, pattern, "bob", -1)
+    routes.add(LiveKind.REQUEST, pattern, "ann", -2)
+    routes.add(LiveKind.REQUEST, pattern, "bob", -1)
     assert served(routes) == {"bob": 200}
 
 

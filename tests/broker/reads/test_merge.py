@@ -19,11 +19,11 @@ from penstock.storage.log.log import Log
 from penstock.testing import ManualClock
 
 PLAN = st.lists(st.tuples(st.integers(0, 5), st.integers(1, 4), st.sampled_from(["a", "b", "a.b"])), max_size=25)
-"""Which log gets how many messages of which type, one block after the other."""
+"""Blocks to write, one after the other: the log, the number of messages, and their type."""
 
 
 class Logs:
-    """Six of them, of two topics, and all that was written in the order in which it was."""
+    """Six logs of two topics, and all messages in the order in which they were written."""
 
     def __init__(self, root: Path) -> None:
         limits = Limits(disk_reserve_bytes=1, segment_bytes_max=4096, segment_bytes_first=4096, **_SMALL)
@@ -61,7 +61,7 @@ def logs(tmp_path: Path) -> Iterator[Logs]:
 
 
 def everything(logs: Logs, after: int, until: int, *, keep: bool = True, kind: str | None = None) -> list[bytes]:
-    """Slice by slice. `keep`: a reader knows where it was in each log; or else it only remembers the id."""
+    """Read everything slice by slice. With `keep`, the reader keeps its positions in the logs; without, only the id."""
     found: list[bytes] = []
     positions: ReadPositions = {}
     accept = None if kind is None else kind.__eq__
@@ -117,7 +117,7 @@ def test_more_logs_than_are_read_side_by_side_are_merged_all_the_same(
 
 
 def fill(logs: Logs, place: int) -> None:
-    """More than one segment."""
+    """Write more than one segment."""
     for _ in range(6):
         logs.write(place, 4, "a", size=300)
 

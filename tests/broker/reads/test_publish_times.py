@@ -1,4 +1,4 @@
-"""When a message was published is read once; what could not be read is asked for again."""
+"""Publish times: a time is read once, a failed read is repeated."""
 
 from __future__ import annotations
 

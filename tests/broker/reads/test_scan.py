@@ -1,4 +1,4 @@
-"""Looking through messages: any way of paging shows the same, the filter is the plain one, what is gone is told."""
+"""Scans: any way of paging shows the same, filters match as a plain one does, lost messages are reported."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.broker.conftest import Keeping
 from tests.broker.kit import Peer, World
-from tests.broker.topics.test_publishing import refused
+from tests.broker.topics.test_publisher import refused
 
 from penstock.broker.admin.messages import PAGE_MESSAGES_MAX
 from penstock.broker.reads import scan
@@ -52,7 +52,7 @@ def browse(peer: Peer, topic: str = "a", **fields: Any) -> Any:
 
 
 def pages(peer: Peer, **fields: Any) -> Iterator[Any]:
-    """One after the other, up to the end."""
+    """Yield the pages one after the other, up to the end."""
     answer = browse(peer, **fields)
     yield answer
     while not answer["end"]:
@@ -65,12 +65,12 @@ def places(answers: Any) -> list[tuple[int, int]]:
 
 
 def plain(world: World, topic: str = "a") -> list[tuple[int, Record]]:
-    """All that the logs hold, in the order of their ids."""
+    """Return all messages of the logs, in the order of their ids."""
     found = [(number, record) for number, log in enumerate(world.topic(topic).logs) for record in log.records()]
     return sorted(found, key=lambda each: each[1].id)
 
 
-# what is shown
+# contents
 
 
 def test_messages_come_in_the_order_in_which_they_were_stored_over_all_partitions(kept: World) -> None:
@@ -144,7 +144,7 @@ def test_an_answer_fits_into_a_frame_whatever_the_messages_are(keeping: Keeping)
 def test_any_way_of_paging_shows_what_one_pass_of_a_plain_reader_shows(
     data: st.DataObject, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever the pages, the steps, the chunks and what is held at once."""
+    """Vary the pages, the steps, the chunks, and the bytes held at once."""
     for name, values in (("_STEP_MESSAGES", (1, 3, 4096)), ("_CHUNK_BYTES_MIN", (1, 4096)), ("_CHUNK_BYTES", (1, 300))):
         monkeypatch.setattr(scan, name, data.draw(st.sampled_from(values), name))
     monkeypatch.setattr(scan, "_HELD_BYTES_MAX", data.draw(st.sampled_from((0, 500, 8 << 20)), "held"))
@@ -176,7 +176,7 @@ FILTERS = {
 
 
 def holds(record: Record, fields: dict[str, Any]) -> bool:
-    """The same, as it would be said without blocks and columns."""
+    """Tell whether a message matches, without blocks and columns."""
     message = record.message
     key = None if message.key is None else message.key.decode(errors="replace")
     types, keys = ([each] if isinstance(each, str) else each for each in (fields.get("type"), fields.get("key")))
@@ -238,7 +238,7 @@ def test_damaged_messages_are_told_once_and_the_rest_is_shown(keeping: Keeping) 
     assert [(each["start"], each["stop"]) for each in told] == [(3, 4)]
 
 
-# where it begins and ends
+# starts and ends
 
 
 @pytest.mark.parametrize(
@@ -275,7 +275,7 @@ def test_times_and_ids_are_places_too(kept: World) -> None:
     assert [each["offset"] for each in from_time] == [1, 2]
 
 
-# what is refused
+# refusals
 
 
 WRONG: list[tuple[dict[str, Any], str, str]] = [
@@ -438,7 +438,7 @@ def test_a_hit_without_room_is_the_first_of_the_next_page(kept: World) -> None:
 
     scan = Scan(kept.topic("a"), {0: 0}, {0: 3}, MessageFilter(), take)
     scan.step()
-    assert (scan.positions, scan.scanned, scan.matched, scan.end) == ({0: 2}, 2, 2, False)
+    assert (scan.positions, scan.scanned, scan.matched, scan.at_end) == ({0: 2}, 2, 2, False)
 
 
 def test_a_sieve_without_anything_lets_everything_pass(kept: World) -> None:

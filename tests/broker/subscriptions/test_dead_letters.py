@@ -1,4 +1,4 @@
-"""Messages that had their last delivery: among the dead letters, each once, whatever happens meanwhile."""
+"""Dead letters: each exhausted message is in the dead-letter topic once, whatever fails in between."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from tests.broker.conftest import Keeping
 from tests.broker.kit import Peer, World, numbered
 from tests.broker.subscriptions.test_service import S, ack, cursor, describe, fill
-from tests.broker.topics.test_publishing import ORDER, refused
+from tests.broker.topics.test_publisher import ORDER, refused
 
 from penstock.broker.topics.topics import AutoCreate
 from penstock.core.errors import DiskFull, StorageFailed
@@ -36,7 +36,7 @@ OURS = (
 
 
 def consumer(world: World, topic: str = "a", **options: Any) -> Peer:
-    """One whose messages die the first time they are refused."""
+    """Subscribe with options under which a message becomes a dead letter at its first nack."""
     peer = world.connect()
     chosen: dict[str, Any] = {"subscription": "s", "since": "earliest", "redeliveries": 0} | options
     assert "error" not in peer.consume(topic, **chosen)
@@ -48,7 +48,7 @@ def nack(peer: Peer, *offsets: int, topic: str = "a", **more: Any) -> Any:
 
 
 def letters(world: World, topic: str = DLQ) -> list[tuple[int, str]]:
-    """Original offset and reason of each."""
+    """The original offset and the reason of each dead letter."""
     found = [record.message.attributes for record in world.log(topic).records()]
     return [(int(each["x-original-topic-offset"]), each["x-failure-reason"]) for each in found]
 
@@ -168,7 +168,7 @@ def test_many_die_together_and_each_is_there_once(kept: World) -> None:
     assert cursor(kept) == (100, [], {})
 
 
-# once
+# exactly once
 
 
 def test_a_letter_that_could_not_be_stored_is_tried_again_until_it_is(kept: World) -> None:
@@ -192,7 +192,8 @@ def test_a_letter_that_could_not_be_stored_is_tried_again_until_it_is(kept: Worl
 
 @pytest.mark.parametrize("step", range(6))
 def test_whatever_step_fails_the_letter_is_there_once_in_the_end(kept: World, step: int) -> None:
-    """Reading the message, creating the topic, numbering the producer, reading what it wrote, storing, saving."""
+    """Steps that fail: reading the message, creating the topic, naming the producer, reading its records, storing,
+    saving."""
     fill(kept, 1)
     bob = consumer(kept)
     kept.hold()
@@ -238,7 +239,7 @@ def test_a_message_that_is_damaged_when_it_dies_is_told_as_damaged(kept: World) 
 
 
 def _after_the_letter(world: World) -> None:
-    """The letter is stored, and the cursor is not."""
+    """Advance until the dead letter is stored; its cursor is not saved yet."""
     while not world.appends:
         world.do()
     world.do(world.appends[0])
@@ -331,7 +332,7 @@ def test_a_grave_that_an_earlier_release_made_live_holds_nothing_up_for_ever(kep
     assert letters(kept) == [(0, "refused by the consumer")]
 
 
-# what does not fit
+# letters that do not fit
 
 
 def test_as_many_attributes_as_fit_are_kept_and_always_ours(kept: World) -> None:

@@ -1,4 +1,4 @@
-"""Durable subscriptions: stories that can be read aloud, and thousands of lives against a book of plain sets."""
+"""The subscription machine: stories that can be read aloud, and thousands of lives against a model of plain sets."""
 
 from __future__ import annotations
 
@@ -68,9 +68,10 @@ TOGETHER = [SHARED, KEY_SHARED]
 
 
 class Story:
-    """A group with a log behind it: what it wants read is supplied at once, and after every event all is in order.
+    """A machine with a log behind it: fetches are answered at once, and its invariants are checked after every event.
 
-    `keys` has a letter for every message, a dot where there is no key, and a space where the filter wants nothing.
+    `keys` has a letter for every message, a dot for a message without a key, and a space for one that the filter
+    excludes.
     """
 
     def __init__(
@@ -90,17 +91,17 @@ class Story:
         self.now_ms = 0
         self.reads = True
         self.saved: list[int] = []
-        """Of which partitions the last event changed the cursor."""
+        """Partitions whose cursor the last event changed."""
 
         self.missing: list[str] = []
-        """What consumers were told of messages that they will not get."""
+        """Gaps that were reported to consumers."""
 
         cursors = dict.fromkeys(range(partitions), cursor or Cursor(floor=Offset(0)))
         asked = SubscriptionOptions(kind=kind, **options)
         self.machine = SubscriptionMachine(asked, cursors, dict.fromkeys(cursors, len(self.keys)), paused=paused)
 
     def tell(self, event: MachineEvent) -> list[str]:
-        """What is to be done then, in words; reading and saving aside."""
+        """Handle an event, and return its effects in words, without reads and saves."""
         self.saved = []
         return self.done(self.machine.handle(event, self.now_ms))
 
@@ -157,7 +158,7 @@ class Story:
         return ", ".join(f"{start}" if stop == start + 1 else f"{start}-{stop - 1}" for start, stop in spans) + where
 
     def restarted(self) -> Story:
-        """The same subscription after the broker was stopped, with nobody connected."""
+        """Return the same subscription after a restart of the broker, with no consumer connected."""
         again = Story(keys=self.keys, size=self.size)
         cursors = {each: cursor.snapshot() for each, cursor in self.machine.cursors.items()}
         again.machine = SubscriptionMachine(
@@ -176,7 +177,7 @@ def slot_of(key: str) -> int:
 
 
 def key_of(consumer: str, *others: str) -> str:
-    """A key that goes to this consumer when those others are there too."""
+    """Return a key that goes to this consumer when those others are connected too."""
     queue = KeySharedQueue()
     queue.set_consumers({each: Consumer(each, each, 1, 1) for each in (consumer, *others)})
     return next(key for key in ascii_letters if queue._owner(slot_of(key)) == consumer)
@@ -194,7 +195,7 @@ def nack(consumer: str, *offsets: int, delay_ms: int | None = None) -> Nack:
     return Nack(consumer, 0, list(offset_spans(offsets)), delay_ms, "no")
 
 
-# who gets what
+# deliveries
 
 
 def test_exclusive_refuses_a_second_consumer_and_nothing_changes() -> None:
@@ -398,7 +399,7 @@ def test_messages_with_and_without_a_key_do_not_keep_each_other_waiting() -> Non
     assert {each[-1] in "0123" for each in got} == {True, False}
 
 
-# acknowledging
+# acks
 
 
 def test_an_acknowledged_message_moves_the_floor_and_the_cursor_is_saved() -> None:
@@ -500,7 +501,7 @@ def test_deadlines_of_what_is_acknowledged_do_not_pile_up_however_long_the_timeo
     assert story.cursor.waiting.count == 1
 
 
-# refusing
+# nacks
 
 
 def test_a_refused_message_is_delivered_again_after_the_delay_that_was_asked_for() -> None:
@@ -1023,31 +1024,31 @@ def test_a_loss_where_the_floor_has_already_been_still_ends_the_fetch() -> None:
     assert story.tell(Lost(0, 2, 6)) == ["fetch from 6"]
 
 
-# the model: thousands of lives against bookkeeping that knows every offset by itself
+# the model: thousands of lives against a model that keeps every offset by itself
 
 
 @dataclass
 class Page:
-    """One partition in the naive book: every offset by itself, in plain sets."""
+    """The model of one partition: every offset by itself, in plain sets."""
 
     log: list[tuple[int, bool]] = field(default_factory=list)
-    """The slot of each message's key, and whether the subscription wants it."""
+    """The slot of each message's key, and whether it passes the filter."""
 
     done: set[int] = field(default_factory=set)
     ready: set[int] = field(default_factory=set)
     flying: dict[int, tuple[str, int]] = field(default_factory=dict)
-    """At whom, since when."""
+    """Offsets in flight: the consumer, and the time of delivery."""
 
     waiting: dict[int, int] = field(default_factory=dict)
-    """Until when."""
+    """Offsets that wait for redelivery: until when."""
 
     dead_lettering: dict[int, int | None] = field(default_factory=dict)
-    """When to try again, where it failed."""
+    """Offsets on their way to the dead letters: when to try again, where the last attempt failed."""
 
     poison: set[int] = field(default_factory=set)
     failures: dict[int, int] = field(default_factory=dict)
     seen: set[int] = field(default_factory=set)
-    """Delivered at least once."""
+    """Offsets delivered at least once."""
 
     position: int = 0
     fetch: int | None = None
@@ -1075,30 +1076,30 @@ class Page:
                 each.pop(offset, None)
 
     def begin_at(self, offset: int) -> None:
-        """As after a seek."""
+        """Reset the model as a seek does."""
         self.done = set(range(offset))
         self.failures = {}
         self.seeks += 1
         self.forget(offset)
 
     def forget(self, offset: int) -> None:
-        """As after a restart: what was under way no longer is."""
+        """Reset the model as a restart does: nothing is in flight."""
         self.ready, self.poison, self.seen = set(), set(), set()
         self.flying, self.waiting, self.dead_lettering = {}, {}, {}
         self.position, self.fetch = offset, None
 
 
 picks = st.lists(st.tuples(st.integers(0, 50), st.integers(0, 4)), min_size=1, max_size=3)
-"""Which of a consumer's messages, and how many from there on: others lie between them, and none is also allowed."""
+"""Choices of a consumer's messages, and how many follow each: others lie between them, and a run of none is allowed."""
 
 
 in_flight = precondition(lambda self: any(page.flying for page in self.pages.values()))
 seldom = precondition(lambda self: self.steps % 5 == 4)
-"""Of what throws everything over, so that between two of them something can happen."""
+"""A precondition for rules that upset everything, so that something can happen between two of them."""
 
 
 class Life(RuleBasedStateMachine):
-    """A subscription of one kind, everything that can happen to it, and the book in which it must agree."""
+    """A subscription of one kind, everything that can happen to it, and the model that it must agree with."""
 
     kind: ClassVar[SubscriptionKind]
 
@@ -1141,11 +1142,11 @@ class Life(RuleBasedStateMachine):
         self.present: dict[str, Connect] = {}
         self.gone: list[str] = []
         self.fetches: list[Fetch] = []
-        """Not answered yet, those among them whose answer nobody waits for any more."""
+        """Unanswered fetches, also ones that a seek made void."""
 
         self.dead_letters: list[tuple[int, int, int]] = []
         self.homes: dict[int, str] = {}
-        """Where a key's messages go while nobody comes or goes."""
+        """Consumers of the keys, which stay the same while no consumer joins or leaves."""
 
         self.dropped = self.lost = self.delivered = 0
         self.expected_dead_letters: list[tuple[int, int]] = []
@@ -1153,14 +1154,15 @@ class Life(RuleBasedStateMachine):
         self.in_order = True
         self.join("ann", 4, 4 * size)
 
-    # what happens
+    # events
 
     @precondition(lambda self: sum(len(page.log) - page.position for page in self.pages.values()) < 12)
     @rule(
         pick=st.integers(0, 2), messages=st.lists(st.tuples(st.integers(-1, 3), st.booleans()), min_size=1, max_size=6)
     )
     def grow(self, pick: int, messages: list[tuple[int, bool]]) -> None:
-        """Every second message that the filter does not want is wanted after all: most filters let most through."""
+        """Append messages. Every second message that the filter would exclude passes after all: most filters pass most
+        messages."""
         partition, page = self.page(pick)
         page.log += [(slot, wanted or place % 2 == 0) for place, (slot, wanted) in enumerate(messages)]
         self.tell(LogGrown(partition, len(page.log)))
@@ -1190,7 +1192,7 @@ class Life(RuleBasedStateMachine):
         self.tell(Disconnect(consumer))
 
     def gone_with_all(self, consumer: str) -> None:
-        """What was in flight at it is ready again, and has not failed."""
+        """Note that a consumer left: what was in flight at it is ready again, and has not failed."""
         del self.present[consumer]
         self.gone.append(consumer)
         self.homes.clear()
@@ -1208,7 +1210,7 @@ class Life(RuleBasedStateMachine):
         damaged=st.booleans(),
     )
     def supply(self, pick: int, most: int, cut: int, *, exact: bool, damaged: bool) -> None:
-        """What the filter does not want is, if `damaged`, what cannot be read."""
+        """Answer a fetch. With `damaged`, the messages that the filter would exclude cannot be read instead."""
         asked = self.fetches.pop(pick % len(self.fetches))
         page = self.pages[asked.partition]
         stop = min(asked.offset + most, len(page.log))
@@ -1233,7 +1235,7 @@ class Life(RuleBasedStateMachine):
             self.exhaust(partition, offset)
 
     def parts(self, offsets: list[int], cut: int) -> Iterator[Span]:
-        """Pieces need not be as long as they could be."""
+        """Yield runs shorter than they could be, which is allowed."""
         for start, stop in offset_spans(offsets):
             yield from ((part, min(part + cut, stop)) for part in range(start, stop, cut))
 
@@ -1373,7 +1375,7 @@ class Life(RuleBasedStateMachine):
     @seldom
     @rule(pick=st.integers(0, 2), start=st.integers(0, 80), length=st.integers(0, 12), skipped=st.booleans())
     def lose(self, pick: int, start: int, length: int, *, skipped: bool) -> None:
-        """By accident, or because somebody wants to be past them."""
+        """Lose messages, or skip them as an operator does."""
         partition, page = self.page(pick)
         start %= len(page.log) + 1
         stop = min(start + length, len(page.log))
@@ -1387,7 +1389,7 @@ class Life(RuleBasedStateMachine):
     @precondition(lambda self: self.fetches)
     @rule(pick=st.integers(0, 5), length=st.integers(1, 9))
     def lose_what_is_fetched(self, pick: int, length: int) -> None:
-        """Retention was quicker than the fetch: this is then its only answer."""
+        """Lose messages before a fetch reads them, as retention may: this is then the fetch's only answer."""
         asked = self.fetches.pop(pick % len(self.fetches))
         self.lose(asked.partition, asked.offset, length, skipped=False)
 
@@ -1411,7 +1413,7 @@ class Life(RuleBasedStateMachine):
     @seldom
     @rule()
     def restart(self) -> None:
-        """The broker stops, and begins again with what was saved."""
+        """Stop the broker, and start it again from the saved cursors."""
         saved = {each: cursor.snapshot() for each, cursor in self.machine.cursors.items()}
         cursors = {each: parse_cursor(cursor.floor, cursor_text(cursor)) for each, cursor in saved.items()}
         assert cursors == saved
@@ -1426,13 +1428,13 @@ class Life(RuleBasedStateMachine):
             page.forget(page.floor)
         self.tell(Tick())
 
-    # who and what
+    # choices
 
     def page(self, pick: int) -> tuple[int, Page]:
         return picked(list(self.pages.items()), pick)
 
     def somebody(self, pick: int) -> str:
-        """Most often one who is there, sometimes one who was."""
+        """Return a consumer, mostly a connected one, sometimes one that has left."""
         return picked([*self.present, *self.present, *self.present, *self.gone[-1:], "nobody"], pick)
 
     def spans(self, page: Page, consumer: str, which: list[tuple[int, int]]) -> list[Span]:
@@ -1441,7 +1443,7 @@ class Life(RuleBasedStateMachine):
 
     @property
     def eligible(self) -> list[str]:
-        """Those to whom messages go."""
+        """Consumers that messages are delivered to."""
         alone = self.kind in (SubscriptionKind.EXCLUSIVE, SubscriptionKind.FAILOVER)
         return list(self.present)[:1] if alone else list(self.present)
 
@@ -1449,12 +1451,12 @@ class Life(RuleBasedStateMachine):
         return sum(len(page.at(consumer)) for page in self.pages.values())
 
     def has_room(self, consumer: str, *, more: bool = False) -> bool:
-        """For another message at all; and for `more`, of the size that all have."""
+        """Tell whether a consumer has room for one message at all; with `more`, for another one of the usual size."""
         load, seat = self.load(consumer), self.present[consumer]
         taken = self.machine.consumers[consumer].in_flight_bytes
         return load < seat.window and (load == 0 or taken + (self.size if more else 1) <= seat.window_bytes)
 
-    # what comes of it
+    # effects
 
     def tell(self, event: MachineEvent, *, counted: int | None = None) -> None:
         self.in_order = False
@@ -1558,7 +1560,7 @@ class Life(RuleBasedStateMachine):
         assert promoted[-1:] == ([active] if active is not None and active != before else [])
 
     def check_cursors(self, before: dict[int, Cursor], effects: list[MachineEffect], *, saves: bool) -> None:
-        """What changed is saved at once; but what was only skipped above the floor can be skipped again."""
+        """Check that changed cursors are saved at once, except for skips above the floor, which can be repeated."""
         for partition, page in self.pages.items():
             cursor = self.machine.cursors[partition].snapshot()
             assert cursor == page.cursor
@@ -1574,7 +1576,7 @@ class Life(RuleBasedStateMachine):
                 assert held.in_flight_bytes == load * self.size
 
     def check_nothing_waits_in_vain(self) -> None:
-        """Where somebody has room, what is ready is delivered, and where nothing is ready more is fetched."""
+        """Check that ready messages are delivered while there is room, and that more are fetched if none are ready."""
         if self.paused or not any(map(self.has_room, self.eligible)):
             return
         for page in self.pages.values():
@@ -1586,7 +1588,7 @@ class Life(RuleBasedStateMachine):
                 assert not any(self.could_go(page, offset) for offset in page.ready), "a message waits in vain"
 
     def could_go(self, page: Page, offset: int) -> bool:
-        """Whether there is no reason to keep it."""
+        """Tell whether nothing holds a message back."""
         slot = page.log[offset][0] if self.kind is SubscriptionKind.KEY_SHARED else NO_KEY
         if slot == NO_KEY:
             return any(self.has_room(each, more=True) for each in self.eligible)
@@ -1607,7 +1609,7 @@ class Life(RuleBasedStateMachine):
     # the end
 
     def teardown(self) -> None:
-        """Whatever happened: one consumer that acknowledges everything, and some time, settle all there is."""
+        """Check that one consumer that acks everything, and some time, can finish the subscription in any state."""
         if self.in_order:
             self.resume()
             for _ in list(self.present):
@@ -1650,7 +1652,7 @@ def live(kind: SubscriptionKind, examples: int, steps: int) -> None:
 
 
 def walk(kind: SubscriptionKind, seeds: range, steps: int) -> None:
-    """Where hypothesis tries what is odd, this tries what is usual: a busy subscription, with trouble now and then."""
+    """Walk at random through usual events, with trouble now and then; hypothesis tries the unusual ones."""
     for seed in seeds:
         life = type("Life", (Life,), {"kind": kind})()
         assert isinstance(life, Life)

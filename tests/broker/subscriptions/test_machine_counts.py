@@ -1,4 +1,4 @@
-"""What a subscription counts of itself: each is the number of messages, whatever they came in."""
+"""Counters of the subscription machine: each counts messages, however they are batched."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from penstock.storage.catalog.subscriptions import Cursor, SubscriptionKind, Sub
 
 
 class Story:
-    """One partition with so many messages, and a consumer that has all of them in flight."""
+    """One partition with messages that are all in flight at one consumer."""
 
     def __init__(self, messages: int, **options: int) -> None:
         chosen = SubscriptionOptions(kind=SubscriptionKind.SHARED, ack_timeout_ms=1000, backoff_ms=10, **options)  # type: ignore[arg-type]

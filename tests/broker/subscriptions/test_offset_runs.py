@@ -1,4 +1,4 @@
-"""Pieces and leases, held against one entry for each offset."""
+"""Offset runs and leases, against a model with one entry for each offset."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ numbers = st.integers(0, 30)
 
 
 def run_of(sizes: list[int], start: int = 0, before: int = 0) -> OffsetRun:
-    """A piece whose sizes are known, behind others of the same read."""
+    """Return a run with known sizes, behind others of the same read."""
     ends = list(accumulate([3] * before + sizes))
     return OffsetRun(start, start + len(sizes), sum(sizes), ends, before)
 
@@ -23,7 +23,7 @@ def run_of(sizes: list[int], start: int = 0, before: int = 0) -> OffsetRun:
 def test_where_sizes_are_known_as_many_fit_as_there_is_room_for(
     sizes: list[int], messages: int, room: int, before: int
 ) -> None:
-    fitting = run_of(sizes, before=before).fitting(messages, room)
+    fitting = run_of(sizes, before=before).count_within(messages, room)
     assert fitting == max(
         count for count in range(min(messages, len(sizes)) + 1) if count == 0 or sum(sizes[:count]) <= room
     )
@@ -32,7 +32,7 @@ def test_where_sizes_are_known_as_many_fit_as_there_is_room_for(
 @given(st.integers(1, 12), st.integers(0, 99), numbers, numbers)
 def test_where_sizes_are_not_known_what_fits_is_never_too_much(count: int, size: int, messages: int, room: int) -> None:
     run = OffsetRun(0, count, size)
-    fitting = run.fitting(messages, room)
+    fitting = run.count_within(messages, room)
     assert 0 <= fitting <= min(count, messages)
     if fitting:
         assert run.take_first(fitting).size <= room
@@ -63,12 +63,12 @@ def test_where_sizes_are_not_known_the_shares_of_all_cuts_are_the_size(
 
 
 Plain = dict[int, tuple[str, int]]
-"""Who has an offset, since which delivery."""
+"""The consumer and the delivery of every offset in flight."""
 
 deliveries = st.lists(
     st.tuples(st.integers(0, 2), st.integers(1, 6), st.sampled_from("ab"), st.integers(0, 60)), max_size=6
 )
-"""What lies before each, how many it has, whose it is, and its size."""
+"""Deliveries: the distance to the one before, the number of messages, the consumer, and the size."""
 
 requests = st.lists(
     st.tuples(numbers, numbers, st.sampled_from(["a", "b", None]), st.sampled_from([None, 1, 2, 3])), max_size=8

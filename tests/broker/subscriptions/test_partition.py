@@ -1,4 +1,4 @@
-"""One partition as one subscription sees it."""
+"""Partition cursors: the state of one partition in one subscription."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reports of those who read the files themselves: a subscription's place, among consumers and retention."""
+"""Progress reports of readers of the log's files: their cursors, beside consumers and retention."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.broker.conftest import Keeping
 from tests.broker.kit import ID2, Peer, World
 from tests.broker.subscriptions.test_service import SMALL, cursor, describe, fill
-from tests.broker.topics.test_publishing import refused
+from tests.broker.topics.test_publisher import refused
 
 from penstock.core.errors import DiskFull
 from penstock.record.message import Message
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow  # hundreds of brokers, or a real one, and a disk
 
 
 def report(peer: Peer, topic: str = "a", name: str = "s", **positions: int) -> Any:
-    """`p0=7`: the next offset of partition 0."""
+    """Report positions; `p0=7` is the next offset of partition 0."""
     given_ = {number.removeprefix("p"): offset for number, offset in positions.items()}
     return peer.ask("system.subscription.report", {"topic": topic, "subscription": name, "positions": given_})
 
@@ -169,7 +169,7 @@ def test_a_topic_that_is_deleted_meanwhile_gets_no_subscription(kept: World) -> 
 
 
 def later(world: World) -> Peer:
-    """When retention has been looked at once more, and those who say nothing are gone."""
+    """Let retention run once more, after silent connections were closed."""
     world.after(61_000)
     return world.connect()
 

@@ -1,4 +1,4 @@
-"""Lines: whose turn it is. Their part in the whole is told in `test_subscription.py`."""
+"""Ready queues by themselves; `test_machine.py` tests them as parts of the machine."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_what_fits_a_consumer_is_within_its_window_or_is_its_only_message(
 ) -> None:
     consumer = Consumer("a", "a", window, window_bytes)
     run = OffsetRun(0, count, size)
-    while len(run) and consumer.room and (fitting := consumer.fitting(run, most)):
+    while len(run) and consumer.room and (fitting := consumer.capacity_for(run, most)):
         consumer.add_in_flight(run.take_first(fitting))
         assert consumer.in_flight <= window
         assert consumer.in_flight_bytes <= window_bytes or consumer.in_flight == 1

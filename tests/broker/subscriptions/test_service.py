@@ -1,4 +1,4 @@
-"""Durable subscriptions over the wire: who gets what in which form, what is settled, and what outlives the broker."""
+"""Durable subscriptions over the wire: deliveries and their forms, acks, and what outlives the broker."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.broker.conftest import Keeping
 from tests.broker.kit import ID, ID2, ID3, Peer, World, own_id
-from tests.broker.topics.test_publishing import ORDER, refused
+from tests.broker.topics.test_publisher import ORDER, refused
 
 from penstock.core.clock import iso_time
 from penstock.core.errors import DiskFull, StorageFailed
@@ -28,7 +28,7 @@ S = {"subscription": "s"}
 
 
 def fill(world: World, count: int, topic: str = "a", **options: Any) -> Peer:
-    """A topic with so many messages, each its own number."""
+    """Create a topic with messages whose payloads are their numbers."""
     ann = world.connect()
     if options:
         ann.ask("system.topic.create", {"topic": topic} | options)
@@ -46,7 +46,7 @@ def describe(peer: Peer, topic: str = "a", name: str = "s") -> Any:
 
 
 def cursor(world: World, topic: str = "a", partition: int = 0) -> tuple[int, list[tuple[int, int]], dict[int, int]]:
-    """What is on disk."""
+    """The cursor on disk."""
     (found,) = world.data.catalog.list_subscriptions(world.topic(topic).catalog_topic)
     saved = world.data.catalog.load_cursors(found.subscription_uid)[partition]
     return int(saved.floor), [(int(each.start), int(each.stop)) for each in saved.acked], dict(saved.failures)
@@ -311,7 +311,7 @@ def test_a_topic_that_is_deleted_while_its_subscription_is_made_has_none(kept: W
     assert "deleted" in refused(bob.answer(ID2), "TOPIC_NOT_SUPPORTED")
 
 
-# the four types, as connections see them
+# the four types, over connections
 
 
 def test_a_second_consumer_of_an_exclusive_subscription_is_refused(kept: World) -> None:
@@ -423,7 +423,7 @@ def cursor_floor(world: World, name: str) -> int:
     return int(world.data.catalog.load_cursors(found.subscription_uid)[0].floor)
 
 
-# acknowledging
+# acks
 
 
 def test_single_ones_ranges_and_all_up_to_one_are_acknowledged(kept: World) -> None:
@@ -470,7 +470,7 @@ def test_what_a_cumulative_ack_speaks_of_and_is_not_in_flight_here_is_said(kept:
     kept.after(1_001)
     assert ack(bob, cumulative=3) == {"acked": 0, "already": 1, "ignored": 3}
     assert cursor(kept)[:2] == (0, [(1, 2)])
-    assert ack(bob, cumulative=99) == {"acked": 1, "already": 1, "ignored": 4}  # 5 has come meanwhile
+    assert ack(bob, cumulative=99) == {"acked": 1, "already": 1, "ignored": 4}  # 5 has been delivered meanwhile
 
 
 def test_a_cumulative_ack_of_one_who_waits_in_line_settles_nothing_and_says_so(kept: World) -> None:
@@ -853,7 +853,7 @@ def test_skipped_messages_count_as_done_wherever_they_are(kept: World) -> None:
     assert bob.offsets() == [10]
 
 
-# why it does not move
+# stall reasons
 
 
 def test_a_subscription_says_why_it_does_not_move(kept: World) -> None:

@@ -1,4 +1,4 @@
-"""Producers of kept topics: what is sent twice is stored once, and one connection at a time is one producer."""
+"""Idempotent producers: a message sent twice is stored once, and one connection at a time owns a producer."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from tests.broker.kit import ID, ID2, ID3, ID4, Peer, World, block_of, numbered
-from tests.broker.topics.test_publishing import place, refused
+from tests.broker.topics.test_publisher import place, refused
 
 from penstock.core.errors import DiskFull
 from penstock.core.ids import format_id

@@ -1,4 +1,4 @@
-"""`enforce` checks payloads unless somebody says no; topics that were told `enforce` before keep what they had."""
+"""Payload validation: `enforce` turns it on by default; topics with an older `enforce` keep what they had."""
 
 from __future__ import annotations
 

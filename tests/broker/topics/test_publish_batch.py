@@ -7,7 +7,7 @@ from tests.broker.conftest import Keeping
 from tests.broker.kit import Peer, World
 
 from penstock.broker.base.effects import Effect
-from penstock.broker.topics.publish_batch import Numbered, Placed
+from penstock.broker.topics.publish_batch import MessageNumbers, StoredAt
 from penstock.broker.topics.topics import AutoCreate
 from penstock.core.errors import (
     DiskFull,
@@ -28,21 +28,23 @@ SCHEMA = '{"type": "object", "required": ["order"]}'
 
 
 class Posts:
-    """What was posted, and what was answered."""
+    """A batch publisher with a record of posts and answers."""
 
     def __init__(self, world: World) -> None:
         self.world = world
         self.answers: list[Any] = []
 
-    def __call__(self, *payloads: bytes, topic: str = "t", numbered: Numbered | None = None, **fields: Any) -> Any:
+    def __call__(
+        self, *payloads: bytes, topic: str = "t", numbered: MessageNumbers | None = None, **fields: Any
+    ) -> Any:
         messages = [Message(payload=each, type="t", **fields) for each in payloads]
         return self.messages(messages, topic=topic, numbered=numbered)
 
-    def messages(self, messages: Any, *, topic: str = "t", numbered: Numbered | None = None) -> Any:
-        """The answer, if it has come; None if not."""
+    def messages(self, messages: Any, *, topic: str = "t", numbered: MessageNumbers | None = None) -> Any:
+        """Return the answer, None if it has not come."""
         assert self.world.broker.durable is not None
         before = len(self.answers)
-        posting = self.world.broker.durable.posting
+        posting = self.world.broker.durable.batch_publisher
         self.world.apply(posting.post(TopicName.parse(topic), messages, numbered, self._answer))
         return self.answers[-1] if len(self.answers) > before else None
 
@@ -51,8 +53,8 @@ class Posts:
         return []
 
 
-def by_key(key: str, count: int = 1, principal: str = "anonymous") -> Numbered:
-    return Numbered.by_key(key, count, principal)
+def by_key(key: str, count: int = 1, principal: str = "anonymous") -> MessageNumbers:
+    return MessageNumbers.by_key(key, count, principal)
 
 
 @pytest.fixture
@@ -67,7 +69,7 @@ def places(found: Any) -> list[tuple[int, int, bool]]:
 
 def test_a_message_is_stored_and_its_place_is_told(kept: World, post: Posts) -> None:
     (place,) = post(b"one", key=b"k", attributes={"a": "b"})
-    assert place == Placed(0, 0, next(iter(kept.log("t").records())).id, duplicate=False)
+    assert place == StoredAt(0, 0, next(iter(kept.log("t").records())).id, duplicate=False)
     (record,) = kept.log("t").records()
     assert (record.message.payload, record.message.key, record.message.attributes) == (b"one", b"k", {"a": "b"})
 
@@ -133,7 +135,7 @@ def test_a_key_is_that_of_who_sends_it(kept: World, post: Posts) -> None:
 
 
 def test_a_batch_of_which_a_part_was_lost_is_completed(kept: World, post: Posts) -> None:
-    """A disk that fails in the middle of several partitions."""
+    """Fail the disk in the middle of several partitions."""
     kept.connect().ask("system.topic.create", {"topic": "p", "partitions": 2})
     messages = [Message(payload=b"%d" % number, key=b"%d" % number, type="t") for number in range(8)]
     batch = by_key("batch", 8)
@@ -177,7 +179,7 @@ def test_a_refusal_for_now_holds_up_no_other_key(kept: World, post: Posts) -> No
 
 
 def test_numbers_of_a_producer_are_recognised_and_a_gap_is_none_of_our_business(kept: World, post: Posts) -> None:
-    found = [post(b"%d" % each, numbered=Numbered.by_number("p", each)) for each in (3, 9, 3, 4)]
+    found = [post(b"%d" % each, numbered=MessageNumbers.by_number("p", each)) for each in (3, 9, 3, 4)]
     assert [places(each)[0][1:] for each in found] == [(0, False), (1, False), (0, True), (2, False)]
     (record, *_) = kept.log("t").records()
     assert (record.message.producer_name, record.message.request_id) == ("p", 3)
@@ -186,9 +188,9 @@ def test_numbers_of_a_producer_are_recognised_and_a_gap_is_none_of_our_business(
 def test_a_name_that_a_connection_has_for_itself_is_not_used_by_others(kept: World, post: Posts) -> None:
     ann = kept.connect()
     ann.register("t", name="p")
-    assert isinstance(post(b"x", numbered=Numbered.by_number("p", 1)), NotOwner)
+    assert isinstance(post(b"x", numbered=MessageNumbers.by_number("p", 1)), NotOwner)
     ann.leave()
-    assert places(post(b"x", numbered=Numbered.by_number("p", 1))) == [(0, 0, False)]
+    assert places(post(b"x", numbered=MessageNumbers.by_number("p", 1))) == [(0, 0, False)]
 
 
 @pytest.mark.parametrize("clean", [False, True], ids=["killed", "stopped"])
@@ -196,7 +198,7 @@ def test_a_name_belongs_to_the_principal_that_first_numbered_messages_under_it(
     kept: World, post: Posts, clean: bool
 ) -> None:
     def of(principal: str, number: int) -> Any:
-        return post(b"of %s" % principal.encode(), numbered=Numbered.by_number("till-3", number, principal))
+        return post(b"of %s" % principal.encode(), numbered=MessageNumbers.by_number("till-3", number, principal))
 
     assert places(of("key:alice", 1)) == [(0, 0, False)]
     assert places(of("key:alice", 1)) == [(0, 0, True)]
@@ -207,15 +209,15 @@ def test_a_name_belongs_to_the_principal_that_first_numbered_messages_under_it(
         assert "alice" not in str(refused.as_dict()), "whose it is, is nobody's business"
         kept.restart(clean=clean, reopen=True)
     assert places(of("key:alice", 2)) == [(0, 1, False)]
-    elsewhere = Numbered.by_number("till-3", 1, "key:mallory")
+    elsewhere = MessageNumbers.by_number("till-3", 1, "key:mallory")
     assert places(post(b"x", topic="other", numbered=elsewhere)) == [(0, 0, False)], "a name is of one topic"
     assert [record.message.payload for record in kept.log("t").records()] == [b"of key:alice"] * 2
 
 
 def test_where_nobody_says_who_they_are_a_name_is_anybodys_until_somebody_does(kept: World, post: Posts) -> None:
-    assert places(post(b"x", numbered=Numbered.by_number("p", 1))) == [(0, 0, False)]
-    assert places(post(b"x", numbered=Numbered.by_number("p", 2, "key:ann"))) == [(0, 1, False)]
-    assert isinstance(post(b"x", numbered=Numbered.by_number("p", 3, "key:bob")), NotOwner)
+    assert places(post(b"x", numbered=MessageNumbers.by_number("p", 1))) == [(0, 0, False)]
+    assert places(post(b"x", numbered=MessageNumbers.by_number("p", 2, "key:ann"))) == [(0, 1, False)]
+    assert isinstance(post(b"x", numbered=MessageNumbers.by_number("p", 3, "key:bob")), NotOwner)
     kept.data.delete_topic(TopicName.parse("t"))  # with its producers, and who they belonged to
     assert kept.data.catalog.producer_id(kept.data.create_topic(TopicName.parse("t")), "p", principal="key:bob")
 
@@ -238,7 +240,7 @@ def test_the_id_of_a_duplicate_that_retention_took_is_not_known(kept: World, pos
     post(b"y")
     kept.data.truncate_before(TopicName.parse("t"), 1)
     (again,) = post(b"x", numbered=by_key("a"))
-    assert again == Placed(0, 0, None, duplicate=True)
+    assert again == StoredAt(0, 0, None, duplicate=True)
 
 
 def enforced(world: World) -> tuple[int, int]:
@@ -315,8 +317,8 @@ def test_a_rate_is_kept_to(keeping: Keeping) -> None:
 
 
 @pytest.mark.parametrize(
-    "make", [lambda: by_key(""), lambda: by_key("k" * 256), lambda: Numbered.by_number("p", 0),
-             lambda: Numbered.by_number("", 1), lambda: Numbered.by_number("p", 2**63)],
+    "make", [lambda: by_key(""), lambda: by_key("k" * 256), lambda: MessageNumbers.by_number("p", 0),
+             lambda: MessageNumbers.by_number("", 1), lambda: MessageNumbers.by_number("p", 2**63)],
 )  # fmt: skip
 def test_what_numbers_nothing_is_refused(make: Any) -> None:
     with pytest.raises(InvalidRequest):
@@ -337,5 +339,5 @@ def test_what_live_subscribers_get_is_counted_whichever_way_it_came(kept: World,
     before = metrics.count("live.delivered")
     post(b"a", b"b")
     assert metrics.count("live.delivered") - before == 4, "the short way"
-    post(b"c", b"d", b"e", numbered=Numbered.by_number("till", 1))
+    post(b"c", b"d", b"e", numbered=MessageNumbers.by_number("till", 1))
     assert metrics.count("live.delivered") - before == 10

@@ -1,4 +1,4 @@
-"""What the log says of messages that a topic only warns of: how many, the first one's reason, and none left out."""
+"""The log of schema mismatches: their number, the first one's reason, and none left out."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def schema(ann: Peer) -> SchemaRef:
 
 
 class Told:
-    """The lines of the log, as (topic, messages)."""
+    """Log lines, as (topic, messages)."""
 
     def __init__(self, caplog: pytest.LogCaptureFixture) -> None:
         caplog.set_level(logging.WARNING, "penstock.broker.topics.schema_mismatches")
@@ -100,5 +100,5 @@ def test_topics_are_told_of_one_by_one_and_nothing_is_lost_when_one_goes_or_the_
     ann.ask("system.topic.delete", {"topic": "people", "confirm": answer["confirm"]})
     assert [line.split(" did")[0] for line in told.lines()] == ["3 messages of /default/people"]
     assert world.broker.durable is not None
-    world.broker.durable.guards.mismatches.close()
+    world.broker.durable.schema_enforcer.mismatch_log.close()
     assert [line.split(" did")[0] for line in told.lines()] == ["3 messages of /default/others"]

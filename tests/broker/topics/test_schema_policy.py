@@ -1,4 +1,4 @@
-"""Policies of topics: which messages get in, which are marked, and what is said of the others."""
+"""Schema policies of topics: which messages are stored, which are marked, and why the others are rejected."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def number(answer: Any) -> int:
 
 
 def refused(answer: Any) -> str:
-    """Why a block was refused as a whole."""
+    """Return the error that refused a block as a whole."""
     assert answer["error"]["code"] == "SCHEMA_REJECTED", answer
     return str(answer["error"]["message"])
 

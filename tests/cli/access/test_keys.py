@@ -1,4 +1,4 @@
-"""`penstock key` and `penstock access`: on a directory, and through a broker that asks who is there."""
+"""`penstock key` and `penstock access`: on a directory, and through a broker with access control."""
 
 from __future__ import annotations
 

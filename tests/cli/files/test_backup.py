@@ -1,4 +1,4 @@
-"""`penstock backup` and `penstock restore`, as somebody types them."""
+"""`penstock backup` and `penstock restore`, as a user types them."""
 
 from __future__ import annotations
 

@@ -226,7 +226,7 @@ def test_a_directory_that_has_an_owner_is_not_written_to(here: Run, fill: Fill, 
 
 @contextmanager
 def running(process: subprocess.Popen[bytes]) -> Iterator[subprocess.Popen[bytes]]:
-    """A process that is gone at the end of the test, whatever becomes of the test."""
+    """Start a process that is stopped at the end of the test, whatever the result."""
     with process:
         try:
             yield process
@@ -246,7 +246,7 @@ def lines_of(root: Path) -> int:
 
 
 def wait_for(count: int, root: Path) -> None:
-    """Until so many messages can be read by another process."""
+    """Wait until another process can read so many messages."""
     deadline = threading.Event()
     for _ in range(1200):
         if lines_of(root) >= count:

@@ -1,4 +1,4 @@
-"""Segments that others wrote in the bare record format, under a key of their own: verified, dumped, imported."""
+"""Segments of other programs in the bare record format, under a key of their own: verified, dumped, imported."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ COUNT = 6
 
 
 def foreign_id(number: int) -> bytes:
-    """A UUIDv6, put together by hand: 60 bits of time since 1582, version, clock sequence, node."""
+    """Build a UUIDv6 by hand: 60 bits of time since 1582, version, clock sequence, node."""
     ticks = (YEAR_2023 + number) * 10_000_000 + 0x01B21DD213814000
     high = (ticks >> 12) << 16 | 6 << 12 | ticks & 0xFFF
     return struct.pack(">QHHI", high, 0x8000 | number % 0x4000, 0xBEEF, 4242)
@@ -36,7 +36,7 @@ def foreign(number: int, *, kind: bytes = b"order.made", body: bytes | None = No
 
 @pytest.fixture
 def old(home: Path) -> Path:
-    """With unused space behind its records, as such segments have."""
+    """Write a segment with unused space behind its records, as old ones have."""
     path = home / "old.seg"
     path.write_bytes(b"".join(map(foreign, range(COUNT))) + bytes(4096))
     return path

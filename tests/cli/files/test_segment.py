@@ -27,7 +27,7 @@ ORDERS = TopicName.parse("orders")
 
 
 def flip(path: Path, text: bytes) -> None:
-    """Damage the first byte of where some text stands."""
+    """Damage the first byte of a text in a file."""
     data = bytearray(path.read_bytes())
     data[data.index(text)] ^= 1
     path.write_bytes(data)

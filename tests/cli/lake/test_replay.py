@@ -19,7 +19,7 @@ def data(fill: Fill) -> Path:
 
 
 def ended(here: Run, *arguments: str | Path) -> str:
-    """What a command printed that ended well."""
+    """Return the output of a command that has succeeded."""
     done = here(*arguments)
     assert done.code == 0, done.err
     return done.out

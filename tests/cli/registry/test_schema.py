@@ -25,14 +25,14 @@ def record(*fields: Mapping[str, object], name: str = "Order") -> str:
 
 
 def write(name: str, text: str) -> Path:
-    """A file here."""
+    """Write a file into the current directory."""
     file = Path(name)
     file.write_bytes(text.encode())
     return file
 
 
 def all_of(terminal: int) -> bytes:
-    """What a terminal shows that nobody writes to any more: it comes in pieces."""
+    """Read the rest of a terminal that no process writes to any more: it comes in pieces."""
     shown = b""
     with suppress(OSError):  # the end of it
         while piece := os.read(terminal, 65_536):

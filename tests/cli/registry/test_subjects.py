@@ -9,7 +9,7 @@ pytestmark = pytest.mark.usefixtures("at_keeper")
 
 
 def registered(here: Run, subject: str, count: int = 1) -> None:
-    """Versions that differ in what their documentation says."""
+    """Register versions that differ in their documentation."""
     for number in range(1, count + 1):
         text = b'{"type": "record", "name": "A", "doc": "%s %d", "fields": []}' % (subject.encode(), number)
         done = here("schema", "register", subject, "-", given=text)

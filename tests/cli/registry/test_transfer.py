@@ -10,13 +10,13 @@ import pytest
 from tests.cli.kit import Run
 
 from penstock.cli.registry import transfer
-from penstock.cli.registry.transfer import Line
+from penstock.cli.registry.transfer import ImportLine
 
 pytestmark = pytest.mark.usefixtures("at_keeper")
 
 
 def record(subject: str, version: int, schema_id: int) -> dict[str, Any]:
-    """As an export has it."""
+    """Build a record as an export has it."""
     text = json.dumps({"type": "record", "name": "A", "doc": f"{subject} {version}", "fields": []})
     return {"subject": subject, "version": version, "id": schema_id, "schemaType": "AVRO", "schema": text}
 
@@ -83,7 +83,7 @@ def test_a_file_stays_as_it_was_if_the_export_fails(here: Run, monkeypatch: pyte
         yield {"subject": "moved.d"}
         raise OSError(28, "No space left on device", "schemas.jsonl")
 
-    monkeypatch.setattr(transfer, "_exported", torn)
+    monkeypatch.setattr(transfer, "_export_pages", torn)
     here("schema", "export", "--output", file).refused("schemas.jsonl")
     assert [each.name for each in file.absolute().parent.iterdir()] == ["schemas.jsonl"]
     assert file.read_text() == "before"
@@ -96,13 +96,13 @@ def test_an_export_is_asked_for_page_by_page() -> None:
         asked.append((what, fields["after"]))
         return {"records": [{}, {}], "truncated": True} if fields["after"] < 4 else {"records": [{}]}
 
-    assert len(list(transfer._exported(ask, "a"))) == 5
+    assert len(list(transfer._export_pages(ask, "a"))) == 5
     assert asked == [("export", 0), ("export", 2), ("export", 4)]
 
 
 def test_an_import_is_sent_in_groups_that_fit_into_a_request() -> None:
     sizes = [100_000, 100_000, 100_000, 600_000, 1]
-    groups = list(transfer._together(Line(number, size, {}) for number, size in enumerate(sizes)))
+    groups = list(transfer._batches(ImportLine(number, size, {}) for number, size in enumerate(sizes)))
     assert [[line.size for line in group] for group in groups] == [[100_000] * 2, [100_000], [600_000], [1]]
-    many = list(transfer._together(Line(number, 1, {}) for number in range(450)))
+    many = list(transfer._batches(ImportLine(number, 1, {}) for number in range(450)))
     assert [len(group) for group in many] == [200, 200, 50]

@@ -1,4 +1,4 @@
-"""`penstock doctor`: what it looks at is what a broker would take, and an extra that is not there is no fault."""
+"""`penstock doctor`: it checks what a broker would use, and a missing extra is no fault."""
 
 from __future__ import annotations
 

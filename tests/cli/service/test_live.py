@@ -15,12 +15,12 @@ from penstock.testing import RunningBroker
 
 ID = "[0-9a-f-]{36}"
 PATIENT = ("--timeout", "60s")
-"""For those who start a process to answer."""
+"""Options for processes that start a program to answer."""
 
 
 @pytest.fixture(autouse=True)
 def url(broker: RunningBroker, monkeypatch: pytest.MonkeyPatch, environment: dict[str, str]) -> str:
-    """Where every command looks for the broker."""
+    """Set the broker of every command."""
     monkeypatch.setenv("PENSTOCK_URL", broker.url)
     monkeypatch.setitem(environment, "PENSTOCK_URL", broker.url)
     return broker.url
@@ -31,7 +31,7 @@ Listen = Callable[..., subprocess.Popen[bytes]]
 
 @pytest.fixture
 def listen(start: Start) -> Listen:
-    """`penstock subscribe`, once it is."""
+    """Start `penstock subscribe`, and wait until it has subscribed."""
 
     def call(*arguments: str) -> subprocess.Popen[bytes]:
         process = start("subscribe", *arguments)

@@ -1,4 +1,4 @@
-"""`penstock serve` as a user starts it."""
+"""`penstock serve`, as a user starts it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`penstock top`: once for scripts, again and again for people, and the terminal as it was."""
+"""`penstock top`: once for scripts, refreshed for people; the terminal is restored."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from penstock.testing import RunningBroker
 
 @pytest.fixture
 def busy(keeper: RunningBroker, monkeypatch: pytest.MonkeyPatch) -> RunningBroker:
-    """A broker with a topic and a subscription that lags."""
+    """Start a broker with a topic and a subscription that lags."""
     monkeypatch.setenv("PENSTOCK_URL", keeper.url)
     with penstock.connect(keeper.url) as client:
         with client.consumer("top.orders", "billing"):

@@ -1,4 +1,4 @@
-"""`penstock dlq`, with a real broker. What it does is tested with the client; here, that it can be asked for."""
+"""`penstock dlq`, with a real broker: the options; redriving itself is tested with the client."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.usefixtures("at_keeper")
 
 
 def fail(url: str, topic: str, *payloads: bytes, subscription: str = "s", reason: str = "bad", kind: str = "t") -> None:
-    """Messages that fail, each at once for good, one after another."""
+    """Let messages fail, each at once for good, one after another."""
     with penstock.connect(url) as client:
         options = {"start": "latest", "redeliveries": 0}
         with client.consumer(topic, subscription, **options) as consumer, client.producer(topic, type=kind) as producer:

@@ -161,7 +161,7 @@ PAYMENTS = b'{"cents": 1}\n{"cents": "x"}\n{"cents": 3}\n{"cents": -1}\n'
 
 
 def insisting(here: Run, topic: str, schema: bytes = CENTS) -> None:
-    """A topic whose messages conform."""
+    """Create a topic that enforces its schema."""
     here("topic", "create", topic)
     assert here("schema", "register", f"{topic}-value", "-", given=schema).code == 0
     wishes = ["--policy", "enforce", "--payloads", "--default", "latest"]

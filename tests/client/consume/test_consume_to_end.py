@@ -1,4 +1,4 @@
-"""Consuming up to the end, with a real broker: it is over when everything that was there is settled, not before."""
+"""Consuming up to the end, with a real broker: it ends when everything before the end is acknowledged, not earlier."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def fill(client: Client, topic: str, count: int) -> None:
 
 
 def caught_up(client: Client, consumer: Consumer[Any], topic: str, on_wait: Callable[[str], None]) -> list[int]:
-    """The offsets that came, each acknowledged."""
+    """Consume and acknowledge; return the offsets."""
     found: list[int] = []
     for batch in CatchUpConsumer(client, consumer, topic, on_wait=on_wait):
         found += batch.offsets
@@ -43,7 +43,7 @@ def caught_up(client: Client, consumer: Consumer[Any], topic: str, on_wait: Call
 
 
 def silent(reason: str) -> None:
-    """For those who need not wait for others: a busy machine may have them wait."""
+    """Ignore a reported wait: none is expected, but a busy machine may cause one."""
 
 
 def test_it_ends_when_all_that_was_there_is_acknowledged(client: Client) -> None:
@@ -114,7 +114,7 @@ def test_why_it_waits_is_said(client: Client) -> None:
 
 
 class Stalled:
-    """A client and its consumer, of a subscription that gets no message, and has a state each time it is asked for."""
+    """A client and its consumer whose subscription gets no message, and has another state each time."""
 
     subscription = "s"
 

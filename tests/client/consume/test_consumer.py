@@ -1,4 +1,4 @@
-"""Consumers against a real broker: each message is seen, and what is acknowledged is not seen again."""
+"""Consumers against a real broker: each message is delivered, and acknowledged ones are not delivered again."""
 
 from __future__ import annotations
 
@@ -272,7 +272,7 @@ def test_the_window_bounds_what_is_in_flight(keeper: RunningBroker) -> None:
 
 
 async def failed(client: penstock.aio.AsyncClient, topic: str, count: int) -> None:
-    """Until so many messages were not acknowledged in time."""
+    """Wait until so many messages have passed their ack deadline."""
     async with asyncio.timeout(20):
         asked = {"topic": topic, "subscription": "s"}
         while (await client.ask("system.subscription.describe", asked))["partitions"][0]["waiting"] < count:
@@ -318,7 +318,7 @@ def test_a_cumulative_ack_does_not_take_back_a_refusal_and_says_so(keeper: Runni
 
 @pytest.fixture
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What waits in a consumer is extended thirty times while it would time out, however busy the machine is."""
+    """Extend the deadlines of waiting messages thirty times within an ack timeout, however busy the machine is."""
     monkeypatch.setattr("penstock.client.consume.consumer._CONFIRM_SECONDS", _WAITS_MS / 1000 / 30)
 
 

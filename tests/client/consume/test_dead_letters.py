@@ -1,4 +1,4 @@
-"""Dead letters, with a real broker: each is sent back once, whatever stops in between."""
+"""Dead letters, with a real broker: each is sent back once, at whichever step a redrive is interrupted."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def client(keeper: RunningBroker) -> Iterator[Client]:
 
 
 def bury(client: Client, topic: str, payloads: list[bytes], **attributes: str) -> None:
-    """Dead letters of a topic, as the broker writes them."""
+    """Write dead letters of a topic, as the broker does."""
     client.ask("system.topic.create", {"topic": topic})
     bury_more(client, topic, payloads, **attributes)
 

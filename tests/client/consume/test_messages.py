@@ -1,4 +1,4 @@
-"""Messages as a consumer has them, without a broker."""
+"""Messages of a consumer, without a broker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a consumer begins, as a program says it."""
+"""Positions at which a consumer begins, as a program gives them."""
 
 from __future__ import annotations
 

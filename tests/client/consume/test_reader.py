@@ -1,4 +1,4 @@
-"""Reading from one place to another, with a real broker: it ends where it should, whatever is not there any more."""
+"""Reading from one position to another, with a real broker: it ends where it should, even if messages are missing."""
 
 from __future__ import annotations
 

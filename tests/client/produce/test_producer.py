@@ -1,4 +1,4 @@
-"""Producers against a real broker: everything that was confirmed is stored once, whatever happens in between."""
+"""Producers against a real broker: every confirmed message is stored once, whichever connection breaks."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def play(story: Coroutine[Any, Any, None]) -> None:
 
 
 async def stored(client: penstock.aio.AsyncClient, topic: str, count: int) -> list[StreamMessage]:
-    """The first messages of a topic."""
+    """Return the first messages of a topic."""
     found: list[StreamMessage] = []
     async with client.consumer(topic, start="earliest") as reader:
         while len(found) < count:

@@ -1,4 +1,4 @@
-"""Classes as protoc generates them, made on the spot."""
+"""Classes as protoc generates them, built at import."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Avro at the client: values are held to their schema, and payloads are read by the schema they were written with."""
+"""Avro at the client: values are checked by their schema, and payloads are read by the schema they were
+written with."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a producer's schema refuses, and what is said when the registry does not have it."""
+"""Errors of a producer's schema: refused values, and schemas that the registry does not have."""
 
 from __future__ import annotations
 

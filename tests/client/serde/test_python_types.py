@@ -1,4 +1,4 @@
-"""Types as schemas: what is derived from them, what they write, and what they read."""
+"""Python types as schemas: derivation, encoding, decoding."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class Envelope(pydantic.BaseModel, extra="allow"):
 
 
 class Plain:
-    """No dataclass, and no model."""
+    """A class that is neither a dataclass nor a model."""
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""Schemas of producers and consumers, without a broker: what is asked of the registry, what is written and read."""
+"""Schemas of producers and consumers, without a broker: calls to the registry, encoding and decoding."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ PROTO = 'syntax = "proto3"; message Order { int64 id = 1; } message Gone { strin
 
 
 def messages(*given: tuple[bytes, int | None]) -> Batch:
-    """Payloads and the ids of their schemas, as a consumer has them."""
+    """Build messages as a consumer has them, from payloads and the ids of their schemas."""
     drafts = [
         Message(payload=payload, schema=None if schema is None else SchemaRef(schema, 1)) for payload, schema in given
     ]
@@ -74,7 +74,7 @@ def messages(*given: tuple[bytes, int | None]) -> Batch:
 def read(
     source: Source | None, registry: FakeRegistry, *given: tuple[bytes, int | None], framing: str | None = None
 ) -> list[Any]:
-    """The values, or the errors in their place."""
+    """Read the values, or the errors in their place."""
 
     async def work() -> list[StreamMessage]:
         schemas = registry.client()

@@ -1,4 +1,4 @@
-"""Who a client is: where its token comes from, that nothing shows it, and what becomes of it on the way."""
+"""Credentials: their sources, their secrecy, and errors of authentication."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def broker(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory
 
 
 def key(broker: RunningBroker, name: str, *bindings: str) -> str:
-    """Made beside the running broker, which knows of it once somebody could come in with it."""
+    """Create a key in the directory of a running broker, and wait until the broker knows it."""
     made = str(ask(broker.data, "system.key.create", {"name": name, "bindings": list(bindings)})["key"])
 
     def opens() -> bool:

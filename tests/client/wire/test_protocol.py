@@ -1,4 +1,4 @@
-"""The client's side without a socket: bytes against bytes."""
+"""The client's protocol without a socket: bytes against bytes."""
 
 from __future__ import annotations
 

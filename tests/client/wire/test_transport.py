@@ -1,4 +1,4 @@
-"""What is said of a connection that cannot be made."""
+"""Errors of connections that cannot be opened."""
 
 from __future__ import annotations
 

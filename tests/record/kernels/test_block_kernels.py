@@ -196,7 +196,7 @@ def test_every_record_between_garbage_is_found_in_turn(gaps: list[int], seed: in
 
 
 def is_text(pieces: Iterable[bytes]) -> list[bool]:
-    """What the kernel says of each piece as the type of a record."""
+    """Return the kernel's verdict on each piece, as the type of a record."""
     given_ = list(pieces)
     data = array_of(bytes(at.TYPE_AT) + b"".join(given_) + bytes(at.MESSAGE_RECORD_BYTES_MIN))
     columns = np.zeros((len(given_), at.COLUMNS), dtype=np.int64)
@@ -284,7 +284,7 @@ def test_the_first_used_byte_is_found_wherever_it_is() -> None:
 
 @pytest.mark.slow
 def test_no_hostile_block_makes_a_kernel_touch_a_byte_outside_it() -> None:
-    """In a process of its own, between forbidden pages; what is freed is overwritten at once."""
+    """Runs in a process of its own, between guard pages; freed memory is overwritten at once."""
     command = [sys.executable, str(Path(__file__).with_name("guarded.py")), "0", "150"]
     environment = os.environ | {"MALLOC_PERTURB_": "165"}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)

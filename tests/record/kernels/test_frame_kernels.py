@@ -51,7 +51,7 @@ def split(data: bytes, rows_max: int = ROWS_MAX, begin: int = 0) -> tuple[list[R
 
 
 def check_totals(data: bytes, rows: list[Row], table: list[list[int]], state: list[int]) -> None:
-    """What the heads and the state say of the rows is so."""
+    """Check that the heads and the state agree with the rows."""
     distinct, others, with_ids, payload_bytes, largest = state[2:]
     read = [data[start : start + size] for start, size, _ in table[:distinct]]
     assert len(set(read)) == distinct
@@ -403,7 +403,7 @@ def main(first: int, last: int) -> None:
 
 @pytest.mark.slow
 def test_no_hostile_buffer_makes_a_kernel_touch_a_byte_outside_it() -> None:
-    """In a process of its own, between forbidden pages; what is freed is overwritten at once."""
+    """Runs in a process of its own, between guard pages; freed memory is overwritten at once."""
     command = [sys.executable, "-m", "tests.record.kernels.test_frame_kernels", "0", "300"]
     environment = os.environ | {"MALLOC_PERTURB_": "165"}
     here = Path(__file__).parents[3]

@@ -28,14 +28,14 @@ from penstock.record.hashing import hash64
 assert hash64(b"") == 0x907A56DE22C26E53
 print("used")
 """
-"""One small kernel: a process without a cache compiles no other."""
+"""A program with one small kernel: a process without a cache compiles no other."""
 FEW = """
 from penstock.record.kernels import (
     block_kernels, column_kernels, frame_kernels, kernel_cache, stream_kernels, tally_kernels, text_kernels
 )
 kernel_cache._KERNELS[:] = [block_kernels.hash_bytes, block_kernels.hash_finish, block_kernels.first_used]
 """
-"""As if there were no others: compiling all of them takes half a minute."""
+"""A program that knows few kernels: compiling all of them takes half a minute."""
 TOGETHER = """
 import pathlib, time
 say = kernel_cache._say
@@ -47,7 +47,7 @@ def say_and_wait(line):
         time.sleep(0.01)
 kernel_cache._say = say_and_wait
 """
-"""Two processes begin to compile when both have said that they do, whoever is quicker."""
+"""A program for two processes, which compile only after both have announced it."""
 COMPILING = "penstock: compiling kernels for this machine, once, into"
 FOR_ITSELF = f"this process compiles the kernels that it needs; set {ENVIRONMENT} to keep them\n"
 
@@ -142,7 +142,7 @@ def test_processes_compile_at_once_and_the_next_compiles_nothing_writes_nothing_
 
 @pytest.mark.slow
 def test_every_kernel_is_in_a_complete_cache() -> None:
-    """That of this machine, made by `penstock warm`, by another test, or now."""
+    """The cache of this machine, made by `penstock warm`, by another test, or now."""
     kernel_cache.load_all()
     place = kernel_cache.directory()
     if place is None:

@@ -212,7 +212,7 @@ def test_keys_are_hashed_and_records_copied() -> None:
 
 
 class Fences:
-    """As many pieces of guarded memory as one kernel takes arrays, used in turn."""
+    """Pieces of guarded memory, as many as one kernel takes arrays, used in turn."""
 
     def __init__(self, *, at_end: bool) -> None:
         self._at_end = at_end
@@ -248,7 +248,7 @@ def main(first: int, last: int) -> None:
 
 
 def test_no_kernel_touches_a_byte_outside_its_arrays() -> None:
-    """In a process of its own, between forbidden pages; what is freed is overwritten at once."""
+    """Runs in a process of its own, between guard pages; freed memory is overwritten at once."""
     command = [sys.executable, "-m", "tests.record.kernels.test_stream_kernels", "0", "100"]
     environment = os.environ | {"MALLOC_PERTURB_": "165"}
     here = Path(__file__).parents[3]

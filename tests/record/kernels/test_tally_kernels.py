@@ -30,7 +30,7 @@ ROWS = 64
 
 
 def tallied(block: Block, width_ms: int, spans: int, fence: Fence = unmoved) -> dict[str, Any]:
-    """All arrays after one call, or several where a table was full; full tables are emptied into counters."""
+    """Return all arrays after one call, or several where a table was full; full tables are emptied into counters."""
     since = int(block.columns[0, 8]) - width_ms
     arrays = {
         "totals": fence(np.array([0, 2**62, -(2**62), 2**62, 0], dtype=np.int64)),
@@ -126,7 +126,7 @@ def main(first: int, last: int) -> None:
 
 
 def test_no_kernel_touches_a_byte_outside_its_arrays() -> None:
-    """In a process of its own, between forbidden pages; what is freed is overwritten at once."""
+    """Runs in a process of its own, between guard pages; freed memory is overwritten at once."""
     command = [sys.executable, "-m", "tests.record.kernels.test_tally_kernels", "0", "40"]
     environment = os.environ | {"MALLOC_PERTURB_": "165"}
     here = Path(__file__).parents[3]

@@ -1,4 +1,4 @@
-"""A few words to write, parse and compare Avro schemas, and another implementation to hold ours against."""
+"""Helpers that write, parse and compare Avro schemas, and another implementation to compare ours with."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def parsed(tree: Any, references: Mapping[str, Any] | None = None) -> AvroSchema
 
 
 def verdict(reader: Any, writer: Any) -> list[tuple[str, str]]:
-    """Kind and path of all that keeps the reader from reading."""
+    """Return kind and path of all problems of the reader."""
     return [(problem.kind, problem.path) for problem in parsed(reader).compatibility_problems(parsed(writer))]
 
 
@@ -31,7 +31,7 @@ def written(tree: Any, value: Any) -> bytes:
 
 
 def reread(data: bytes, writer: Any, reader: Any = None) -> Any:
-    """By the other implementation. Raises whatever that raises."""
+    """Read with the other implementation. Raises its errors."""
     source = BytesIO(data)
     value = fastavro.schemaless_reader(source, copy.deepcopy(writer), copy.deepcopy(reader))
     assert not source.read()

@@ -1,4 +1,4 @@
-"""One text for all ways to write a schema, and another for whatever somebody could notice."""
+"""The canonical text: one for all spellings of a schema, and another for any noticeable difference."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 from fastavro.schema import to_parsing_canonical_form
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.schema.avro.growing import evolutions, schemas
 from tests.schema.avro.kit import array, enum, field, fixed, logical, map_, parsed, record
+from tests.schema.avro.strategies import evolutions, schemas
 
 from penstock.schema import avro
 
@@ -114,7 +114,7 @@ def test_the_text_is_the_specifications_with_the_rest_behind_it() -> None:
     )
 
 
-# Anything
+# Random schemas
 
 
 @given(schemas(logicals=False))
@@ -139,7 +139,7 @@ def test_one_text_means_that_both_read_each_other(pair: tuple[Any, Any]) -> None
 
 
 def rewritten(tree: Any, draw: Any) -> Any:
-    """The same in other words."""
+    """Draw another spelling of the same schema."""
     if isinstance(tree, dict):
         keys = draw(st.permutations(list(tree)))
         return {key: rewritten(tree[key], draw) if key != "name" else tree[key] for key in keys}

@@ -1,4 +1,4 @@
-"""Which schema reads what another wrote, both ways, and what is said where it does not."""
+"""Avro compatibility in both directions, and the texts of the problems."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ LOGICAL: Final = "LOGICAL_TYPE_MISMATCH"
 
 @dataclass(frozen=True)
 class Case:
-    """Two schemas, and what keeps the second from reading the first (forwards in time) and the other way round."""
+    """Two schemas, and the problems of the second reading the first (forwards in time) and of the first reading the
+    second."""
 
     title: str
     old: Any
@@ -344,7 +345,7 @@ def test_a_problem_is_a_value_that_another_implementation_fails_to_read(
         reread(payload, writer, reader)
 
 
-# What a problem says
+# Texts of problems
 
 
 def only(reader: Any, writer: Any) -> Problem:
@@ -417,7 +418,7 @@ def test_a_chain_of_thousands_of_types_is_followed_without_recursion() -> None:
 
 
 def ring(prefix: str, length: int) -> Any:
-    """Records of one name in as many namespaces, each of which holds the next, and the last the first."""
+    """Return records of one name in as many namespaces, each of which holds the next, and the last the first."""
     inner: Any = f"{prefix}0.R"
     for each in reversed(range(length)):
         inner = record(f"{prefix}{each}.R", member("next", inner), *(member(f"f{place}", "int") for place in range(20)))
@@ -425,6 +426,6 @@ def ring(prefix: str, length: int) -> Any:
 
 
 def test_a_comparison_that_would_take_too_long_is_not_a_yes() -> None:
-    """Each of the one ring meets each of the other."""
+    """Every record of one ring is compared with every record of the other."""
     assert verdict(ring("a", 59), ring("b", 59)) == []
     assert verdict(ring("a", 59), ring("b", 61)) == [("COMPARISON_TOO_LARGE", "")]

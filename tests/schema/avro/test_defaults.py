@@ -1,4 +1,4 @@
-"""Defaults are values of their fields' types, written as the specification writes values in JSON."""
+"""Defaults: values of their fields' types, in the specification's JSON encoding."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_a_default_may_leave_out_what_has_a_default() -> None:
 
 
 def twins(default: Any) -> Any:
-    """Two records that each hold either: every level of a value could be both."""
+    """Return two records that each hold either: every level of a value could be both."""
     second = record("B", field("f", ["null", "A", "B"]))
     first = record("A", field("f", ["null", "A", second]))
     return record("R", field("r", ["null", first, "B"], default=default))
@@ -119,7 +119,7 @@ def test_a_value_that_could_be_many_things_at_every_level_is_looked_at_once_for_
 
 
 def test_defaults_that_take_too_long_are_refused() -> None:
-    """What only the last branch takes is held against all of them."""
+    """A default that only the last branch takes is checked against all of them."""
     kinds = [*(enum(f"E{each}", "A") for each in range(2000)), enum("Last", "Z")]
     parsed(record("R", field("f", array(kinds), default=["Z"] * 40)))
     with pytest.raises(InvalidSchema, match=f"take more than {STEPS_MAX} steps"):

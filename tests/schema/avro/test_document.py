@@ -1,4 +1,4 @@
-"""Texts that are no schemas at all, or more than one can take: each is refused, and quickly."""
+"""Texts that are not schemas, or are too large: each is refused, and quickly."""
 
 from __future__ import annotations
 

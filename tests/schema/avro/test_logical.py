@@ -1,4 +1,4 @@
-"""Logical types: where they may stand, and that one which makes no sense is none."""
+"""Logical types: the types that they may annotate, and invalid ones, which are ignored."""
 
 from __future__ import annotations
 

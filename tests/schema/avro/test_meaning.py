@@ -1,7 +1,5 @@
-"""What a verdict means: whatever is called readable is read by another implementation, and what is not has a witness.
-
-The other implementations are `fastavro`, which reads, and `avro`, which has a checker of its own.
-"""
+"""The meaning of compatibility: if we call a schema readable, another implementation reads the data; if not, a value
+proves it. The other implementations are `fastavro`, which reads, and `avro`, which has a checker of its own."""
 
 from __future__ import annotations
 
@@ -12,8 +10,8 @@ import avro.schema
 from avro.compatibility import ReaderWriterCompatibilityChecker, SchemaCompatibilityType
 from hypothesis import assume, event, given, settings
 from hypothesis import strategies as st
-from tests.schema.avro.growing import evolutions, schemas, values
 from tests.schema.avro.kit import parsed, reread, verdict, written
+from tests.schema.avro.strategies import evolutions, schemas, values
 
 
 @given(st.data(), evolutions())

@@ -1,4 +1,4 @@
-"""Schemas and what is none: every rule of the specification, and where it was broken."""
+"""The Avro parser: every rule of the specification, and the path at which it was broken."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.schema.avro.growing import schemas
 from tests.schema.avro.kit import array, enum, field, fixed, map_, parsed, record
+from tests.schema.avro.strategies import schemas
 
 from penstock.core.schemas import SCHEMA_DEPTH_MAX
 from penstock.schema import avro
@@ -41,7 +41,7 @@ def fields(*trees: Any, name: str = "R") -> tuple[Field, ...]:
     return made.fields
 
 
-# What is understood
+# Accepted schemas
 
 
 @pytest.mark.parametrize("name", ["null", "boolean", "int", "long", "float", "double", "bytes", "string"])
@@ -131,7 +131,7 @@ def test_an_empty_union_an_empty_enum_and_an_empty_fixed_are_allowed() -> None:
     assert isinstance(root(fixed("F", 0)), Fixed)
 
 
-# What is refused, and where
+# Refused schemas, and the paths
 
 BROKEN: list[tuple[str, Any, str, str]] = [
     ("a number", 1, "", "a string, an object or an array"),
@@ -261,7 +261,7 @@ def test_types_are_nested_to_a_limit() -> None:
     assert "nested more than 64 deep" in refused(nested(SCHEMA_DEPTH_MAX + 1)).message
 
 
-# Anything
+# Random schemas
 
 _SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5)
 _WORDS = st.sampled_from(

@@ -1,4 +1,4 @@
-"""Payloads that are values of a schema, and where others are not. Hostile ones cost nothing."""
+"""Avro payloads: values of a schema, and the path of the fault in others. Hostile ones cost nothing."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.schema.avro.growing import schemas, values
 from tests.schema.avro.kit import array, enum, field, fixed, logical, map_, parsed, record, reread, written
+from tests.schema.avro.strategies import schemas, values
 
 from penstock.schema.avro.payload_steps import PAYLOAD_DEPTH_MAX, WEIGHTLESS_ITEMS_MAX
 from penstock.schema.language import PayloadFault
@@ -180,7 +180,7 @@ def test_fields_that_take_no_bytes_take_no_time() -> None:
 
 
 def test_values_are_nested_to_a_limit() -> None:
-    """A record and a union for each link."""
+    """Every link nests a record and a union."""
     links = PAYLOAD_DEPTH_MAX // 2
     assert fault(CHAIN, b"\2" * (links - 1) + b"\0") is None
     for many in (links, 100_000):

@@ -1,7 +1,7 @@
-"""The verdicts that the Avro specification's rules of resolution give, as tables; and the same from Avro's own checker.
+"""The specification's rules of schema resolution as tables, checked here and by Avro's own checker.
 
-Every row is put to two judges: this project, and `avro.compatibility` of the Avro project's Python library. A row on
-which the two differ names the reason.
+Every row goes to this project and to `avro.compatibility` of the Avro project's Python library. A row on which the two
+differ names the reason.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ double  | -    -       x   x    x     x      -     -
 bytes   | -    -       -   -    -     -      x     x
 string  | -    -       -   -    -     -      x     x
 """
-"""Which primitive type of the reader's, in the first column, reads which of the writer's."""
+"""The writer's primitive types that the reader's, in the first column, can read."""
 
 LETTERS: Final = enum("Letters", "A", "B")
 MORE_LETTERS: Final = enum("Letters", "A", "B", "C")

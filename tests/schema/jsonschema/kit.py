@@ -1,4 +1,4 @@
-"""A small world of JSON: schemas that say something about its values, values that often conform, ways to widen."""
+"""A small world of JSON: schemas that constrain its values, values that often conform, ways to widen a schema."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def value(random: Random, depth: int = 3) -> Any:
 
 
 def schema(random: Random, depth: int = 3) -> Schema:
-    """In 2020-12; some of its definitions are recursive."""
+    """Draw a schema of 2020-12; some of its definitions are recursive."""
     made = _schema(random, depth)
     if isinstance(made, bool):
         return made
@@ -191,7 +191,7 @@ _PLAIN: list[Schema] = [
 
 
 def tangled(random: Random) -> dict[str, Any]:
-    """Made of little but choices, conditions, denials and references in circles."""
+    """Draw a schema of little but choices, conditions, negations and circular references."""
     made = _tangle(random, random.choice([1, 2, 3]))
     root = made if isinstance(made, dict) else {"allOf": [made]}
     return {**root, "$defs": {"x": _tangle(random, 2)}}
@@ -218,7 +218,7 @@ def _tangle(random: Random, depth: int) -> Schema:
 
 
 def changed(random: Random, made: dict[str, Any]) -> dict[str, Any]:
-    """With something dropped or moved, anywhere in it; whether that makes it wider is anybody's guess."""
+    """Drop or move something anywhere in a schema; the result may be wider or narrower."""
     other: dict[str, Any] = json.loads(json.dumps(made))
     holders = [holder for holder in _dicts(other) if holder]
     for _ in range(random.choice([1, 1, 2])):
@@ -264,7 +264,7 @@ _LEFT_OVER = ("unevaluatedItems", "unevaluatedProperties")
 
 
 def straightforward(made: Any) -> Any:
-    """Without keywords under which wider is narrower, or changes what others mean."""
+    """Draw a schema without keywords under which wider is narrower, or which change the meaning of others."""
     if isinstance(made, list):
         return [straightforward(each) for each in made]
     if not isinstance(made, dict):
@@ -273,7 +273,7 @@ def straightforward(made: Any) -> Any:
 
 
 def widened(random: Random, made: dict[str, Any]) -> dict[str, Any]:
-    """A straightforward schema that takes more, in one place or another; or just as much, in other words."""
+    """Draw a straightforward schema that takes more, in one position or another; or just as much, in other words."""
     wider: dict[str, Any] = json.loads(json.dumps(made))
     places = [place for place in _places(wider) if place]
     if not places:
@@ -296,7 +296,7 @@ def widened(random: Random, made: dict[str, Any]) -> dict[str, Any]:
 
 
 def _places(made: Any) -> list[dict[str, Any]]:
-    """Every schema in a schema."""
+    """Yield every schema within a schema."""
     if not isinstance(made, dict):
         return []
     found = [made]
@@ -310,7 +310,7 @@ def _places(made: Any) -> list[dict[str, Any]]:
     return found
 
 
-# Cases of reading
+# Compatibility cases
 
 DRAFT_4 = {"$schema": "http://json-schema.org/draft-04/schema#"}
 DRAFT_7 = {"$schema": "http://json-schema.org/draft-07/schema#"}
@@ -328,7 +328,7 @@ def an_array(**keywords: Any) -> dict[str, Any]:
 
 
 class Case(NamedTuple):
-    """Two schemas, and what each has against reading the other: kinds and paths."""
+    """Two schemas, and the problems of each when it reads the other: kinds and paths."""
 
     name: str
     one: Any

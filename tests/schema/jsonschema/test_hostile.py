@@ -1,4 +1,4 @@
-"""Whatever stands in a schema: it is one, or it is refused; and then nothing in it surprises anybody."""
+"""Hostile texts: each is a schema or is refused, and then nothing in it causes another error."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ SIZES = ["minLength", "maxLength", "minItems", "maxItems", "minProperties", "max
 
 
 def strange(random: Random, depth: int = 3) -> Any:
-    """Keywords of all drafts, mostly with the right sort of thing under them."""
+    """Draw keywords of all drafts, mostly with the right kind of value under them."""
     if depth == 0 or random.random() < 0.1:
         return random.choice([{}, True, False, value(random, 1)])
 

@@ -1,4 +1,4 @@
-"""What the verdicts mean: a reader with nothing against a writer takes every value that the writer's schema allows."""
+"""The meaning of compatibility: a reader without problems takes every value that the writer's schema allows."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ VALUES = 60
 
 
 def two(random: Random) -> tuple[Schema, Schema]:
-    """Often one is the other with something changed, so that they have to do with each other."""
+    """Draw two schemas; often one is a changed copy of the other, so that they are related."""
     writer = schema(random, random.choice([1, 2, 3]))
     if isinstance(writer, bool) or random.random() < 0.2:
         return schema(random, 2), writer
@@ -41,7 +41,7 @@ def two(random: Random) -> tuple[Schema, Schema]:
 
 
 def understood_or_none(made: Schema) -> JsonSchema | None:
-    """A few refer to themselves and nothing else."""
+    """Parse a schema; None for the few that refer to themselves and to nothing else."""
     try:
         return understood(made)
     except InvalidSchema:
@@ -49,7 +49,7 @@ def understood_or_none(made: Schema) -> JsonSchema | None:
 
 
 def accepting(made: Schema, validator: Any = Draft202012Validator) -> Callable[[Any], bool]:
-    """Which values conform: formats are demanded in every draft."""
+    """Return the values that conform, with formats enforced in every draft."""
     found: Callable[[Any], bool] = validator(made, validate_formats=True, formats=CHECKS).is_valid
     return found
 
@@ -103,7 +103,7 @@ def test_a_wider_schema_reads_what_a_narrower_one_wrote(random: Random) -> None:
 
 
 def test_verdicts_are_neither_all_yes_nor_all_no() -> None:
-    """Of the problems found in changed schemas, most can be shown by a value; they are not made up."""
+    """Most problems found in changed schemas can be shown by a value; they are not made up."""
     random = Random(7)
     compatible = shown = unshown = 0
     for _ in range(150):

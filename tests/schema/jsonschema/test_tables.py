@@ -1,7 +1,7 @@
-"""The verdicts on JSON Schemas that registries agree on: a keyword a row, narrower on the left, wider on the right.
+"""Compatibility tables that registries agree on: a keyword a row, narrower on the left, wider on the right.
 
-Where another registry says something else, the row is among the last ones, with the value or the proof that speaks for
-ours: a schema means the values that it allows.
+Rows on which another registry differs are among the last ones, with the value or the proof that speaks for our answer:
+a schema means the values that it allows.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def array(**more: Any) -> dict[str, Any]:
 
 
 def thing(*required: str, closed: bool = False, extra: Any = None, **properties: Any) -> dict[str, Any]:
-    """An object with these properties, and others of `extra`, or none."""
+    """Return an object schema with these properties, and others of `extra`, or none."""
     made: dict[str, Any] = {"type": "object"}
     if properties:
         made["properties"] = properties

@@ -1,4 +1,4 @@
-"""What the tests of Protobuf schemas share: protoc itself, run in this process, and short ways to say things."""
+"""Helpers for the tests of Protobuf schemas: protoc itself, run in this process, and shortcuts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _INCLUDED = Path(str(compiler.__file__)).parent / "_proto"
 
 
 def protoc(text: str, references: Mapping[str, str] | None = None) -> Any:
-    """What the compiler makes of a file; None if it refuses it."""
+    """Return the compiler's descriptor of a file; None if it refuses the file."""
     with tempfile.TemporaryDirectory() as directory:
         root = Path(directory)
         for name, content in {**(references or {}), "schema.proto": text}.items():
@@ -35,7 +35,7 @@ def protoc(text: str, references: Mapping[str, str] | None = None) -> Any:
 
 
 def described(text: str, references: Mapping[str, str] | None = None) -> Any:
-    """What the schema makes of it."""
+    """Return our descriptor of the schema."""
     schema = parse(text, references or {})
     return descriptor_pb2.FileDescriptorProto.FromString(file_descriptor(schema))
 
@@ -45,7 +45,7 @@ def parsed(text: str, references: Mapping[str, str] | None = None) -> ProtobufSc
 
 
 def refused(text: str, references: Mapping[str, str] | None = None) -> InvalidSchema | None:
-    """Why it is no schema; None if it is one."""
+    """Return the error of the parser; None if it accepts the schema."""
     try:
         parse(text, references or {})
     except InvalidSchema as error:

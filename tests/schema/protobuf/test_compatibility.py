@@ -1,4 +1,4 @@
-"""Compatibility: what a reader makes of the bytes of another schema, case by case and in both directions."""
+"""Protobuf compatibility, case by case and in both directions."""
 
 from __future__ import annotations
 
@@ -13,20 +13,21 @@ from penstock.schema.protobuf.compatibility.problem_kinds import PROBLEM_KINDS
 
 @dataclass(frozen=True)
 class Case:
-    """Two versions of a schema, and what is said when each reads the other: kinds and paths."""
+    """Two versions of a schema, and the problems of each when it reads the other: kinds and paths."""
 
     older: str
     newer: str
     backward: tuple[str, ...] = ()
-    """The newer reads the older."""
+    """Problems of the newer version reading the older."""
     forward: tuple[str, ...] = ()
-    """The older reads the newer."""
+    """Problems of the older version reading the newer."""
     lenient_backward: tuple[str, ...] = ()
     lenient_forward: tuple[str, ...] = ()
 
 
 def message(older: str, newer: str, backward: str = "", forward: str = "", *, head: str = P3) -> Case:
-    """Of a message M with other fields; problems with commas between them, and a ? after those that may pass."""
+    """Return a case of a message M with other fields; problems have commas between them, and a ? after tolerable
+    ones."""
     return _case(f"{head} message M {{ {older} }}", f"{head} message M {{ {newer} }}", backward, forward)
 
 
@@ -49,7 +50,7 @@ UTF8 = "FIELD_UTF8_DEMANDED /M/a"
 LABEL = "FIELD_NUMERIC_LABEL_CHANGED /M/a"
 
 CASES = {
-    # Fields come and go
+    # Added and removed fields
     "the same": message("int32 a = 1;", "int32 a = 1;"),
     "a field added": message("int32 a = 1;", "int32 a = 1; int32 b = 2;"),
     "a field removed": message("int32 a = 1; int32 b = 2;", "int32 a = 1;"),

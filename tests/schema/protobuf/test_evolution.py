@@ -1,4 +1,4 @@
-"""The meaning of compatibility: where nothing stands in the way, the reader finds what the writer wrote."""
+"""The meaning of compatibility: where no problem is found, the reader finds the data that the writer wrote."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 from google.protobuf.descriptor import FieldDescriptor as F
 from hypothesis import assume, event, given, settings
 from hypothesis import strategies as st
-from tests.schema.protobuf.growing import NAMES, File, evolved, files, filled, translated, written
 from tests.schema.protobuf.kit import parsed, refused
+from tests.schema.protobuf.strategies import NAMES, File, evolved, files, filled, translated, written
 
 _BITS = {
     F.TYPE_INT32: lambda value: _signed(value, 32),
@@ -26,7 +26,7 @@ _BITS = {
     F.TYPE_SFIXED64: lambda value: _signed(value, 64),
     F.TYPE_BOOL: bool,
 }
-"""What a number becomes that is read as another type: cut off, as the specification says."""
+"""The bits that remain of a number read as another type: the rest is cut off, as the specification says."""
 
 
 def _signed(value: int, bits: int) -> int:
@@ -59,7 +59,7 @@ def test_where_nothing_stands_in_the_way_what_was_written_is_read(
 
 
 def check_read(written_message: Any, read: Any) -> None:
-    """Every field that both know has the value that was written, but for what numbers lose in a smaller type."""
+    """Require that every field that both know has the written value, except for bits lost in a smaller type."""
     known = read.DESCRIPTOR.fields_by_number
     for theirs, value in written_message.ListFields():
         if theirs.number in known:

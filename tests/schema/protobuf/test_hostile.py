@@ -1,4 +1,4 @@
-"""Hostile schemas: each is understood or refused, quickly, and nothing else ever happens."""
+"""Hostile schemas: each is parsed or refused, quickly, and nothing else ever happens."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_a_schema_that_only_looks_hostile_is_understood(text: str) -> None:
 
 
 def test_many_ways_to_one_file_are_one_way() -> None:
-    """Each file imports both of the next pair: there are 2^60 ways to the last."""
+    """Every file imports both of the next pair: there are 2^60 ways to the last."""
     references = {
         f"{side}{level}.proto": P3
         + "".join(f'import public "{other}{level + 1}.proto";' for other in "ab" if level < 60)
@@ -148,7 +148,7 @@ print("done")
 
 
 def test_no_file_is_opened() -> None:
-    """As in the worker: a process that has imported the package, and can open nothing any more."""
+    """Run like the worker: a process that has imported the package, and can open nothing any more."""
     texts = [EVERYTHING, *GOOD.values(), *BAD.values(), *(CUSTOM + each for each in (*OPTIONS, *BAD_OPTIONS)), *IMPORTS]
     ran = subprocess.run(
         [sys.executable, "-c", WITHOUT_FILES],
@@ -201,6 +201,6 @@ def test_what_protoc_refuses_of_a_spoilt_schema_is_refused(place: int, length: i
 
 
 def _only_an_option_is_unknown(text: str) -> bool:
-    """The one thing we let pass that protoc does not."""
+    """Allow the one difference: an unknown option, which we accept and protoc does not."""
     file = parsed(text, REFERENCES).library.files[""].file
     return "uninterpreted_option" in str(file)

@@ -1,4 +1,4 @@
-"""Numbers and strings, as they are written and as they are kept."""
+"""Numbers and strings, as they are written and as they are stored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Options: what they mean where something visible defines them, and what is wrong with those that cannot mean it."""
+"""Options: their meaning where a visible definition exists, and the errors of those that cannot have one."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""Texts: what protoc makes of them is what we make of them, and what it refuses we refuse."""
+"""The Protobuf parser: the same descriptors as protoc, and the same refusals."""
 
 from __future__ import annotations
 
 import pytest
 from hypothesis import given, settings
-from tests.schema.protobuf.growing import files, written
 from tests.schema.protobuf.kit import ED, P2, P3, described, protoc, refused
+from tests.schema.protobuf.strategies import files, written
 
 REFERENCES = {
     "b.proto": P2 + "message B { extensions 100 to 200; } enum Closed { A = 0; }",
@@ -290,7 +290,7 @@ def test_any_file_has_the_descriptors_that_protoc_gives_it(file: object) -> None
     assert described(text) == protoc(text)
 
 
-# Where we are stricter than protoc, or more patient
+# Differences from protoc: stricter, or more patient
 
 
 @pytest.mark.parametrize(
@@ -319,7 +319,7 @@ def test_an_option_that_nobody_defined_is_kept_as_it_is() -> None:
     assert options[1].aggregate_value == 'a : [ 1 , 2 ] b < c : "x" >'
 
 
-# Where it says something is wrong
+# Positions of errors
 
 
 @pytest.mark.parametrize(

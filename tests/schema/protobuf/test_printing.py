@@ -1,4 +1,4 @@
-"""Back to text: what is printed is the same schema, and what means the same is printed the same."""
+"""The Protobuf printer: a printed text is the same schema, and equal schemas have the same canonical text."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.schema.protobuf.growing import File, files, written
 from tests.schema.protobuf.kit import ED, P2, P3, described, parsed, refused
+from tests.schema.protobuf.strategies import File, files, written
 from tests.schema.protobuf.test_options import CUSTOM
 from tests.schema.protobuf.test_options import GOOD as OPTIONS
 from tests.schema.protobuf.test_parsing import GOOD, REFERENCES

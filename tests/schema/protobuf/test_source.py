@@ -1,4 +1,4 @@
-"""Schemas that come as the base64 of a descriptor: the same as their text, and looked at as closely."""
+"""Schemas as the base64 of a descriptor: the same as their text, and checked as closely."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 from google.protobuf import descriptor_pb2, timestamp_pb2
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.schema.protobuf.growing import files, written
 from tests.schema.protobuf.kit import P2, P3, described, parsed, protoc, refused
+from tests.schema.protobuf.strategies import files, written
 
 from penstock.schema.protobuf import file_descriptor, proto_text
 from penstock.schema.protobuf.limits import DESCRIPTOR_BYTES_MAX

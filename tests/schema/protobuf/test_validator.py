@@ -1,12 +1,12 @@
-"""Payloads: which conform, what is wrong with the others, and where."""
+"""Protobuf payloads: conforming ones, and fault and path of the others."""
 
 from __future__ import annotations
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.schema.protobuf.growing import File, files, filled, written
 from tests.schema.protobuf.kit import P2, P3, parsed
+from tests.schema.protobuf.strategies import File, files, filled, written
 
 from penstock.schema.errors import InvalidSchema
 from penstock.schema.language import PayloadFault

@@ -1,4 +1,4 @@
-"""Files that need no reference: Google's and Confluent's are what their owners say."""
+"""Well-known files: Google's and Confluent's need no reference and equal their originals."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.schema.protobuf.kit import P3, parsed, refused
 from penstock.schema.protobuf.linking.library import ROOT
 from penstock.schema.protobuf.linking.well_known import ALWAYS, TEXTS
 
-# Whoever registers options and decimals with the client imports these, and the client registers none of them.
+# Schemas with options and decimals import these, and the client that registers such schemas does not register them.
 CONFLUENT = "confluent_kafka.schema_registry.confluent"
 MODULES = [
     *(f"google.type.{each.name}" for each in pkgutil.iter_modules(importlib.import_module("google.type").__path__)),

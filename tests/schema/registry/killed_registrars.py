@@ -1,9 +1,9 @@
-"""Forks registrars on one catalog and kills each with SIGKILL; holds what is left against what they were promised.
+"""Forks registrars on one catalog and kills each with SIGKILL; compares the catalog with the answers that they got.
 
     python killed_registrars.py DIR KILLS SEED
 
-Everything is imported once, here, so that a kill costs milliseconds. A registrar registers schema after schema under a
-few subjects and says what it was answered. Prints one JSON object.
+All imports happen once, here, so that a kill costs milliseconds. A registrar registers schema after schema under a few
+subjects and reports its answers. Prints one JSON object.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Promise = tuple[str, int, int, str]
 
 
 class Agreeing:
-    """Takes any text for a schema, and any two for compatible."""
+    """A schema engine that takes any text for a schema, and any two for compatible."""
 
     def parse(self, definition: Definition, form: SchemaForm = SchemaForm.CANONICAL) -> str:
         return definition.text
@@ -51,7 +51,7 @@ def register_until_killed(path: Path, registrar: int, tell: int) -> None:
 
 
 def one_kill(path: Path, registrar: int, chance: random.Random) -> list[Promise]:
-    """What the registrar was answered before it died."""
+    """Return the answers that the registrar got before it died."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
@@ -64,7 +64,7 @@ def one_kill(path: Path, registrar: int, chance: random.Random) -> list[Promise]
     with os.fdopen(reading, "rb") as promises:
         if promises.readline() != b"ready\n":
             raise AssertionError("the registrar could not open what its predecessor left")
-        # Most die some time after their first promise, however slow the machine is; the others before it.
+        # Most are killed after their first promise, however slow the machine is; the others before it.
         first = promises.readline() if chance.random() < 0.8 else b""
         time.sleep(chance.random() ** 2 * 0.03)
         os.kill(child, signal.SIGKILL)
@@ -79,7 +79,7 @@ def _promise(line: str) -> Promise:
 
 
 def check(path: Path, promised: list[Promise]) -> int:
-    """Raises if anything promised is missing, or any number is missing or given twice; how many there are."""
+    """Raise if a promised version is missing, or a number is missing or given twice; return the number of versions."""
     with Catalog.open(path, clock=SystemClock()) as catalog:
         every = Registry(catalog.schemas).schemas(lookup=LookupFilter.INCLUDE_DELETED)
     found = {(each.subject, each.version, each.schema_id, each.schema.text) for each in every}

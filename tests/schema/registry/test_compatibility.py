@@ -1,4 +1,4 @@
-"""Which schemas a candidate is held against: the modes as rows, and the questions put in bearable portions."""
+"""The comparisons that a candidate needs: the modes as rows, and the batches they run in."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_no_more_is_fetched_than_is_asked_about() -> None:
 
 
 class Answers:
-    """One problem to every question, or as many as it is told."""
+    """A schema engine with one problem for every pair, or as many as configured."""
 
     def __init__(self, problems: int = 1) -> None:
         self.problems = problems

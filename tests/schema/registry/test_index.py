@@ -1,4 +1,4 @@
-"""The image: updates applied to it, one by one or many at once, and what it is like where an id comes back."""
+"""The index: updates applied one by one or many at once, and an id that comes back."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def version(subject: str, number: int, schema_id: int, *, deleted: bool = False)
 def update(
     revision: int, *versions: SubjectVersion, schemas: tuple[StoredSchema, ...], also: str = ""
 ) -> RegistryUpdate:
-    """Of whole subjects: those of the versions, and those named in `also` that have none left."""
+    """Return an update of whole subjects: those of the versions, and those named in `also` that have none left."""
     names = sorted({each.subject for each in versions} | set(also))
     subjects = tuple(Subject(name=name, revision=revision) for name in names)
     return RegistryUpdate(revision=revision, subjects=subjects, versions=versions, schemas=schemas, whole=True)

@@ -1,4 +1,4 @@
-"""What the registry takes for a subject, a version, a schema, and words about it."""
+"""The parsing of subjects, versions, schemas and metadata."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The registry's decisions, one by one, in a language of schemas that is simple enough to see through."""
+"""The registry's decisions, one by one, in a schema language that is simple enough to see through."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from penstock.core.schemas import (
     SCHEMA_REFERENCES_MAX,
     Compatibility,
     Definition,
-    Mode,
     Reference,
     Schema,
     SchemaKind,
+    SubjectMode,
 )
 from penstock.schema.errors import (
     CompatibilityNotConfigured,
@@ -55,11 +55,11 @@ def t(tmp_path: Path) -> Iterator[Trial]:
 
 
 def free(t: Trial, subject: str | None = None) -> None:
-    """Anything goes with anything."""
+    """Switch off compatibility checks."""
     t.run(t.registry.set_compatibility(subject, "NONE"))
 
 
-# Registering
+# Registration
 
 
 def test_a_schema_that_was_registered_is_found_by_its_id_and_by_its_version(t: Trial) -> None:
@@ -262,7 +262,7 @@ def test_references_are_limited_with_all_that_they_bring(t: Trial, monkeypatch: 
 def test_the_same_text_referring_to_itself_again_and_again_is_limited_too(
     t: Trial, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Under one name and with one text, but each time another version."""
+    """Every level has the same name and text, but another version."""
     monkeypatch.setattr(references, "SCHEMA_REFERENCES_MAX", 4)
     t.register("chain", "c")
     for number in range(1, 5):
@@ -401,7 +401,7 @@ def test_a_schema_that_is_several_versions_is_compared_once(t: Trial) -> None:
     assert t.engine.compared == [("a?", "a")]
 
 
-# Asking beforehand
+# Compatibility checks before registration
 
 
 def test_what_would_keep_a_schema_from_being_registered_is_told(t: Trial) -> None:
@@ -448,7 +448,7 @@ def test_two_schemas_may_be_compared_without_a_subject(t: Trial) -> None:
     assert t.run(t.registry.check_pair(words("a b~"), words("a"), lenient=True)) == []
 
 
-# Looking for a schema
+# Lookup
 
 
 def test_a_schema_is_found_however_it_is_written(t: Trial) -> None:
@@ -483,7 +483,7 @@ def test_what_was_deleted_is_found_if_that_is_wanted_and_what_was_not_rather(t: 
     assert t.run(t.registry.look_up("orders", schema, deleted=True)).version == 1
 
 
-# Deleting
+# Deletion
 
 
 def test_what_was_deleted_and_is_registered_again_is_a_new_version_with_the_old_id(t: Trial) -> None:
@@ -672,18 +672,18 @@ def test_clearing_returns_what_it_was(t: Trial) -> None:
 
 
 def test_a_mode_is_a_setting_too(t: Trial) -> None:
-    assert t.registry.mode() is Mode.READWRITE
+    assert t.registry.mode() is SubjectMode.READWRITE
     with pytest.raises(ModeNotConfigured, match=r"^Subject 'orders' does not have subject-level mode configured$"):
         t.registry.mode("orders")
-    assert t.run(t.registry.set_mode(None, "readonly")) is Mode.READONLY
-    assert t.registry.mode("orders", default_to_global=True) is Mode.READONLY
-    assert t.run(t.registry.set_mode("orders", "READWRITE")) is Mode.READWRITE
-    assert t.registry.mode("orders") is Mode.READWRITE
-    assert t.run(t.registry.clear_mode("orders")) is Mode.READWRITE
+    assert t.run(t.registry.set_mode(None, "readonly")) is SubjectMode.READONLY
+    assert t.registry.mode("orders", default_to_global=True) is SubjectMode.READONLY
+    assert t.run(t.registry.set_mode("orders", "READWRITE")) is SubjectMode.READWRITE
+    assert t.registry.mode("orders") is SubjectMode.READWRITE
+    assert t.run(t.registry.clear_mode("orders")) is SubjectMode.READWRITE
     with pytest.raises(SubjectNotFound):
         t.run(t.registry.clear_mode("orders"))
-    assert t.run(t.registry.clear_mode(None)) is Mode.READONLY
-    assert t.registry.mode() is Mode.READWRITE
+    assert t.run(t.registry.clear_mode(None)) is SubjectMode.READONLY
+    assert t.registry.mode() is SubjectMode.READWRITE
 
 
 def test_words_that_are_no_setting_are_refused(t: Trial) -> None:
@@ -693,7 +693,7 @@ def test_words_that_are_no_setting_are_refused(t: Trial) -> None:
         t.registry.set_mode(None, "WRITEONLY")
 
 
-# What a mode forbids
+# Modes
 
 
 @pytest.mark.parametrize(
@@ -736,11 +736,11 @@ def test_only_what_is_empty_is_set_to_import_unless_by_force(t: Trial) -> None:
     for subject in ("orders", None):
         with pytest.raises(OperationNotPermitted, match=r"^Cannot import since found existing subjects$"):
             t.run(t.registry.set_mode(subject, "IMPORT"))
-    assert t.run(t.registry.set_mode("payments", "IMPORT")) is Mode.IMPORT
+    assert t.run(t.registry.set_mode("payments", "IMPORT")) is SubjectMode.IMPORT
     t.run(t.registry.set_mode("orders", "IMPORT", force=True))
-    assert t.run(t.registry.set_mode("orders", "IMPORT")) is Mode.IMPORT
+    assert t.run(t.registry.set_mode("orders", "IMPORT")) is SubjectMode.IMPORT
     t.run(t.registry.delete_subject("orders"))
-    assert t.run(t.registry.set_mode(None, "IMPORT")) is Mode.IMPORT
+    assert t.run(t.registry.set_mode(None, "IMPORT")) is SubjectMode.IMPORT
 
 
 def test_imported_schemas_keep_their_numbers_and_are_compared_with_nothing(t: Trial) -> None:
@@ -795,7 +795,7 @@ def test_numbers_that_are_another_s_are_refused_with_the_reason(
         )
 
 
-# Words about a version
+# Metadata of a version
 
 
 def test_a_version_is_deprecated_with_a_message_and_no_longer_so(t: Trial) -> None:
@@ -823,7 +823,7 @@ def test_a_description_changes_and_what_is_not_given_stays(t: Trial) -> None:
         t.run(t.registry.describe("orders", 1, tags=["x"] * 99))
 
 
-# What topics ask
+# Queries of topics
 
 
 def test_what_messages_may_name_is_told_with_how_it_stands(t: Trial) -> None:
@@ -930,7 +930,7 @@ def test_whoever_is_always_too_late_is_told_to_try_again(t: Trial, monkeypatch: 
     turns: list[RegisteredVersion] = []
 
     class Interrupted(Words):
-        """While it compares, another registers something else."""
+        """A schema engine: while it compares, another process registers something else."""
 
         def check_compatibility(self, pairs: tuple[SchemaPair, ...], *, lenient: bool) -> list[list[Problem]]:
             turns.append(rival.register("orders", f"a b{len(turns)}?"))

@@ -1,4 +1,4 @@
-"""Several at once on one catalog, and some of them killed: no version is lost, and none is given twice."""
+"""Several processes on one catalog, some of them killed: no version is lost, and none is given twice."""
 
 from __future__ import annotations
 
@@ -47,7 +47,8 @@ with Catalog.open(path, clock=SystemClock()) as catalog:
 
 @pytest.fixture(autouse=True)
 def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Many write at once here, on a disk that may be slow: who is told to try again is tested elsewhere."""
+    """Wait longer for the catalog: many write at once here, on a disk that may be slow; the error is tested
+    elsewhere."""
     monkeypatch.setattr(sqlite, "BUSY_MS", 60_000)
 
 
@@ -76,7 +77,7 @@ def test_threads_that_register_at_once_lose_nothing_and_get_each_number_once(tmp
 
 
 def outputs_of(commands: Iterable[list[str]]) -> list[list[str]]:
-    """Of processes that begin together, once all of them are ready."""
+    """Return the outputs of processes that begin together, once all of them are ready."""
     with ExitStack() as stack:
         processes = [
             stack.enter_context(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))

@@ -1,4 +1,4 @@
-"""Any story: the registry beside a few dictionaries, two registries on one catalog, steps in any order."""
+"""Random stories: the registry beside a few dictionaries, two registries on one catalog, steps in any order."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ VersionKey = tuple[str, int]
 
 
 def state_of(index: RegistryIndex) -> dict[str, Any]:
-    """All that it knows, where an index without entries is none."""
+    """Return all that the index knows; an index without entries is an empty one."""
     found = dict(vars(index))
     found["_versions"] = {subject: versions for subject, versions in index._versions.items() if versions}
     return found
@@ -45,7 +45,7 @@ def fresh(catalog: SchemaCatalog) -> RegistryIndex:
 
 @dataclass(frozen=True)
 class Entry:
-    """A version in the story: what it is (a text and perhaps a reference), its id, and whether it is deleted."""
+    """A version in the story: its text and perhaps a reference, its id, and whether it is deleted."""
 
     what: tuple[str, VersionKey | None]
     schema_id: int
@@ -53,7 +53,7 @@ class Entry:
 
 
 class Story(RuleBasedStateMachine):
-    """Two registries take turns; whose turn comes catches up with all that the other has done."""
+    """Two registries in turn; each catches up with the changes of the other first."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -204,7 +204,7 @@ class Story(RuleBasedStateMachine):
 
 
 class Refused:
-    """In the place of an answer."""
+    """A refusal in place of an answer."""
 
 
 TestStory = Story.TestCase
@@ -215,7 +215,7 @@ TestStory.settings = settings(max_examples=10, stateful_step_count=20, deadline=
 
 
 class Runner:
-    """A procedure whose steps are done, and told to it, when somebody says so."""
+    """A procedure whose steps run, and whose outcomes are sent, on demand."""
 
     def __init__(self, procedure: Procedure[Any]) -> None:
         self.procedure = procedure
@@ -235,7 +235,7 @@ class Runner:
             self.done, self.answer = True, error
 
     def go_on(self, engine: Words) -> None:
-        """Do the step; or, if it is done, tell the procedure."""
+        """Run the step; or, if it has run, send its outcome to the procedure."""
         if self.waiting:
             outcome = self.outcome
             if isinstance(outcome, PenstockError):
@@ -292,7 +292,7 @@ def test_procedures_whose_steps_come_in_any_order_leave_the_image_as_the_catalog
 
 
 def check_sound(registry: Registry) -> None:
-    """No text under two ids, and whatever is referred to is there."""
+    """Require that no text has two ids, and that every reference exists."""
     every = registry.schemas(lookup=LookupFilter.INCLUDE_DELETED)
     assert len({each.fingerprint for each in every}) == len({each.schema_id for each in every})
     for each in every:

@@ -1,4 +1,4 @@
-"""A registry taken elsewhere: everything arrives, twice is once, and what cannot be is named."""
+"""Export and import of a registry: everything arrives, importing twice is harmless, and conflicts are named."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def there(tmp_path: Path) -> Iterator[Trial]:
 
 @pytest.fixture
 def filled(here: Trial) -> Trial:
-    """The one that is referred to comes last in the order of names."""
+    """Fill a registry so that the referenced subject comes last in the order of names."""
     here.register("z.base", "b")
     here.register("a.top", "t", base=("z.base", 1))
     about = VersionMetadata(description="d", tags=("x", "y"), created_by="me")

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from penstock.broker.access.audit import Trail
-from penstock.broker.access.policy import ANONYMOUS, NOWHERE, Access
-from penstock.broker.topics.schema_rejections import NotThere
+from penstock.broker.access.audit import AuditTrail
+from penstock.broker.access.policy import ANONYMOUS, NO_ORIGIN, AccessPolicy
+from penstock.broker.topics.schema_rejections import NotFound
 from penstock.core.errors import ServiceUnavailable
 from penstock.server.admin.bodies import RetentionBody, SettingsBody
 from penstock.server.api.broker_calls import ask, ask_until_disconnect, list_page, sent_fields
@@ -34,7 +34,7 @@ class Slow:
 
     def __init__(self) -> None:
         self.registry: Any = None
-        self.access = Access()
+        self.access = AccessPolicy()
         self.answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
     async def run(self, procedure: Any) -> Any: ...
@@ -48,13 +48,13 @@ def call(backend: Any, arrives: asyncio.Queue[Any]) -> ApiRequest:
         backend=backend,
         services=RequestServices(),
         principal=ANONYMOUS,
-        origin=NOWHERE,
+        origin=NO_ORIGIN,
         path_params={},
         query={},
         body=None,
         scope={"type": "http"},
         receive=arrives.get,
-        trail=Trail(backend.access, ANONYMOUS, NOWHERE),
+        trail=AuditTrail(backend.access, ANONYMOUS, NO_ORIGIN),
     )
 
 
@@ -78,7 +78,7 @@ async def test_a_client_that_stays_gets_the_answer() -> None:
 
 @in_a_loop
 async def test_what_is_refused_is_raised_and_what_is_not_there_is_a_404() -> None:
-    for error, raised in ((NotThere("no"), HttpError), (ServiceUnavailable("busy"), ServiceUnavailable)):
+    for error, raised in ((NotFound("no"), HttpError), (ServiceUnavailable("busy"), ServiceUnavailable)):
         backend, arrives = Slow(), asyncio.Queue[Any]()
         backend.answer.set_exception(error)
         with pytest.raises(raised):

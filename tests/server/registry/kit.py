@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 
 from tests.server.http_kit import Answer, Client, Serving
 
-from penstock.broker.access.policy import Access, Principal
+from penstock.broker.access.policy import AccessPolicy, Principal
 from penstock.broker.admin.topics import parse_settings
 from penstock.broker.base.request_fields import topic_name
 from penstock.core.errors import TopicNotSupported
@@ -36,7 +36,7 @@ class LocalBackend:
     examiner: SchemaLanguages = field(default_factory=SchemaLanguages)
     topics: dict[TopicName, TopicSettings] = field(default_factory=dict)
     failure: Exception | None = None
-    access: Access = field(default_factory=Access)
+    access: AccessPolicy = field(default_factory=AccessPolicy)
 
     async def run(self, procedure: Procedure[_Result]) -> _Result:
         if self.failure is not None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from penstock.broker.access.policy import Decision, Deed, Origin
+from penstock.broker.access.policy import AuditedAction, Decision, Origin
 from penstock.server.security import audit_log
 from penstock.server.security.audit_log import FILES_MAX, PENDING_MAX, REFUSED_MAX, AuditLog
 
@@ -49,9 +49,9 @@ def test_a_line_says_who_what_to_what_whence_and_when(log: AuditLog, tmp_path: P
 
 
 def test_a_line_says_by_what_and_which_one_was_meant(log: AuditLog, tmp_path: Path) -> None:
-    deed = Deed("POST /v1/keys", (("name", "shop"), ("bindings", ("viewer", "admin"))))
-    log.note(denied(deed=deed))
-    log.note(denied(deed=Deed("POST /v1/keys")))
+    audited = AuditedAction("POST /v1/keys", (("name", "shop"), ("bindings", ("viewer", "admin"))))
+    log.note(denied(audited=audited))
+    log.note(denied(audited=AuditedAction("POST /v1/keys")))
     log.write(log.take())
     first, second = written(tmp_path)
     assert (first["action"], first["target"]) == ("POST /v1/keys", {"name": "shop", "bindings": ["viewer", "admin"]})

@@ -62,7 +62,7 @@ class Shelf:
 
 
 def batch(*messages: tuple[bytes | None, int | None]) -> pa.RecordBatch:
-    """Of payloads and the ids of their schemas."""
+    """Return a batch of payloads with the ids of their schemas."""
     count = len(messages)
     columns = {
         "value": pa.array([payload for payload, _ in messages], pa.binary()),
@@ -107,7 +107,7 @@ def proto(text: str) -> tuple[SchemaKind, str]:
 
 
 def rows(decoded: Decoded) -> list[Row]:
-    """All of them, none of which is bad."""
+    """Return the decoded rows; no row may be bad."""
     assert reasons(decoded) == []
     found: list[Row] = decoded.rows.to_pylist()
     return found

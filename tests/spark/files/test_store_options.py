@@ -127,7 +127,7 @@ def test_a_client_that_gives_up_is_an_error_like_others(monkeypatch: pytest.Monk
 def test_commands_refuse_it_before_they_start_spark(
     command: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(options.Spark, "session", lambda *_, **__: pytest.fail("Spark was started"))
+    monkeypatch.setattr(options.SparkOptions, "session", lambda *_, **__: pytest.fail("Spark was started"))
     data = make_data(tmp_path / "data")
     assert run([word.format(data=data) for word in command]) == 2
     assert "did you mean aws_allow_http?" in capsys.readouterr().err

@@ -104,7 +104,7 @@ def test_the_sink_and_the_reports_of_a_stream_say_who_they_are(broker: RunningBr
         client.publish("orders", b"2")
     progress = ProgressReporter(broker.url, "spark", tls={"token_file": str(token_file)})
     try:
-        assert progress._connected().ask("system.topic.describe", {"topic": "orders"})["topic"] == "/default/orders"
+        assert progress._connection().ask("system.topic.describe", {"topic": "orders"})["topic"] == "/default/orders"
     finally:
         progress._disconnect()
 

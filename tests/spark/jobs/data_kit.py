@@ -15,8 +15,8 @@ from penstock.record.block import Draft
 from penstock.record.message import Message, Record
 from penstock.spark.files.location import Location
 from penstock.spark.jobs.audit.archive_side import Warehouse
-from penstock.spark.jobs.audit.audit import ALL, Audit, AuditRequest, audit_with
 from penstock.spark.jobs.audit.findings import Finding, FindingKind
+from penstock.spark.jobs.audit.run import ALL, Audit, AuditRequest, audit_with
 from penstock.spark.jobs.audit.runners import LocalRunner
 from penstock.spark.lake import CommitMarker, LakeTable, OffsetRange
 from penstock.spark.lake.tables.columns import DAY_COLUMN, SYSTEM_COLUMNS

@@ -14,8 +14,8 @@ from tests.spark.log_kit import SOLD
 from penstock.core.errors import InvalidRequest
 from penstock.spark.files.location import Location
 from penstock.spark.jobs.audit import inventory
-from penstock.spark.jobs.audit.audit import Audit, AuditRequest, audit
 from penstock.spark.jobs.audit.findings import FindingKind
+from penstock.spark.jobs.audit.run import Audit, AuditRequest, audit
 from penstock.spark.jobs.audit.runners import LocalRunner, SparkRunner
 from penstock.spark.jobs.stats.stats import stats, stats_with
 from penstock.spark.jobs.worker_jobs import run

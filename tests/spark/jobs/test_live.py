@@ -12,7 +12,7 @@ import penstock
 from penstock.core.names import TopicName
 from penstock.record.message import SchemaRef
 from penstock.spark.files.location import Location
-from penstock.spark.jobs.audit.audit import AuditRequest, audit_with
+from penstock.spark.jobs.audit.run import AuditRequest, audit_with
 from penstock.spark.jobs.audit.runners import LocalRunner
 from penstock.spark.jobs.stats.stats import stats_with
 from penstock.testing import RunningBroker

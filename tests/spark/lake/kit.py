@@ -87,7 +87,7 @@ def independent(table: LakeTable, columns: Sequence[str]) -> pa.Table:
         return found.select(list(columns))
     import duckdb
 
-    paths = [str(table.folder.local / each.path) for each in table.live_files()]
+    paths = [str(table.folder.local / each.path) for each in table.live()]
     listed = ", ".join(f'"{name}"' for name in columns)
     query = f"select {listed} from read_parquet({paths}, hive_partitioning=true, union_by_name=true)"
     relation = duckdb.connect().sql(query)

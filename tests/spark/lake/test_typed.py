@@ -23,9 +23,9 @@ from penstock.schema.registry.registry import Registry
 from penstock.schema.steps import run_procedure
 from penstock.spark.files.location import Location
 from penstock.spark.files.registry import RegistryLocation
-from penstock.spark.lake.archive.archive import destination_of
 from penstock.spark.lake.archive.batch_commit import BatchReport, BatchRunner, Destination
 from penstock.spark.lake.archive.checkpoint import Checkpoint
+from penstock.spark.lake.archive.run import destination_of
 from penstock.storage.store import Store
 
 TOPIC = TopicName.parse("orders")

@@ -27,7 +27,7 @@ def read(*parts: str, variables: Mapping[str, str] | None = None) -> Pipeline:
 
 
 def problems(*parts: str, variables: Mapping[str, str] | None = None) -> tuple[str, ...]:
-    """What is wrong with a pipeline of these parts."""
+    """Return the problems of a pipeline of these parts."""
     with pytest.raises(PipelineInvalid) as caught:
         read(*parts, variables=variables)
     return caught.value.problems
@@ -81,7 +81,7 @@ class Directory:
         return load(file, {})
 
     def rows(self, name: str = "out") -> list[dict[str, Any]]:
-        """What a sink wrote as JSON files, by Spark's own account of which of them count."""
+        """Return the rows that a sink wrote as JSON files; Spark's own metadata says which files count."""
         found: dict[str, None] = {}
         for log in sorted((self.root / name / "_spark_metadata").glob("[0-9]*"), key=lambda path: path.name):
             if not log.name.endswith(".crc"):

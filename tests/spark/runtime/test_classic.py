@@ -21,7 +21,7 @@ import json, sys
 from pyspark.sql import SparkSession
 from penstock.core.errors import InvalidRequest
 from penstock.spark.files.location import Location
-from penstock.spark.jobs.audit.audit import audit
+from penstock.spark.jobs.audit.run import audit
 from penstock.spark.jobs.stats.stats import stats
 from penstock.spark.runtime.session import register
 

@@ -33,7 +33,7 @@ def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def passes(row: Row, one: Any) -> bool:
-    """What a filter means, said plainly."""
+    """Return whether a row passes a filter, by a plain reading of it."""
     value = row[one.attribute[0]]
     if isinstance(one, spark.In):
         return value in one.value
@@ -81,7 +81,7 @@ def test_filters_keep_exactly_the_rows_that_spark_would(logs: Path, data: st.Dat
     found: list[Row] = []
     reader = open_data(location(logs))
     for (topic, partition), rows in unchanged(logs).items():
-        if filters.wants(topic, partition):
+        if filters.matches_partition(topic, partition):
             view = view_within(reader, topic, partition, 0, len(rows))
             span = filters.clip(reader.disk, view, 0, len(rows))
             for part in plan_slices(

@@ -41,7 +41,7 @@ def whole(root: Path, start: int = 0, stop: int = 220) -> Slice:
 
 
 def hours(root: Path) -> Counter[int]:
-    """By reading."""
+    """Count by reading."""
     log = DataReader(root).topic(ORDERS).partition(0)
     times = [record.publish_time_ms for record, _ in log.follow(Earliest()) if record is not None]
     return Counter(time_ms - time_ms % HOUR_MS for time_ms in times)
@@ -97,7 +97,7 @@ def test_a_damaged_message_counts_and_does_not_lead_the_search_astray(root: Path
 
 @pytest.mark.parametrize("place", range(5))
 def test_damage_that_reaches_over_hours_leaves_every_offset_in_one_run(root: Path, place: int) -> None:
-    """Of one segment nothing can be read any more; its messages are counted with those that come next."""
+    """A segment has no readable record: its messages are counted with the next readable ones."""
     chosen = segments(root)[place]
     for position in range(0, chosen.stat().st_size, 40):
         flip(chosen, position)
@@ -141,7 +141,7 @@ def test_what_is_not_there_is_said(root: Path) -> None:
 
 
 def rows(root: Path, **more: str) -> list[dict[str, Any]]:
-    """As Spark has them read."""
+    """Read the rows as Spark does."""
     options = ReadOptions.of({"path": str(root), "subscribePattern": "/.*/.*", **more}, streaming=False)
     reader = BatchReader(options, read_task_for(options))
     return [row for task in reader.partitions() for batch in reader.read(task) for row in batch.to_pylist()]

@@ -1,4 +1,4 @@
-"""What tests of the sink share: rows, and what a topic holds after they were published."""
+"""Shared helpers of the sink's tests: rows, and the contents of a topic after they were published."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def options(**given: str | Path) -> SinkOptions:
 
 
 def stored(root: Path, topic: str) -> list[Record]:
-    """Everything in a topic, partition by partition, in order."""
+    """Return everything in a topic, partition by partition, in order."""
     reader = DataReader(root).topic(TopicName.parse(topic))
     found: list[Record] = []
     for number in reader.logs:

@@ -41,7 +41,7 @@ def filled(root: Path, rows: int) -> Path:
 
 
 def count(root: Path, topic: str) -> int:
-    """How many messages a topic has; 0 as long as it is not there."""
+    """Return how many messages a topic has; 0 as long as it does not exist."""
     try:
         reader = DataReader(root).topic(TopicName.parse(topic))
         return sum(int(reader.partition(number).view.next_offset) for number in reader.logs)

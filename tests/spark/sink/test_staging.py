@@ -36,21 +36,21 @@ def test_no_file_is_made_where_there_is_no_row(tmp_path: Path) -> None:
 def test_a_plan_stands_once_it_is_made(tmp_path: Path) -> None:
     staging = Staging(tmp_path, "q")
     first = staging.plan(0, [staging.stage(0, 0, [rows(3)])])
-    assert not staging.planned(0)
-    staging.begin(first)
+    assert not staging.is_begun(0)
+    staging.save_plan(first)
     again = Staging(tmp_path, "q").plan(0, [staging.stage(0, 0, [rows(5)])])
     assert again == first
-    assert staging.planned(0)
+    assert staging.is_begun(0)
 
 
 def test_what_is_published_is_swept_and_remembered(tmp_path: Path) -> None:
     staging = Staging(tmp_path, "q")
-    assert staging.done() == -1
+    assert staging.last_batch() == -1
     for batch in (0, 1):
-        staging.begin(staging.plan(batch, [staging.stage(batch, 0, [rows(3)])]))
+        staging.save_plan(staging.plan(batch, [staging.stage(batch, 0, [rows(3)])]))
         staging.finish(batch)
     assert names(tmp_path) == ["q", "q/done.json"]
-    assert Staging(tmp_path, "q").done() == 1
+    assert Staging(tmp_path, "q").last_batch() == 1
 
 
 def test_a_failed_attempt_is_discarded_alone(tmp_path: Path) -> None:
@@ -62,7 +62,7 @@ def test_a_failed_attempt_is_discarded_alone(tmp_path: Path) -> None:
 
 def test_a_write_that_nobody_repeats_leaves_nothing(tmp_path: Path) -> None:
     staging = Staging(tmp_path / "staging", single_use_name())
-    staging.begin(staging.plan(0, [staging.stage(0, 0, [rows(1)])]))
+    staging.save_plan(staging.plan(0, [staging.stage(0, 0, [rows(1)])]))
     staging.remove()
     assert names(tmp_path) == []
 
@@ -74,7 +74,7 @@ def test_what_killed_writes_left_is_swept_after_a_week(tmp_path: Path) -> None:
         if query != new:
             os.utime(tmp_path / query, (0, 0))
     staging = Staging(tmp_path, "q")
-    staging.begin(staging.plan(0, [staging.stage(0, 0, [rows(1)])]))
+    staging.save_plan(staging.plan(0, [staging.stage(0, 0, [rows(1)])]))
     staging.finish(0)
     assert {path.name for path in tmp_path.iterdir()} == {new, kept, "q"}
     assert is_single_use(new)
@@ -83,7 +83,7 @@ def test_what_killed_writes_left_is_swept_after_a_week(tmp_path: Path) -> None:
 
 def test_a_damaged_plan_is_not_taken_for_none(tmp_path: Path) -> None:
     staging = Staging(tmp_path, "q")
-    staging.begin(staging.plan(0, [staging.stage(0, 0, [rows(1)])]))
+    staging.save_plan(staging.plan(0, [staging.stage(0, 0, [rows(1)])]))
     (tmp_path / "q/0.plan.json").write_bytes(b"{}")
     with pytest.raises(StorageFailed, match=r"0\.plan\.json is damaged"):
         staging.plan(0, [])

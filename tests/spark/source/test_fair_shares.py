@@ -1,4 +1,4 @@
-"""Sharing a bound: nobody starves, nothing is left over."""
+"""Sharing a bound: every want gets something, and nothing is left over."""
 
 from __future__ import annotations
 

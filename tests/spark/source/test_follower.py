@@ -65,11 +65,11 @@ def follower(store: Store, clock: Clock | None = None, **given: str) -> TopicFol
 
 
 def places(offsets: Offsets) -> dict[tuple[str, int], int]:
-    return {key: mark.offset for key, mark in offsets.marks.items()}
+    return {key: mark.offset for key, mark in offsets.positions.items()}
 
 
 def orders(offsets: Offsets) -> int:
-    return offsets.marks[KEY].offset
+    return offsets.positions[KEY].offset
 
 
 # ---- where it begins
@@ -80,9 +80,9 @@ def test_a_new_query_begins_where_it_was_told_to(store: Store) -> None:
     fill(store, CARTS, 3, partition=2)
     begin = follower(store, startingOffsets="earliest").initial()
     assert set(places(begin).values()) == {0}
-    assert len(begin.marks) == 4
+    assert len(begin.positions) == 4
     latest = follower(store, startingOffsets="latest").initial()
-    assert (orders(latest), latest.marks["/default/carts", 2].offset) == (5, 3)
+    assert (orders(latest), latest.positions["/default/carts", 2].offset) == (5, 3)
     said = json.dumps({"orders": {"0": 2}, "carts": {"2": -1, "1": -2}})
     chosen = follower(store, startingOffsets=said).initial()
     assert places(chosen) == {KEY: 2, ("/default/carts", 0): 0, ("/default/carts", 1): 0, ("/default/carts", 2): 3}
@@ -239,7 +239,7 @@ def test_with_available_now_nothing_newer_is_read(store: Store) -> None:
     half = reader.latest(start, rows_max=3)
     end = reader.latest(half)
     assert (orders(half), orders(end)) == (3, 5)
-    assert ("/default/later", 0) not in end.marks
+    assert ("/default/later", 0) not in end.positions
     assert reader.latest(end) == end
     assert orders(reader.newest()) == 10
 
@@ -348,7 +348,7 @@ def test_a_new_topic_whose_beginning_is_gone_is_no_loss(store: Store) -> None:
     store.truncate_before(new, 30)
     clock.now = 2.0
     end = reader.latest(start)
-    assert end.marks["/default/new", 0].since == 30
+    assert end.positions["/default/new", 0].since == 30
     assert reader.ranges(start, end) == {("/default/new", 0): (30, 50)}
     assert follower(store, subscribePattern="new").ranges(start, end) == {("/default/new", 0): (30, 50)}
 
@@ -404,7 +404,7 @@ def test_a_topic_that_was_made_again_is_read_from_its_beginning_where_that_is_al
     at = reader.latest(reader.initial())
     anew(store, ORDERS, again)
     end = reader.latest(at, rows_max=2)
-    assert end.marks[KEY].life == 1
+    assert end.positions[KEY].life == 1
     assert reader.ranges(at, end) == {KEY: (0, 2)}
     assert follower(store, failOnDataLoss="false").ranges(at, end) == {KEY: (0, 2)}
     last = reader.latest(end)
@@ -468,7 +468,7 @@ def test_a_batch_that_is_read_again_from_another_log_is_noticed(store: Store) ->
 
 def test_a_mark_has_the_id_of_the_record_before_it(store: Store) -> None:
     fill(store, ORDERS, 3)
-    mark = follower(store).latest(follower(store).initial()).marks[KEY]
+    mark = follower(store).latest(follower(store).initial()).positions[KEY]
     record = store.log(ORDERS, 0).read(2).block.record(0)
     assert mark == StreamPosition(3, record.id.hex())
 

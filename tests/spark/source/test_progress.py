@@ -1,4 +1,4 @@
-"""How far a job is, told to a real broker; and that neither a broker nor the want of one disturbs the job."""
+"""Progress of a job, reported to a real broker; neither a broker nor its absence disturbs the job."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def load(spark: SparkSession, root: Path, *, schema: str | None = None, **option
 
 
 def rows(frame: DataFrame) -> list[Row]:
-    """In the order of the log, times and maps as a plain reader has them."""
+    """Return rows in the order of the log, with times and maps as a plain reader has them."""
     found = frame.toArrow().to_pylist()
     return sorted(found, key=lambda row: (row.get("topic", ""), row.get("partition", 0), row.get("offset", 0)))
 
@@ -245,7 +245,7 @@ def test_a_schema_that_cannot_be_is_refused(spark: SparkSession, logs: Path, sch
 
 
 def test_a_session_finds_the_source_without_being_told_of_it(spark: SparkSession, logs: Path) -> None:
-    """What is registered with one session, as ours does it, another one does not know."""
+    """A registration with one session, as by our own `session`, is unknown to another session."""
 
     class Registered(PenstockSource):
         @classmethod

@@ -144,7 +144,7 @@ def test_an_older_spark_reads_all_that_is_there_and_goes_on_behind_it(tmp_path: 
     assert second.planned(done, done) == []
     end = second.reader.latestOffset()
     assert second.planned(done, end) == [(40, 60)]
-    assert Offsets.of_json(end).marks["/default/orders", 0].since == 10
+    assert Offsets.of_json(end).positions["/default/orders", 0].since == 10
 
 
 def test_an_older_spark_repeats_the_batch_that_was_begun(tmp_path: Path) -> None:

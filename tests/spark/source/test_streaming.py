@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 GOLDEN = Path(__file__).parent / "golden"
 GOLDEN_LOG = Path(__file__).parents[2] / "golden" / "log-1"
 Batch = tuple[int, list[tuple[str, int, int]]]
-"""Its number, and topic, partition and offset of its rows."""
+"""A batch: its number, and topic, partition and offset of its rows."""
 
 
 class Stream:
@@ -40,7 +40,7 @@ class Stream:
         self.batches.append((number, sorted(rows)))
 
     def run(self) -> list[Batch]:
-        """All that is there, and no more."""
+        """Run a query over everything that is there, and no more."""
         query = self._writer.trigger(availableNow=True).start()
         query.awaitTermination()
         return self.batches
@@ -54,7 +54,7 @@ class Stream:
 
 
 class Failing(Stream):
-    """One that fails in its first batch."""
+    """Run a query that fails in its first batch."""
 
     def _take(self, frame: DataFrame, number: int) -> None:
         super()._take(frame, number)

@@ -315,7 +315,7 @@ def test_a_topic_that_is_made_anew_while_it_is_backed_up_again_does_not_end_the_
 
 
 def test_a_cursor_is_as_of_before_the_watermarks_so_that_nothing_is_skipped(store: Store, tmp_path: Path) -> None:
-    """What is acknowledged while logs are looked at may be on account of messages that are behind a watermark."""
+    """An ack given while logs are examined may be due to messages behind a watermark."""
     fill(store, 3)
     topic = store.catalog.get_topic(ORDERS)
     sub = store.catalog.create_subscription(topic, "billing", OPTIONS, {0: Offset(5), 1: Offset(0)})
@@ -448,7 +448,7 @@ def test_a_restore_that_fails_anywhere_leaves_nothing(store: Store, tmp_path: Pa
 
 
 class _Undone(Failing):
-    """What it has written can still be removed."""
+    """A failing disk on which files written before the failure can still be removed."""
 
     def remove(self, path: Path) -> None:
         OsDisk.remove(self, path)

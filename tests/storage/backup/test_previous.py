@@ -31,7 +31,7 @@ def made(root: Path, blocks: int = 12) -> Path:
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """With several segments, and nobody who owns it."""
+    """Return a data directory with several segments and no owner."""
     return made(tmp_path / "data")
 
 

@@ -1,4 +1,4 @@
-"""In the directory of a backup nothing is touched that is not the backup's own."""
+"""A backup's directory: files that are not the backup's own stay untouched."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OTHERS = (
     "segments/mine/00000000000000000000-0123456789abcdef.seg",
     "segments/1-0/old/00000000000000000000-0123456789abcdef.seg",
 )
-"""Each of them something like a file of a backup."""
+"""Names that resemble the files of a backup."""
 
 
 @pytest.fixture

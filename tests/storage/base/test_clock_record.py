@@ -1,4 +1,4 @@
-"""What time it was when a data directory was last looked after."""
+"""The clock record of a data directory."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def opened_at(root: Path, jump: int) -> None:
 
 
 def boot_anew(root: Path, wall_ns: int | None) -> None:
-    """As a machine that was started leaves it: with what was noted before, or without where nothing is."""
+    """Leave the clock record as it is after a reboot: with the reading saved before, or without one."""
     (root / FILE).unlink(missing_ok=True)
     if wall_ns is not None:
         save_reading(DISK, root, ClockReading(wall_ns, 4), boot="another")

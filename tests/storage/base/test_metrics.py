@@ -64,7 +64,7 @@ def test_a_store_measures_its_syncs_and_groups(tmp_path: Path) -> None:
         store.create_topic(ORDERS)
         before = store.meter.syncs.snapshot().count
         store.append(ORDERS, Draft.of([Message(payload=b"a"), Message(payload=b"b")]))
-        store.writer.run(lambda: None)  # a group is measured when its outcomes are known, which somebody may see before
+        store.writer.run(lambda: None)  # wait: a group is measured after its outcomes are set
         shown = store.meter.totals()
     assert store.meter.syncs.snapshot().count > before
     assert (shown["storage.group.count"], shown["storage.group.messages"]) == (1, 2)

@@ -21,7 +21,7 @@ def made(disk: FaultDisk, limits: Limits | None = None) -> DiskReserve:
 
 
 def held(reserve: DiskReserve) -> bool:
-    """As of now."""
+    """Return True if the reserve is held now."""
     return reserve.is_held
 
 

@@ -1,4 +1,4 @@
-"""The catalog: what it promises to one caller, to many at once, and to whoever opens it after a kill."""
+"""The catalog: its promises to one caller, to many at once, and after a kill."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from penstock.core.names import TopicName
 from penstock.core.offsets import Offset, OffsetRange
 from penstock.storage.catalog import sqlite
 from penstock.storage.catalog.catalog import Catalog
-from penstock.storage.catalog.subscriptions import Cursor, Subscription, SubscriptionKind, SubscriptionOptions
+from penstock.storage.catalog.subscriptions import Cursor, StoredSubscription, SubscriptionKind, SubscriptionOptions
 from penstock.storage.catalog.tables import TOPICS, row_checksum
 from penstock.storage.catalog.topics import Dispatch, ProducerCheckpoint, RequestRun, Retention, Topic, TopicSettings
 
@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 
 class Hand:
-    """A clock that stands still unless somebody moves it."""
+    """A clock that stands still unless a test moves it."""
 
     def __init__(self) -> None:
         self.ms = START_MS
@@ -626,7 +626,7 @@ class Story(RuleBasedStateMachine):
         self.topics: dict[TopicName, Topic] = {}
         self.producers: dict[tuple[int, str], int] = {}
         self.spent: set[int] = set()
-        self.subscriptions: dict[tuple[int, str], Subscription] = {}
+        self.subscriptions: dict[tuple[int, str], StoredSubscription] = {}
         self.cursors: dict[tuple[int, int], Cursor] = {}
         self.clock = Hand()
         self.directory = tempfile.TemporaryDirectory()

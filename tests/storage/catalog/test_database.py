@@ -27,12 +27,12 @@ from penstock.core.errors import (
 )
 from penstock.core.names import TopicName
 from penstock.core.offsets import Offset, OffsetRange
-from penstock.core.schemas import Mode, Reference, Schema, SchemaKind
+from penstock.core.schemas import Reference, Schema, SchemaKind, SubjectMode
 from penstock.storage.catalog import database, sqlite, tables
 from penstock.storage.catalog.catalog import Catalog
 from penstock.storage.catalog.database import CatalogFile, saved_commit_counter
 from penstock.storage.catalog.schema_rows import NewVersion, SubjectSettings, VersionMetadata
-from penstock.storage.catalog.subscriptions import Cursor, Subscription, SubscriptionKind, SubscriptionOptions
+from penstock.storage.catalog.subscriptions import Cursor, StoredSubscription, SubscriptionKind, SubscriptionOptions
 from penstock.storage.catalog.tables import (
     COUNTERS,
     META,
@@ -71,7 +71,7 @@ def catalog(path: Path) -> Iterator[Catalog]:
 
 
 def content(catalog: Catalog) -> list[Any]:
-    """All that can be asked, each answer found both by listing and by looking up."""
+    """Return everything that can be read, each answer both from a list and from a lookup."""
     topics = catalog.list_topics()
     assert tuple(catalog.get_topic(topic.name) for topic in topics) == topics
     marks = [catalog.load_checkpoint(topic, 0) for topic in topics]
@@ -88,7 +88,7 @@ def content(catalog: Catalog) -> list[Any]:
     return [catalog.namespaces(), settings, topics, marks, producers, subscriptions, cursors, schemas, uses]
 
 
-def id_of(subscription: Subscription) -> int:
+def id_of(subscription: StoredSubscription) -> int:
     return subscription.subscription_uid
 
 
@@ -443,18 +443,18 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, list[Any]]:
 
 
 def add_schema(catalog: Catalog, number: int, text: str) -> None:
-    """With all that belongs to it: a reference to the one before, settings, a use."""
+    """Add a schema with all that belongs to it: a reference to the one before, settings, a use."""
     references = (Reference(name="before", subject=f"s{number - 1}", version=1),) if number else ()
     schema = Schema(kind=SchemaKind.JSON, text=text, references=references)
     about = VersionMetadata(description="as it was", tags=("a", "b"), created_by="somebody")
     new = NewVersion(subject=f"s{number}", schema=schema, fingerprint=str(number), metadata=about, deprecated="why")
     catalog.schemas.add_version(new, expected={})
-    catalog.schemas.put_settings(f"s{number}", SubjectSettings(lenient=True, mode=Mode.IMPORT), expected={})
+    catalog.schemas.put_settings(f"s{number}", SubjectSettings(lenient=True, mode=SubjectMode.IMPORT), expected={})
     catalog.schemas.note_use(number + 1, f"archive {number}")
 
 
 def outcome(path: Path, damaged: bytes) -> list[Any] | StorageFailed:
-    """What a damaged catalog holds, or how it was refused. Anything else raised is a failure of the test."""
+    """Return the content of a damaged catalog, or how it was refused. Any other exception fails the test."""
     path.write_bytes(damaged)
     try:
         with opened(path) as catalog:
@@ -674,7 +674,7 @@ def test_damage_found_after_opening_ends_writing_and_not_reading(path: Path) -> 
 
 
 def ruin_pages(path: Path) -> None:
-    """All but the first page, which is how SQLite knows its own."""
+    """Ruin all pages but the first, by which SQLite recognises its files."""
     size = path.stat().st_size
     with path.open("r+b") as file:
         file.seek(PAGE)
@@ -710,7 +710,7 @@ def test_a_refused_request_is_no_failure_of_the_file(catalog: Catalog) -> None:
 
 
 def without_last_transaction(log: Path) -> None:
-    """As a flipped bit in its last frame, or a torn write of it: SQLite passes over it in silence."""
+    """Damage the last frame, as a flipped bit or a torn write would: SQLite then skips it silently."""
     log.write_bytes(log.read_bytes()[:-1])
 
 
@@ -731,7 +731,7 @@ def test_confirmed_transactions_that_are_missing_after_a_kill_are_missed(
         with pytest.raises(StorageFailed, match=r"confirmed transactions are missing.*remove catalog\.db-commits"):
             opened(path)
     path.with_name("catalog.db-commits").unlink()
-    opened(path).close()  # whoever was told may go on without them
+    opened(path).close()  # an operator may accept the loss
 
 
 def test_an_older_copy_of_a_catalog_is_not_taken_for_the_newest(path: Path) -> None:

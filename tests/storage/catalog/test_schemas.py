@@ -11,7 +11,7 @@ from sqlalchemy import Table
 
 from penstock.core.errors import InvalidRequest, ServiceUnavailable, StorageFailed
 from penstock.core.names import TopicName
-from penstock.core.schemas import Compatibility, Mode, Reference, Schema, SchemaKind
+from penstock.core.schemas import Compatibility, Reference, Schema, SchemaKind, SubjectMode
 from penstock.storage.catalog.catalog import Catalog
 from penstock.storage.catalog.schema_rows import (
     GLOBAL_SUBJECT,
@@ -210,7 +210,7 @@ def test_every_change_to_a_subject_makes_decisions_of_before_stale_and_those_on_
     schemas.add_version(new("b", "y"), expected={"b": 0, GLOBAL_SUBJECT: 0})
     update = schemas.replace_versions([replace(version, deprecated="d")], expected={"a": 1})
     assert update.subjects == (Subject(name="a", revision=3, last_version=1),)
-    schemas.put_settings(GLOBAL_SUBJECT, SubjectSettings(mode=Mode.READONLY), expected={GLOBAL_SUBJECT: 0})
+    schemas.put_settings(GLOBAL_SUBJECT, SubjectSettings(mode=SubjectMode.READONLY), expected={GLOBAL_SUBJECT: 0})
     with pytest.raises(SubjectChanged):
         schemas.add_version(new("b", "z"), expected={"b": 2, GLOBAL_SUBJECT: 0})
     schemas.add_version(new("b", "z"), expected={"b": 2, GLOBAL_SUBJECT: 4})
@@ -311,7 +311,7 @@ def test_settings_are_kept_as_they_are_also_those_that_are_not_set(path: Path) -
     every = [
         SubjectSettings(),
         SubjectSettings(lenient=False),
-        SubjectSettings(compatibility=Compatibility.FULL_TRANSITIVE, lenient=True, mode=Mode.IMPORT),
+        SubjectSettings(compatibility=Compatibility.FULL_TRANSITIVE, lenient=True, mode=SubjectMode.IMPORT),
     ]
     with Catalog.open(path, clock=ManualClock()) as catalog:
         for number, settings in enumerate(every):

@@ -1,4 +1,4 @@
-"""The catalog's tables: migrations and definitions agree, other databases understand them, seals break."""
+"""The catalog's tables: migrations and definitions agree, other databases understand them, checksums find damage."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_a_row_is_written_once_and_then_replaced(connection: Connection) -> None
 
 
 @given(rows, rows)
-def test_two_rows_have_one_seal_only_if_they_are_one_row(one: dict[str, Any], other: dict[str, Any]) -> None:
+def test_two_rows_have_one_checksum_only_if_they_are_one_row(one: dict[str, Any], other: dict[str, Any]) -> None:
     same = {k: (type(v), v) for k, v in one.items()} == {k: (type(v), v) for k, v in other.items()}
     assert (row_checksum("t", one) == row_checksum("t", other)) is same
 

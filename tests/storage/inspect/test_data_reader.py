@@ -1,4 +1,4 @@
-"""Reading a data directory from the files alone, while somebody else owns it."""
+"""Reading a data directory from the files alone, while another process owns it."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def test_a_start_that_is_not_there_is_refused(reader: LogReader) -> None:
 
 
 def appending(log: Log, clock: ManualClock, turns: int) -> Callable[[], None]:
-    """Somebody else writes while the reader waits; the test fails if it waits for longer than that."""
+    """Append while the reader waits; the test fails if the reader waits for longer than that."""
     left = [turns]
 
     def wait() -> None:

@@ -33,7 +33,7 @@ OpenLog = Callable[[FaultDisk], Log]
 MakeDraft = Callable[..., Draft]
 FOLDER = Path("/log")
 RECORD_BYTES = 82 + 40
-"""Of one message of these tests, type and payload included."""
+"""Bytes of one message of these tests, type and payload included."""
 
 
 def payload(number: int) -> bytes:

@@ -1,4 +1,4 @@
-"""What a reader from outside learns of a log without reading all of it."""
+"""The first and next offset of a log, found without reading all of it."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ class GatedDisk(FaultDisk):
         self.gate = threading.Event()
         self.gate.set()
         self.waits = threading.Event()
-        """Somebody came to the gate."""
+        """Set when a caller waits at the gate."""
 
     def change(self) -> Fault | None:
         self.waits.set()
@@ -66,9 +66,9 @@ def test_what_gathers_during_one_sync_shares_the_next(open_log: OpenLog, draft: 
     with GroupCommit() as writer:
         writer.append(log, draft(b"first"))
         disk.gate.clear()
-        tickets = [writer.submit(log, draft(b"%d" % number)) for number in range(100)]
+        appends = [writer.submit(log, draft(b"%d" % number)) for number in range(100)]
         disk.gate.set()
-        offsets = [ticket.result(60).offset for ticket in tickets]
+        offsets = [append.result(60).offset for append in appends]
         assert offsets == list(range(1, 101))
         assert writer.groups <= 3
 
@@ -76,15 +76,15 @@ def test_what_gathers_during_one_sync_shares_the_next(open_log: OpenLog, draft: 
 def test_outcomes_are_delivered_once_a_group_in_the_order_of_submission(open_log: OpenLog, draft: MakeDraft) -> None:
     delivered: list[PendingAppend] = []
 
-    def deliver(tickets: Sequence[PendingAppend]) -> None:
-        delivered.extend(tickets)
-        release_all(tickets)
+    def deliver(appends: Sequence[PendingAppend]) -> None:
+        delivered.extend(appends)
+        release_all(appends)
 
     log = open_log(FaultDisk())
     with GroupCommit(deliver=deliver) as writer:
-        tickets = [writer.submit(log, draft(b"%d" % number)) for number in range(20)]
-        tickets[-1].result(60)
-    assert delivered == tickets
+        appends = [writer.submit(log, draft(b"%d" % number)) for number in range(20)]
+        appends[-1].result(60)
+    assert delivered == appends
 
 
 def test_a_failed_log_fails_its_own_callers_and_not_those_of_others(
@@ -119,15 +119,15 @@ def test_a_full_queue_refuses_or_makes_wait(open_log: OpenLog, draft: MakeDraft)
         writer.append(log, draft(b"warm"))
         disk.gate.clear()
         first = writer.submit(log, draft(b"taken by the writer"))
-        tickets: list[PendingAppend] = []
+        appends: list[PendingAppend] = []
         with pytest.raises(ServiceUnavailable, match="waiting for the disk"):
-            tickets.extend(writer.submit(log, draft(bytes(100)), wait=False) for _ in range(1000))
-        waiting = threading.Thread(target=lambda: tickets.append(writer.submit(log, draft(b"late"))))
+            appends.extend(writer.submit(log, draft(bytes(100)), wait=False) for _ in range(1000))
+        waiting = threading.Thread(target=lambda: appends.append(writer.submit(log, draft(b"late"))))
         waiting.start()
         disk.gate.set()
         waiting.join(60)
         first.result(60)
-        assert [ticket.result(60).offset for ticket in tickets] == list(range(2, 2 + len(tickets)))
+        assert [append.result(60).offset for append in appends] == list(range(2, 2 + len(appends)))
 
 
 Logs = tuple[Log, Log, FaultDisk, GatedDisk]
@@ -153,12 +153,12 @@ def test_of_blocks_that_belong_together_a_full_queue_takes_none(two_logs: Logs, 
         held = writer.submit(second, draft(b"taken by the writer"))
         assert disk.waits.wait(60)
         both = [(first, draft(bytes(400))), (second, draft(bytes(400)))]
-        tickets = writer.submit_all(both, wait=False)  # each alone would fill it, and there was room
+        appends = writer.submit_all(both, wait=False)  # each alone would fill it, and there was room
         with pytest.raises(ServiceUnavailable, match="waiting for the disk"):
             writer.submit_all(both, wait=False)
         disk.gate.set()
         held.result(60)
-        assert [ticket.result(60).offset for ticket in tickets] == [0, 2]
+        assert [append.result(60).offset for append in appends] == [0, 2]
     assert (first.next_offset, second.next_offset) == (1, 3), "of those that were refused, none"
     assert writer.queued_bytes == 0
 
@@ -190,7 +190,7 @@ def test_blocks_that_belong_together_wake_the_writer_and_keep_the_order_of_their
     with GroupCommit() as writer:
         for number in range(20):
             together = [(log, draft(b"%d" % number, b"%d again" % number)) for log in (first, second, first)]
-            assert [ticket.result(60).records for ticket in writer.submit_all(together)] == [2, 2, 2]
+            assert [append.result(60).records for append in writer.submit_all(together)] == [2, 2, 2]
             writer.append(first, draft(b"%d alone" % number))
     found = [record.message.payload for record in first.records()]
     assert found == [b"%d%s" % (number, end) for number in range(20) for end in (b"", b" again") * 2 + (b" alone",)]
@@ -203,20 +203,20 @@ def test_waiting_for_a_slow_disk_can_time_out_and_the_block_may_still_arrive(
     log = open_log(disk)
     with GroupCommit() as writer:
         disk.gate.clear()
-        ticket = writer.submit(log, draft(b"slow"))
+        append = writer.submit(log, draft(b"slow"))
         with pytest.raises(Timeout, match="may still be"):
-            ticket.result(0.01)
+            append.result(0.01)
         disk.gate.set()
-        assert ticket.result(60).offset == 0
+        assert append.result(60).offset == 0
 
 
 def test_closing_finishes_what_is_queued_and_refuses_more(open_log: OpenLog, draft: MakeDraft) -> None:
     log = open_log(FaultDisk())
     writer = GroupCommit()
-    tickets = [writer.submit(log, draft(b"%d" % number)) for number in range(50)]
+    appends = [writer.submit(log, draft(b"%d" % number)) for number in range(50)]
     writer.close()
     writer.close()
-    assert [ticket.result(0).offset for ticket in tickets] == list(range(50))
+    assert [append.result(0).offset for append in appends] == list(range(50))
     with pytest.raises(ServiceUnavailable, match="closing"):
         writer.submit(log, draft(b"late"))
     with pytest.raises(ServiceUnavailable, match="closing"):
@@ -226,10 +226,10 @@ def test_closing_finishes_what_is_queued_and_refuses_more(open_log: OpenLog, dra
 def test_errands_run_between_groups_in_their_turn(open_log: OpenLog, draft: MakeDraft) -> None:
     log = open_log(FaultDisk())
     with GroupCommit() as writer:
-        tickets = [writer.submit(log, draft(b"%d" % number)) for number in range(10)]
+        appends = [writer.submit(log, draft(b"%d" % number)) for number in range(10)]
         seen = writer.run(lambda: int(log.next_offset))
         assert seen == 10
-        assert all(ticket.outcome is not None for ticket in tickets)
+        assert all(append.outcome is not None for append in appends)
         with pytest.raises(ZeroDivisionError):
             writer.run(lambda: 1 // 0)
         assert writer.append(log, draft(b"on")).offset == 10
@@ -257,7 +257,7 @@ def test_only_so_many_logs_keep_their_files_open(clock: ManualClock, draft: Make
         for _ in range(3):
             for log in logs:
                 writer.append(log, draft(b"a"))
-        writer.run(lambda: None)  # files are let go of when outcomes are known, which somebody may see before
+        writer.run(lambda: None)  # wait: files are closed after outcomes are set
         assert 0 < _open_files(tmp_path) <= 6
     for log in logs:
         assert log.next_offset == 3
@@ -265,7 +265,7 @@ def test_only_so_many_logs_keep_their_files_open(clock: ManualClock, draft: Make
 
 
 def _open_files(folder: Path) -> int:
-    """Of this process, and in this folder: others have theirs elsewhere."""
+    """Return how many files this process has open in this folder."""
     found = 0
     for each in Path("/proc/self/fd").iterdir():
         with suppress(FileNotFoundError):
@@ -284,11 +284,11 @@ def test_what_waits_is_counted_and_what_is_taken_is_not(open_log: OpenLog, draft
         held = writer.submit(log, draft(b"taken by the writer"))
         assert disk.waits.wait(60)
         blocks = [draft(bytes(number)) for number in range(10)]
-        tickets = [writer.submit(log, block) for block in blocks]
+        appends = [writer.submit(log, block) for block in blocks]
         assert writer.queued_bytes == sum(len(block.data) for block in blocks)
         disk.gate.set()
         held.result(60)
-        tickets[-1].result(60)
+        appends[-1].result(60)
         assert writer.queued_bytes == 0
 
 
@@ -297,17 +297,17 @@ def test_a_defect_in_delivering_does_not_end_the_writing(
 ) -> None:
     defects = [RuntimeError("a defect")]
 
-    def deliver(tickets: Sequence[PendingAppend]) -> None:
+    def deliver(appends: Sequence[PendingAppend]) -> None:
         if defects:
             raise defects.pop()
-        release_all(tickets)
+        release_all(appends)
 
     log = open_log(FaultDisk())
     with GroupCommit(deliver=deliver) as writer:
         writer.submit(log, draft(b"a"))
         writer.run(lambda: None)
         assert writer.append(log, draft(b"b")).offset == 1
-    assert "could not be delivered" in caplog.text
+    assert "unhandled error in delivering" in caplog.text
 
 
 def test_logs_of_one_group_are_written_side_by_side_and_each_in_order(
@@ -324,11 +324,11 @@ def test_logs_of_one_group_are_written_side_by_side_and_each_in_order(
             writer.append(log, draft(b"first"))
         gate.gate.clear()
         held = writer.submit(logs[0], draft(b"held"))  # while this one is written, the others gather
-        tickets = [(log, writer.submit(log, draft(b"%d" % number))) for number in range(20) for log in logs]
+        appends = [(log, writer.submit(log, draft(b"%d" % number))) for number in range(20) for log in logs]
         gate.gate.set()
         assert held.result(60).offset == 1
         for log in logs:
-            own = [ticket.result(60).offset for written, ticket in tickets if written is log]
+            own = [append.result(60).offset for written, append in appends if written is log]
             assert own == list(range(2 if log is logs[0] else 1, log.next_offset))
         assert writer.groups <= len(logs) + 3
     found = [record.id for log in logs for record in log.records()]
@@ -352,36 +352,36 @@ def test_a_log_that_fails_in_a_group_fails_its_own_callers_alone(
         gate.gate.clear()
         writer.submit(logs[0], draft(b"held"))
         disks[1].fail_at, disks[1].fault = disks[1].calls, Fault.ERROR
-        tickets = [writer.submit(log, draft(b"second")) for log in logs]
+        appends = [writer.submit(log, draft(b"second")) for log in logs]
         gate.gate.set()
-        assert tickets[0].result(60).offset == 2
+        assert appends[0].result(60).offset == 2
         with pytest.raises(StorageFailed):
-            tickets[1].result(60)
-        assert tickets[2].result(60).offset == 1
+            appends[1].result(60)
+        assert appends[2].result(60).offset == 1
 
 
 def test_when_a_group_is_handed_back_no_older_id_can_still_come(tmp_path: Path) -> None:
-    """What readers of several logs rely on: see decision 22."""
+    """Readers of several logs rely on it: see decision 22."""
     newest, late = 0, list[int]()
     lock = threading.Lock()
 
-    def deliver(tickets: Sequence[PendingAppend]) -> None:
+    def deliver(appends: Sequence[PendingAppend]) -> None:
         nonlocal newest
         with lock:
-            ticks = [(each.outcome.first_ticks, each.outcome.ids.last_ticks) for each in tickets]  # type: ignore[union-attr]
+            ticks = [(each.outcome.first_ticks, each.outcome.ids.last_ticks) for each in appends]  # type: ignore[union-attr]
             late.extend(first for first, _ in ticks if first <= newest)
             newest = max(newest, *(last for _, last in ticks))
-        release_all(tickets)
+        release_all(appends)
 
     ids = SharedIds(SystemClock(), node=1)
     logs = [Log.open(OsDisk(), tmp_path / str(each), ids=ids, clock=SystemClock()) for each in range(4)]
     with GroupCommit(deliver=deliver, helpers=4) as commit:
-        tickets: list[PendingAppend] = []
+        appends: list[PendingAppend] = []
         for _ in range(8):
-            tickets += [commit.submit(logs[number % 4], Draft.of([Message(payload=b"x")] * 3)) for number in range(50)]
-            tickets[-50].result(60)  # so that it is several groups, whoever is quicker
-        for ticket in tickets:
-            ticket.result(60)
+            appends += [commit.submit(logs[number % 4], Draft.of([Message(payload=b"x")] * 3)) for number in range(50)]
+            appends[-50].result(60)  # so that there are several groups in any case
+        for append in appends:
+            append.result(60)
     for log in logs:
         log.close()
     assert late == []

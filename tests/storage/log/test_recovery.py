@@ -1,4 +1,4 @@
-"""What a segment's bytes say: stories of one segment each, read without a log around it."""
+"""Recovery of single segments, scanned without a log around them."""
 
 from __future__ import annotations
 
@@ -44,34 +44,34 @@ class Segment:
         *,
         ends: Longs | None = None,
         count: int | None = None,
-        effort: ScanBudget | None = None,
+        budget: ScanBudget | None = None,
     ) -> SegmentScan:
         disk = FaultDisk()
         disk.open(PATH, write=True, create=True).write(self.data, 0)
         header = None if state is None else IndexHeader(state=state, base=BASE)
         known = self.ends[:listed] if ends is None else ends
-        claim = SegmentExpectation(base=BASE, header=header, ends=known if header else NOTHING_LISTED, count=count)
-        return scan_segment(disk.open(PATH), len(self.data), claim, effort)
+        expected = SegmentExpectation(base=BASE, header=header, ends=known if header else NOTHING_LISTED, count=count)
+        return scan_segment(disk.open(PATH), len(self.data), expected, budget)
 
 
-def lost(finding: SegmentScan) -> list[OffsetRange]:
-    return [damage.offsets for damage in finding.damages]
+def lost(scan: SegmentScan) -> list[OffsetRange]:
+    return [damage.offsets for damage in scan.damages]
 
 
 def test_a_whole_segment_is_whole_with_and_without_its_index() -> None:
     segment = Segment()
     for state in (SegmentState.OPEN, None):
-        finding = segment.scan(state)
-        assert finding.ends.tolist() == segment.ends.tolist()
-        assert (finding.damages, finding.torn_start, finding.torn_stop) == ((), segment.ends[-1], segment.ends[-1])
-        assert finding.last.next_offset == BASE + 8
+        scan = segment.scan(state)
+        assert scan.ends.tolist() == segment.ends.tolist()
+        assert (scan.damages, scan.torn_start, scan.torn_stop) == ((), segment.ends[-1], segment.ends[-1])
+        assert scan.last.next_offset == BASE + 8
 
 
 def test_an_empty_segment_is_empty() -> None:
     segment = Segment()
     segment.data = bytearray(1000)
-    finding = segment.scan(listed=0)
-    assert (finding.count, finding.size, finding.damages) == (0, 0, ())
+    scan = segment.scan(listed=0)
+    assert (scan.count, scan.size, scan.damages) == (0, 0, ())
 
 
 def test_unlisted_records_that_verify_are_kept() -> None:
@@ -82,56 +82,57 @@ def test_unlisted_records_that_verify_are_kept() -> None:
 def test_an_unlisted_record_that_does_not_verify_begins_the_torn_tail() -> None:
     segment = Segment()
     segment.data[segment.start(6) + 30] ^= 1
-    finding = segment.scan(listed=5)
-    assert finding.count == 6
-    assert finding.damages == ()
-    assert (finding.torn_start, finding.torn_stop) == (segment.start(6), segment.ends[-1])
+    scan = segment.scan(listed=5)
+    assert scan.count == 6
+    assert scan.damages == ()
+    assert (scan.torn_start, scan.torn_stop) == (segment.start(6), segment.ends[-1])
 
 
 def test_a_listed_record_that_does_not_verify_is_damaged_and_stepped_over_exactly() -> None:
     segment = Segment()
     segment.data[segment.start(2) + 30] ^= 1
-    finding = segment.scan()
-    assert lost(finding) == [OffsetRange.of(BASE + 2, BASE + 3)]
-    (damage,) = finding.damages
+    scan = segment.scan()
+    assert lost(scan) == [OffsetRange.of(BASE + 2, BASE + 3)]
+    (damage,) = scan.damages
     assert (damage.start, damage.stop) == (segment.start(2), segment.start(3))
-    assert finding.ends.tolist() == segment.ends.tolist()
+    assert scan.ends.tolist() == segment.ends.tolist()
 
 
 def test_the_last_listed_record_is_damaged_not_torn_and_its_offset_is_not_given_again() -> None:
     segment = Segment()
     segment.data[int(segment.ends[-1]) - 1] ^= 1
-    finding = segment.scan()
-    assert lost(finding) == [OffsetRange.of(BASE + 7, BASE + 8)]
-    assert finding.last.next_offset == BASE + 8
-    assert finding.torn_start == finding.torn_stop == segment.ends[-1]
+    scan = segment.scan()
+    assert lost(scan) == [OffsetRange.of(BASE + 7, BASE + 8)]
+    assert scan.last.next_offset == BASE + 8
+    assert scan.torn_start == scan.torn_stop == segment.ends[-1]
 
 
 @pytest.mark.parametrize("field", [16, 17, 18, 19, 20])
 def test_without_an_index_a_broken_length_costs_one_record(field: int) -> None:
     segment = Segment()
     segment.data[segment.start(3) + field] ^= 0x40
-    finding = segment.scan(None)
-    assert lost(finding) == [OffsetRange.of(BASE + 3, BASE + 4)]
-    assert finding.count == 8
+    scan = segment.scan(None)
+    assert lost(scan) == [OffsetRange.of(BASE + 3, BASE + 4)]
+    assert scan.count == 8
 
 
 @pytest.mark.parametrize("place", [3, 16, 19, 20, 40, 75, 80])
 def test_without_an_index_a_broken_last_record_keeps_its_offset(place: int) -> None:
-    """Its lengths lead to the end of the data, or do with one bit put right: it is all there, so it is not torn."""
+    """The lengths lead to the end of the data, or do with one bit flipped: the record is complete, so it is not
+    torn."""
     segment = Segment()
     segment.data[segment.start(7) + place] ^= 1
-    finding = segment.scan(None)
-    assert lost(finding) == [OffsetRange.of(BASE + 7, BASE + 8)]
-    assert finding.torn_start == finding.torn_stop == segment.ends[-1]
+    scan = segment.scan(None)
+    assert lost(scan) == [OffsetRange.of(BASE + 7, BASE + 8)]
+    assert scan.torn_start == scan.torn_stop == segment.ends[-1]
 
 
 def test_without_an_index_an_unfinished_last_record_is_torn() -> None:
     segment = Segment()
     segment.data[segment.start(7) + 60 : segment.ends[-1]] = bytes(segment.ends[-1] - segment.start(7) - 60)
-    finding = segment.scan(None)
-    assert (finding.count, finding.damages) == (7, ())
-    assert finding.torn_start == segment.start(7)
+    scan = segment.scan(None)
+    assert (scan.count, scan.damages) == (7, ())
+    assert scan.torn_start == segment.start(7)
 
 
 def test_without_an_index_records_that_do_not_lead_to_the_end_are_not_believed() -> None:
@@ -139,19 +140,19 @@ def test_without_an_index_records_that_do_not_lead_to_the_end_are_not_believed()
     segment = Segment()
     segment.data[segment.start(2) : segment.start(2) + 60] = bytes(60)
     segment.data[segment.start(7) + 60 : segment.ends[-1]] = bytes(segment.ends[-1] - segment.start(7) - 60)
-    finding = segment.scan(None)
-    assert finding.count == 2
-    assert finding.torn_start == segment.start(2)
-    assert segment.start(7) < finding.torn_stop < segment.ends[-1]
+    scan = segment.scan(None)
+    assert scan.count == 2
+    assert scan.torn_start == segment.start(2)
+    assert segment.start(7) < scan.torn_stop < segment.ends[-1]
 
 
 def test_without_an_index_two_broken_records_cost_two() -> None:
     segment = Segment()
     for ordinal in (2, 5):
         segment.data[segment.start(ordinal) + 20] ^= 1
-    finding = segment.scan(None)
-    assert lost(finding) == [OffsetRange.of(BASE + 2, BASE + 3), OffsetRange.of(BASE + 5, BASE + 6)]
-    assert finding.count == 8
+    scan = segment.scan(None)
+    assert lost(scan) == [OffsetRange.of(BASE + 2, BASE + 3), OffsetRange.of(BASE + 5, BASE + 6)]
+    assert scan.count == 8
 
 
 def test_a_lost_index_entry_beside_a_broken_record_is_worked_out_from_its_neighbours() -> None:
@@ -159,25 +160,25 @@ def test_a_lost_index_entry_beside_a_broken_record_is_worked_out_from_its_neighb
     segment.data[segment.start(3) + 20] ^= 1
     ends = segment.ends.copy()
     ends[3] = -1
-    finding = segment.scan(ends=ends)
-    assert lost(finding) == [OffsetRange.of(BASE + 3, BASE + 4)]
-    assert finding.ends.tolist() == segment.ends.tolist()
+    scan = segment.scan(ends=ends)
+    assert lost(scan) == [OffsetRange.of(BASE + 3, BASE + 4)]
+    assert scan.ends.tolist() == segment.ends.tolist()
 
 
 def test_zeros_where_records_are_listed_are_damage() -> None:
     segment = Segment()
     segment.data[segment.start(4) : segment.start(6)] = bytes(segment.start(6) - segment.start(4))
-    finding = segment.scan()
-    assert lost(finding) == [OffsetRange.of(BASE + 4, BASE + 6)]
-    assert finding.count == 8
+    scan = segment.scan()
+    assert lost(scan) == [OffsetRange.of(BASE + 4, BASE + 6)]
+    assert scan.count == 8
 
 
 def test_a_file_cut_short_loses_only_what_was_cut() -> None:
     segment = Segment()
     del segment.data[segment.start(6) + 10 :]
     for count in (None, 8):
-        finding = segment.scan(SegmentState.SEALED, count=count or 8)
-        assert lost(finding) == [OffsetRange.of(BASE + 6, BASE + 8)]
+        scan = segment.scan(SegmentState.SEALED, count=count or 8)
+        assert lost(scan) == [OffsetRange.of(BASE + 6, BASE + 8)]
 
 
 def test_records_in_each_others_place_are_not_served() -> None:
@@ -185,8 +186,8 @@ def test_records_in_each_others_place_are_not_served() -> None:
     size = int(segment.ends[0])
     first, second = segment.data[2 * size : 3 * size], segment.data[5 * size : 6 * size]
     segment.data[2 * size : 3 * size], segment.data[5 * size : 6 * size] = second, first
-    finding = segment.scan()
-    assert lost(finding) == [OffsetRange.of(BASE + 2, BASE + 3), OffsetRange.of(BASE + 5, BASE + 6)]
+    scan = segment.scan()
+    assert lost(scan) == [OffsetRange.of(BASE + 2, BASE + 3), OffsetRange.of(BASE + 5, BASE + 6)]
 
 
 def test_a_record_inside_a_payload_is_not_a_record() -> None:
@@ -199,9 +200,9 @@ def test_a_record_inside_a_payload_is_not_a_record() -> None:
         stamp(forged, 1, IdGenerator(clock, node=2).take(1), offset)
         segment = Segment(b"before", b"[" + bytes(forged) + b"]", b"after", b"last")
         segment.data[segment.start(1) + 20] ^= 1
-        finding = segment.scan(None)
-        assert lost(finding) == [OffsetRange.of(BASE + 1, BASE + 2)]
-        assert finding.ends.tolist() == segment.ends.tolist()
+        scan = segment.scan(None)
+        assert lost(scan) == [OffsetRange.of(BASE + 1, BASE + 2)]
+        assert scan.ends.tolist() == segment.ends.tolist()
 
 
 # how much work it is
@@ -233,20 +234,20 @@ def forged_segment(size: int, claimed: int, behind: int) -> Segment:
 @pytest.mark.parametrize("behind", [0, 40])
 def test_a_payload_full_of_forged_heads_is_searched_with_bounded_effort(behind: int) -> None:
     segment = forged_segment(1_000_000, 900_000, behind)
-    effort = ScanBudget(len(segment.data))
-    finding = segment.scan(None, count=2 + behind, effort=effort)
-    assert effort.spent <= effort.limit + 2 * len(segment.data)
-    assert lost(finding) == [OffsetRange.of(BASE + 1, BASE + 2)], "nothing behind it is lost"
-    assert finding.count == 2 + behind
+    budget = ScanBudget(len(segment.data))
+    scan = segment.scan(None, count=2 + behind, budget=budget)
+    assert budget.spent <= budget.limit + 2 * len(segment.data)
+    assert lost(scan) == [OffsetRange.of(BASE + 1, BASE + 2)], "nothing behind it is lost"
+    assert scan.count == 2 + behind
 
 
 def test_effort_grows_with_the_segment_and_not_with_its_square() -> None:
     spent = {}
     for size in (1_000_000, 4_000_000):
         segment = forged_segment(size, size // 2, 3)
-        effort = ScanBudget(len(segment.data))
-        segment.scan(None, effort=effort)
-        spent[size] = effort.spent
+        budget = ScanBudget(len(segment.data))
+        segment.scan(None, budget=budget)
+        spent[size] = budget.spent
     assert spent[4_000_000] <= 5 * spent[1_000_000]
 
 
@@ -254,11 +255,11 @@ def test_every_tenth_sector_lost_with_the_index_is_within_the_effort() -> None:
     segment = Segment(*(b"message %d" % number * 3 for number in range(30_000)))
     for start in range(5120, len(segment.data) - UNUSED_BYTES, 5120):
         segment.data[start : start + 512] = bytes(range(256)) * 2
-    effort = ScanBudget(len(segment.data))
-    finding = segment.scan(None, count=30_000, effort=effort)
-    assert effort.spent < effort.limit // 2
-    assert finding.count == 30_000
-    assert sum(map(len, lost(finding))) < 9_000
+    budget = ScanBudget(len(segment.data))
+    scan = segment.scan(None, count=30_000, budget=budget)
+    assert budget.spent < budget.limit // 2
+    assert scan.count == 30_000
+    assert sum(map(len, lost(scan))) < 9_000
 
 
 def test_a_listed_segment_of_nothing_but_forged_records_is_walked_within_the_effort() -> None:
@@ -267,17 +268,17 @@ def test_a_listed_segment_of_nothing_but_forged_records_is_walked_within_the_eff
     for ordinal in range(10_000):
         place = segment.start(ordinal) + at.TYPE_AT
         segment.data[place : place + 4] = claimed
-    effort = ScanBudget(len(segment.data))
-    finding = segment.scan(SegmentState.SEALED, count=20_000, effort=effort)
-    assert effort.spent <= effort.limit + 4 * len(segment.data)
-    assert lost(finding) == [OffsetRange.of(BASE, BASE + 10_000)]
+    budget = ScanBudget(len(segment.data))
+    scan = segment.scan(SegmentState.SEALED, count=20_000, budget=budget)
+    assert budget.spent <= budget.limit + 4 * len(segment.data)
+    assert lost(scan) == [OffsetRange.of(BASE, BASE + 10_000)]
 
 
 def test_a_segment_cut_to_nothing_loses_what_is_listed_at_once() -> None:
     segment = Segment(*(b"%d" % number for number in range(20_000)))
     del segment.data[50:]
-    effort = ScanBudget(len(segment.data))
-    finding = segment.scan(SegmentState.SEALED, count=20_000, effort=effort)
-    assert lost(finding) == [OffsetRange.of(BASE, BASE + 20_000)]
-    assert finding.ends.tolist() == segment.ends.tolist()
-    assert len(finding.damages) == 1
+    budget = ScanBudget(len(segment.data))
+    scan = segment.scan(SegmentState.SEALED, count=20_000, budget=budget)
+    assert lost(scan) == [OffsetRange.of(BASE, BASE + 20_000)]
+    assert scan.ends.tolist() == segment.ends.tolist()
+    assert len(scan.damages) == 1

@@ -1,1 +1,1 @@
-"""Access control: principals, roles, keys, and what is written down of each decision."""
+"""Access control: principals, roles, keys, and the audit record of each decision."""

@@ -1,6 +1,6 @@
-"""What exactly somebody asked for, for the audit log: which message or request it was, and what it named.
+"""The audit of requests: which system topic or HTTP request was sent, and which resources it named.
 
-Only names come in, and only those of the table: never a payload, and never a secret, wherever somebody wrote one.
+Only names come in, and only from the fields tabled here: never a payload, and never a secret, in whatever field.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ import msgspec
 
 from penstock.broker.access.policy import (
     ADMINISTRATION,
+    NO_ACTION,
     PREFIX,
-    UNSAID,
-    Access,
-    Deed,
+    AccessPolicy,
+    AuditedAction,
     Operation,
     Origin,
     Principal,
@@ -30,7 +30,7 @@ from penstock.core.limits import KIB
 if TYPE_CHECKING:
     from penstock.broker.base.effects import Effect
 
-NAMES: Final[dict[Operation, tuple[str, ...]]] = {
+TARGET_FIELDS: Final[dict[Operation, tuple[str, ...]]] = {
     Operation.SERVER_MANAGE: (
         "name",
         "key",
@@ -45,28 +45,28 @@ NAMES: Final[dict[Operation, tuple[str, ...]]] = {
     Operation.SCHEMA_WRITE: ("version", "id"),
     Operation.SCHEMA_DELETE: ("version", "permanent"),
 }
-"""Fields that say what is meant, where the resource does not say it all."""
+"""Fields that identify the target where the resource does not say it all."""
 
 TEXTS_MAX: Final = 100
-"""Of a list: as many as may be granted in one message. What is longer is refused anyway."""
+"""Texts of a list that are recorded: as many as may be granted in one message. A longer list is refused anyway."""
 
-FOUND: Final[dict[Operation, tuple[str, ...]]] = {Operation.SCHEMA_WRITE: ("version", "id")}
-"""The same, of what came of it: a schema has them only once it is registered."""
+RESULT_FIELDS: Final[dict[Operation, tuple[str, ...]]] = {Operation.SCHEMA_WRITE: ("version", "id")}
+"""Fields of the result that identify the target: a schema has them only once it is registered."""
 
 _ANSWER_BYTES_MAX: Final = 64 * KIB
-"""Of an answer that is looked into for those: what registers one schema is shorter."""
+"""The largest answer that is decoded for these fields: the answer to one registration is shorter."""
 
 _HIDDEN: Final = "(hidden)"
 _SECRET: Final = re.compile(rf"{PREFIX}|eyJ[A-Za-z0-9_-]*\.")
 """A key, or the beginning of any JWT."""
 
 
-def deed_of(operation: Operation, action: str, *given: Mapping[str, Any]) -> Deed:
-    """Of what was sent, whatever that is: nothing is known of it yet."""
-    names = NAMES.get(operation, ())
-    found = {name: each[name] for each in given for name in names if name in each}
-    target = tuple((name, text) for name in names if (text := _shown(found.get(name))))
-    return Deed(action, target) if action or target else UNSAID
+def audited_action(operation: Operation, action: str, *sources: Mapping[str, Any]) -> AuditedAction:
+    """Describe a request for the audit log, from fields that have not been validated yet."""
+    names = TARGET_FIELDS.get(operation, ())
+    values = {name: fields[name] for fields in sources for name in names if name in fields}
+    target = tuple((name, text) for name in names if (text := _shown(values.get(name))))
+    return AuditedAction(action, target) if action or target else NO_ACTION
 
 
 def _shown(value: object) -> str | tuple[str, ...]:
@@ -84,84 +84,85 @@ def _shown(value: object) -> str | tuple[str, ...]:
 
 
 def _texts(values: Iterable[object]) -> Iterable[str]:
-    for _, each in zip(range(TEXTS_MAX), values, strict=False):
-        if isinstance(each, str):
-            yield _text(each)
+    for _, text in zip(range(TEXTS_MAX), values, strict=False):
+        if isinstance(text, str):
+            yield _text(text)
 
 
-def _text(given: str) -> str:
-    shown = given[:SCOPE_CHARS_MAX]
-    return _HIDDEN if _SECRET.search(shown) else shown
+def _text(text: str) -> str:
+    cut = text[:SCOPE_CHARS_MAX]
+    return _HIDDEN if _SECRET.search(cut) else cut
 
 
-Act = tuple[Operation, Resource, Deed]
-"""What somebody may do, what to, and what exactly."""
+TrailEntry = tuple[Operation, Resource, AuditedAction]
+"""Operation, resource, and the request that asked for it."""
 
 
-class Trail:
-    """What one request does that belongs into the audit log, kept until it is known how that ended."""
+class AuditTrail:
+    """Audit entries of one request, kept back until it is known how the request ended."""
 
-    def __init__(self, access: Access, principal: Principal, origin: Origin) -> None:
+    def __init__(self, access: AccessPolicy, principal: Principal, origin: Origin) -> None:
         self._access = access
         self._principal = principal
         self._origin = origin
-        self._unread: list[Act] = []
-        self._deeds: list[Act] = []
+        self._expected: list[TrailEntry] = []
+        self._actions: list[TrailEntry] = []
 
     def expect(self, operation: Operation, resource: Resource, action: str) -> None:
-        """As much as is known of a request that nobody has read: told if it is refused before it says more."""
-        self._unread = [(operation, resource, Deed(action))] if operation in ADMINISTRATION else []
+        """Record a request that has not been read yet: written only if it is refused before `add`."""
+        self._expected = [(operation, resource, AuditedAction(action))] if operation in ADMINISTRATION else []
 
-    def add(self, operation: Operation, resource: Resource, deed: Deed) -> None:
-        """Something that may be done now."""
-        self._unread = []
+    def add(self, operation: Operation, resource: Resource, audited: AuditedAction) -> None:
+        """Add an action that has been allowed."""
+        self._expected = []
         if operation in ADMINISTRATION:
-            self._deeds.append((operation, resource, deed))
+            self._actions.append((operation, resource, audited))
 
-    def found(self, **facts: object) -> None:
-        """What came of it, as far as the table wants to know that."""
-        self._deeds = [
-            (operation, resource, _with(operation, deed, facts)) for operation, resource, deed in self._deeds
+    def add_results(self, **facts: object) -> None:
+        """Add fields of the result, as far as `RESULT_FIELDS` names them."""
+        self._actions = [
+            (operation, resource, _with(operation, audited, facts)) for operation, resource, audited in self._actions
         ]
 
     def end(self, error: PenstockError | None = None) -> None:
-        """It was done; or refused, with this. Told once; and what was denied has been told by whoever did that."""
+        """Write the entries once: as done, or as refused with `error`. A denial was written already by the check that
+        denied it."""
         if error is not None and not isinstance(error, Unauthorized | Forbidden):
-            self._deeds += self._unread
-        deeds, self._deeds, self._unread = self._deeds, [], []
+            self._actions += self._expected
+        actions, self._actions, self._expected = self._actions, [], []
         refused = "" if error is None else _reason(error)
-        for operation, resource, deed in deeds:
-            self._access.record(self._principal, operation, resource, self._origin, deed, refused=refused)
+        for operation, resource, audited in actions:
+            self._access.record(self._principal, operation, resource, self._origin, audited, refused=refused)
 
-    def told(self, reply: Callable[[Any], list[Effect]]) -> Callable[[Any], list[Effect]]:
-        """A reply that ends it, with what is answered."""
+    def closing(self, reply: Callable[[Any], list[Effect]]) -> Callable[[Any], list[Effect]]:
+        """Wrap a reply so that it ends the trail with the outcome."""
 
         def answer(outcome: Any) -> list[Effect]:
             if isinstance(outcome, PenstockError):
                 self.end(outcome)
-            elif self._deeds:
-                self.found(**_members(outcome))
+            elif self._actions:
+                self.add_results(**_members(outcome))
                 self.end()
             return reply(outcome)
 
         return answer
 
 
-def _with(operation: Operation, deed: Deed, facts: Mapping[str, object]) -> Deed:
-    """What was found counts before what was asked for: `latest` is a number by now."""
-    names = FOUND.get(operation, ())
+def _with(operation: Operation, audited: AuditedAction, facts: Mapping[str, object]) -> AuditedAction:
+    """Let results take precedence over the request's fields: `latest` is a number by now."""
+    names = RESULT_FIELDS.get(operation, ())
     more = {name: text for name in names if name in facts and (text := _shown(facts[name]))}
-    return replace(deed, target=tuple((dict(deed.target) | more).items())) if more else deed
+    return replace(audited, target=tuple((dict(audited.target) | more).items())) if more else audited
 
 
 def _members(answer: object) -> dict[str, Any]:
-    """Of an answer, which is encoded already or is not; nothing where there are none to speak of."""
+    """Return the fields of an answer, encoded or not; none if it is no object or too large."""
     if isinstance(answer, bytes) and len(answer) <= _ANSWER_BYTES_MAX:
         answer = msgspec.json.decode(answer)
     return answer if isinstance(answer, dict) else {}
 
 
 def _reason(error: PenstockError) -> str:
-    """By its codes alone: what is said in words may quote what was sent."""
+    """Name an error by its codes alone: its message may quote the payload."""
     number = getattr(error, "number", error.details.get("registry_code"))
     return error.code.value if number is None else f"{error.code.value} {number}"

@@ -1,7 +1,7 @@
-"""Operations, roles and bindings: what there is to be allowed, and how it is written down. Values and tables alone.
+"""Operations, roles and bindings: the permissions there are, and their written form. Values and tables alone.
 
 A binding is a role within a scope, `publisher@topic:/shop/orders.#`: the same text in a command, in a token, in a file
-and in the catalog. Who has it is not said here.
+and in the catalog. The principals that hold bindings are not known here.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ ONE_LEVEL: Final = "+"
 THE_REST: Final = "#"
 ANY_TEXT: Final = "*"
 SCOPE_CHARS_MAX: Final = 512
-"""A namespace, a topic and what says which it is; a subject has at most half of that."""
+"""The longest scope: a namespace, a topic and its kind; a subject has at most half of that."""
 
 
 class Operation(StrEnum):
-    """What somebody may want to do. The names are in audit logs and in documentation: they stay."""
+    """An operation that needs permission. The names are in audit logs and in documentation: they stay."""
 
     PUBLISH = "topic.publish"
     CONSUME = "topic.consume"
@@ -48,15 +48,15 @@ class Operation(StrEnum):
     """Keys, bindings, disconnect."""
 
     CONNECT = "server.connect"
-    """What everybody may who is known: a name for one's service, the end of one's own subscriptions, lists of which
-    only what one may see is shown."""
+    """Allowed to every authenticated principal: naming one's service, ending one's own subscriptions, and lists that
+    show visible entries only."""
 
     PUBLIC = "public"
-    """What anybody may: heartbeats, to authenticate, to ask whether the server lives."""
+    """Allowed to all: heartbeats, authentication, health checks."""
 
 
-class Kind(StrEnum):
-    """What an operation is about."""
+class ResourceKind(StrEnum):
+    """The kind of resource that an operation concerns."""
 
     SERVER = "server"
     NAMESPACE = "namespace"
@@ -66,9 +66,9 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """One thing that an operation is about; or every topic that a pattern may match."""
+    """The resource of an operation; or every topic that a pattern may match."""
 
-    kind: Kind
+    kind: ResourceKind
     name: str = ""
 
     def __hash__(self) -> int:
@@ -76,22 +76,23 @@ class Resource:
 
     @classmethod
     def topic(cls, name: TopicName | TopicPattern) -> Resource:
-        return cls(Kind.TOPIC, str(name))
+        return cls(ResourceKind.TOPIC, str(name))
 
     @classmethod
     def subject(cls, text: str) -> Resource:
-        """As the registry understands it, however it is written. Raises `RegistryError` for what names no subject."""
-        return cls(Kind.SUBJECT, parse_subject(text))
+        """Create from a subject in any spelling, normalized like in the registry. Raises `RegistryError` for an invalid
+        one."""
+        return cls(ResourceKind.SUBJECT, parse_subject(text))
 
     @classmethod
     def namespace(cls, name: str) -> Resource:
-        return cls(Kind.NAMESPACE, name.lower())
+        return cls(ResourceKind.NAMESPACE, name.lower())
 
     def __str__(self) -> str:
         return f"{self.kind.value} {self.name[:QUOTED_CHARS_MAX]}" if self.name else "the server"
 
 
-SERVER: Final = Resource(Kind.SERVER)
+SERVER: Final = Resource(ResourceKind.SERVER)
 
 _READS: Final = frozenset({Operation.DESCRIBE, Operation.SCHEMA_READ})
 _SCHEMAS: Final = frozenset({Operation.SCHEMA_READ, Operation.SCHEMA_WRITE, Operation.SCHEMA_DELETE})
@@ -114,7 +115,7 @@ ROLES: Final[dict[str, frozenset[Operation]]] = {
     },
     "admin": frozenset(Operation),
 }
-"""What each may, within the scope it is bound to. `CONNECT` and `PUBLIC` need no role."""
+"""Operations of each role, within the scope it is bound to. `CONNECT` and `PUBLIC` need no role."""
 
 ADMINISTRATION: Final = frozenset(
     {
@@ -127,7 +128,7 @@ ADMINISTRATION: Final = frozenset(
         Operation.SERVER_MANAGE,
     }
 )
-"""What is written to the audit log also where it is allowed."""
+"""Operations that are written to the audit log also where they are allowed."""
 
 _SUBJECT_CHARS_MAX: Final = 255
 _SUBJECT: Final = re.compile(rf"[^\x00-\x1f\x7f]{{1,{_SUBJECT_CHARS_MAX}}}")
@@ -135,44 +136,49 @@ _SUBJECT: Final = re.compile(rf"[^\x00-\x1f\x7f]{{1,{_SUBJECT_CHARS_MAX}}}")
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Where a role holds: everywhere, in a namespace, for topics or for subjects that match."""
+    """The extent of a role: everywhere, a namespace, or the topics or subjects that match a pattern."""
 
-    kind: Kind
+    kind: ResourceKind
     pattern: str = ""
 
     @classmethod
     def parse(cls, text: str) -> Scope:
-        """`server`, `namespace:shop`, `topic:orders.#`, `subject:orders-*`. Raises `InvalidRequest`."""
+        """Parse `server`, `namespace:shop`, `topic:orders.#`, `subject:orders-*`. Raises `InvalidRequest`."""
         kind, colon, name = text.partition(":")
-        if len(text) > SCOPE_CHARS_MAX or kind not in tuple(Kind) or bool(colon) != (kind != Kind.SERVER):
+        if (
+            len(text) > SCOPE_CHARS_MAX
+            or kind not in tuple(ResourceKind)
+            or bool(colon) != (kind != ResourceKind.SERVER)
+        ):
             raise InvalidRequest(
                 f"a scope is server, namespace:NAME, topic:PATTERN or subject:PATTERN, not '{text[:QUOTED_CHARS_MAX]}'",
                 field="scope",
             )
-        return cls(Kind(kind), _PATTERNS[Kind(kind)](name))
+        return cls(ResourceKind(kind), _PATTERNS[ResourceKind(kind)](name))
 
     def __str__(self) -> str:
         return f"{self.kind.value}:{self.pattern}" if self.pattern else self.kind.value
 
     def covers(self, resource: Resource) -> bool:
-        """Whether all of it lies within this scope."""
-        if self.kind is Kind.SERVER:
+        """Return whether all of the resource lies within this scope."""
+        if self.kind is ResourceKind.SERVER:
             return True
-        if self.kind is Kind.NAMESPACE:
+        if self.kind is ResourceKind.NAMESPACE:
             return _namespace_of(resource) == self.pattern
         if self.kind is not resource.kind:
             return False
-        return (covers_topic if self.kind is Kind.TOPIC else covers_subject)(self.pattern, resource.name)
+        return (covers_topic if self.kind is ResourceKind.TOPIC else covers_subject)(self.pattern, resource.name)
 
 
 def _namespace_of(resource: Resource) -> str | None:
-    if resource.kind is Kind.NAMESPACE:
+    if resource.kind is ResourceKind.NAMESPACE:
         return resource.name
-    return resource.name[1:].partition("/")[0] if resource.kind is Kind.TOPIC else None
+    return resource.name[1:].partition("/")[0] if resource.kind is ResourceKind.TOPIC else None
 
 
 def covers_topic(pattern: str, name: str) -> bool:
-    """Whether every topic that the second may stand for is matched by the first. Both are full names."""
+    """Return whether `pattern` matches every topic that `name`, itself perhaps a pattern, may stand for. Both are full
+    names."""
     mine, theirs = pattern.replace("/", ".").split("."), name.replace("/", ".").split(".")
     for place, level in enumerate(mine):
         if level == THE_REST:
@@ -185,7 +191,7 @@ def covers_topic(pattern: str, name: str) -> bool:
 
 
 def covers_subject(pattern: str, name: str) -> bool:
-    """Whether the name is the pattern, in which `*` stands for any text, also for none. In linear time."""
+    """Match a name against a pattern in which `*` stands for any text, also for none. In linear time."""
     first, *rest = pattern.split(ANY_TEXT)
     if not rest:
         return name == first
@@ -227,21 +233,26 @@ def _subject(text: str) -> str:
     return text
 
 
-_PATTERNS: Final = {Kind.SERVER: _server, Kind.NAMESPACE: _namespace, Kind.TOPIC: _topic, Kind.SUBJECT: _subject}
+_PATTERNS: Final = {
+    ResourceKind.SERVER: _server,
+    ResourceKind.NAMESPACE: _namespace,
+    ResourceKind.TOPIC: _topic,
+    ResourceKind.SUBJECT: _subject,
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """A role, and where it holds."""
+    """A role, and the scope within which it holds."""
 
     role: str
     scope: Scope
 
     @classmethod
     def parse(cls, text: str) -> Binding:
-        """`publisher@topic:orders.#`; a role alone holds everywhere. Raises `InvalidRequest`."""
+        """Parse `publisher@topic:orders.#`; a role alone holds everywhere. Raises `InvalidRequest`."""
         role, at, scope = text.partition("@")
-        return cls.of(role, scope if at else Kind.SERVER.value)
+        return cls.of(role, scope if at else ResourceKind.SERVER.value)
 
     @classmethod
     def of(cls, role: str, scope: str) -> Binding:

@@ -1,6 +1,6 @@
-"""System topics about keys and bindings: made, listed, taken back. What is changed holds when it is answered.
+"""System topics about keys and bindings: created, listed, revoked. A change is in effect when it is answered.
 
-A key is in exactly one answer: that of `system.key.create`.
+The text of a key is in exactly one answer: that of `system.key.create`.
 """
 
 from __future__ import annotations
@@ -24,54 +24,54 @@ if TYPE_CHECKING:
     from penstock.broker.durable import DurableBroker
 
 BINDINGS_AT_ONCE: Final = 100
-"""In one message: each is looked up in a transaction that all others wait for."""
+"""Bindings in one message, at most: each is looked up in a transaction that all others wait for."""
 
 
-# what is asked
+# request fields
 
 
-def key_asked(fields: Fields, now_ms: int) -> tuple[NewKey, StoredKey, list[StoredBinding]]:
-    """A new key, what is kept of it, and what it may. Raises `InvalidRequest`."""
+def parse_new_key(fields: Fields, now_ms: int) -> tuple[NewKey, StoredKey, list[StoredBinding]]:
+    """Read a new key, its stored form, and its bindings. Raises `InvalidRequest`."""
     read.check_known(fields, ("name", "bindings", "expires_ms"))
     name = check_key_name(read.text(fields, "name"))
-    bindings = bindings_asked(f"key:{name}", read.texts(fields, "bindings"))
+    bindings = parse_bindings(f"key:{name}", read.texts(fields, "bindings"))
     expires_ms = read.number(fields, "expires_ms") if fields.get("expires_ms") is not None else None
     if expires_ms is not None and expires_ms <= now_ms:
         raise InvalidRequest("expires_ms is a time of day yet to come, in ms since 1970", field="expires_ms")
-    made = new_key(secrets.token_bytes)
-    kept = StoredKey(key_id=made.key_id, name=name, digest=made.digest, created_ms=now_ms, expires_ms=expires_ms)
-    return made, kept, bindings
+    new = new_key(secrets.token_bytes)
+    stored = StoredKey(key_id=new.key_id, name=name, digest=new.digest, created_ms=now_ms, expires_ms=expires_ms)
+    return new, stored, bindings
 
 
-def bindings_asked(principal: str, given: Sequence[str]) -> list[StoredBinding]:
-    """Raises `InvalidRequest` for what is none."""
-    if len(given) > BINDINGS_AT_ONCE:
-        raise InvalidRequest(f"at most {BINDINGS_AT_ONCE} bindings at a time, not {len(given)}", field="bindings")
+def parse_bindings(principal: str, texts: Sequence[str]) -> list[StoredBinding]:
+    """Parse the bindings of a principal. Raises `InvalidRequest` for a malformed one."""
+    if len(texts) > BINDINGS_AT_ONCE:
+        raise InvalidRequest(f"at most {BINDINGS_AT_ONCE} bindings at a time, not {len(texts)}", field="bindings")
     check_principal(principal)
-    parsed = [Binding.parse(each) for each in given]
-    return [StoredBinding(principal=principal, role=each.role, scope=str(each.scope)) for each in parsed]
+    parsed = [Binding.parse(binding) for binding in texts]
+    return [StoredBinding(principal=principal, role=binding.role, scope=str(binding.scope)) for binding in parsed]
 
 
-def keys_meant(rows: AccessRows, fields: Fields) -> list[str]:
-    """The ids of those keys that an id means, or a name. Raises `InvalidRequest` where there is none."""
+def find_key_ids(rows: AccessRows, fields: Fields) -> list[str]:
+    """Return the ids of the keys with this id or, failing that, name. Raises `InvalidRequest` if there are none."""
     read.check_known(fields, ("key",))
-    wanted = read.text(fields, "key")
-    found = [each.key_id for each in rows.keys if wanted == each.key_id]
-    found = found or [each.key_id for each in rows.keys if wanted == each.name]
-    if not found:
-        raise InvalidRequest(f"there is no key {_quoted(wanted)}: `penstock key ls` has all", field="key")
-    return found
+    name_or_id = read.text(fields, "key")
+    key_ids = [key.key_id for key in rows.keys if name_or_id == key.key_id]
+    key_ids = key_ids or [key.key_id for key in rows.keys if name_or_id == key.name]
+    if not key_ids:
+        raise InvalidRequest(f"there is no key {_quoted(name_or_id)}: `penstock key ls` has all", field="key")
+    return key_ids
 
 
 def _quoted(wanted: str) -> str:
-    """A key that was given in the place of its name is not repeated."""
+    """Quote a name for an error; a key that was given in the place of its name is not repeated."""
     return "with that secret" if wanted.startswith(PREFIX) else f"'{wanted[:QUOTED_CHARS_MAX]}'"
 
 
-# what is answered
+# answer fields
 
 
-def key_facts(key: StoredKey) -> Fields:
+def key_fields(key: StoredKey) -> Fields:
     facts = {
         "key_id": key.key_id,
         "name": key.name,
@@ -83,7 +83,7 @@ def key_facts(key: StoredKey) -> Fields:
     return {name: value for name, value in facts.items() if value is not None}
 
 
-def binding_facts(binding: StoredBinding) -> Fields:
+def binding_fields(binding: StoredBinding) -> Fields:
     return {
         "principal": binding.principal,
         "role": binding.role,
@@ -93,21 +93,21 @@ def binding_facts(binding: StoredBinding) -> Fields:
     }
 
 
-def made_facts(made: NewKey, kept: StoredKey, rows: AccessRows) -> Fields:
-    """With the key itself, which nobody will be shown again, and all that it may: also what its name had before."""
-    return key_facts(kept) | {"key": made.text, "bindings": _written(rows, kept.principal)}
+def new_key_fields(new: NewKey, stored: StoredKey, rows: AccessRows) -> Fields:
+    """Describe a new key with its text, shown only here, and all bindings, including earlier ones of its name."""
+    return key_fields(stored) | {"key": new.text, "bindings": _written(rows, stored.principal)}
 
 
 def bindings_of(rows: AccessRows, principal: str | None) -> list[StoredBinding]:
-    return [each for each in rows.bindings if principal in (None, each.principal)]
+    return [binding for binding in rows.bindings if principal in (None, binding.principal)]
 
 
-# the topics
+# handlers
 
 
-def revoke_meant(catalog: AccessCatalog, fields: Fields) -> tuple[list[str], AccessRows]:
-    """Which keys were revoked, and all that there is then."""
-    revoked = keys_meant(catalog.load(), fields)
+def revoke_named(catalog: AccessCatalog, fields: Fields) -> tuple[list[str], AccessRows]:
+    """Revoke the named keys; return their ids, and all keys and bindings after it."""
+    revoked = find_key_ids(catalog.load(), fields)
     return revoked, catalog.revoke_keys(revoked)
 
 
@@ -117,28 +117,30 @@ def _changed(
     def done(outcome: AccessRows | PenstockError) -> list[Effect]:
         if isinstance(outcome, PenstockError):
             return reply(outcome)
-        ended = [] if durable.gate is None else durable.gate.load(outcome)
+        ended = [] if durable.enforcer is None else durable.enforcer.load(outcome)
         return [*reply(answer(outcome)), *ended]
 
     return [RunInThread(change, done)]
 
 
 def _create_key(durable: DurableBroker, _client: Client, fields: Fields, reply: Reply) -> list[Effect]:
-    made, kept, bindings = key_asked(fields, durable.unix_ms())
+    new, stored, bindings = parse_new_key(fields, durable.unix_ms())
     catalog = durable.topics.store.catalog.access
-    return _changed(durable, lambda: catalog.add_key(kept, bindings), reply, lambda rows: made_facts(made, kept, rows))
+    return _changed(
+        durable, lambda: catalog.add_key(stored, bindings), reply, lambda rows: new_key_fields(new, stored, rows)
+    )
 
 
 def _list_keys(durable: DurableBroker, _client: Client, fields: Fields, reply: Reply) -> list[Effect]:
     read.check_known(fields, ())
 
     def shown(rows: AccessRows) -> bytes:
-        return listed(durable.answer_bytes_max, "keys", map(key_facts, rows.keys), len(rows.keys))
+        return listed(durable.answer_bytes_max, "keys", map(key_fields, rows.keys), len(rows.keys))
 
-    return _asked(durable, reply, shown)
+    return _answer_from_catalog(durable, reply, shown)
 
 
-def _asked(durable: DurableBroker, reply: Reply, shown: Callable[[AccessRows], bytes]) -> list[Effect]:
+def _answer_from_catalog(durable: DurableBroker, reply: Reply, shown: Callable[[AccessRows], bytes]) -> list[Effect]:
     catalog = durable.topics.store.catalog.access
     return [RunInThread(lambda: shown(catalog.load()), reply, read_only=True)]
 
@@ -148,7 +150,7 @@ def _revoke_key(durable: DurableBroker, _client: Client, fields: Fields, reply: 
     revoked: list[str] = []
 
     def revoke() -> AccessRows:
-        ids, rows = revoke_meant(catalog, fields)
+        ids, rows = revoke_named(catalog, fields)
         revoked.extend(ids)
         return rows
 
@@ -156,31 +158,31 @@ def _revoke_key(durable: DurableBroker, _client: Client, fields: Fields, reply: 
 
 
 def _grant(durable: DurableBroker, _client: Client, fields: Fields, reply: Reply) -> list[Effect]:
-    catalog, bindings = durable.topics.store.catalog.access, bindings_given(fields)
-    return _changed(durable, lambda: catalog.grant(bindings), reply, lambda rows: standing(rows, bindings))
+    catalog, bindings = durable.topics.store.catalog.access, parse_binding_change(fields)
+    return _changed(durable, lambda: catalog.grant(bindings), reply, lambda rows: bindings_answer(rows, bindings))
 
 
 def _withdraw(durable: DurableBroker, _client: Client, fields: Fields, reply: Reply) -> list[Effect]:
-    catalog, bindings = durable.topics.store.catalog.access, bindings_given(fields)
-    return _changed(durable, lambda: catalog.withdraw(bindings), reply, lambda rows: standing(rows, bindings))
+    catalog, bindings = durable.topics.store.catalog.access, parse_binding_change(fields)
+    return _changed(durable, lambda: catalog.withdraw(bindings), reply, lambda rows: bindings_answer(rows, bindings))
 
 
-def bindings_given(fields: Fields) -> list[StoredBinding]:
+def parse_binding_change(fields: Fields) -> list[StoredBinding]:
     read.check_known(fields, ("principal", "binding"))
     given = read.texts(fields, "binding")
     if not given:
         raise InvalidRequest("binding is a role and where it holds: publisher@topic:orders.#", field="binding")
-    return bindings_asked(read.text(fields, "principal"), given)
+    return parse_bindings(read.text(fields, "principal"), given)
 
 
-def standing(rows: AccessRows, changed: Sequence[StoredBinding]) -> Fields:
-    """What whoever is spoken of may now."""
+def bindings_answer(rows: AccessRows, changed: Sequence[StoredBinding]) -> Fields:
+    """Describe the bindings that the principal has after the change."""
     principal = changed[0].principal
     return {"principal": principal, "bindings": _written(rows, principal)}
 
 
 def _written(rows: AccessRows, principal: str) -> list[str]:
-    return [f"{each.role}@{each.scope}" for each in bindings_of(rows, principal)]
+    return [f"{binding.role}@{binding.scope}" for binding in bindings_of(rows, principal)]
 
 
 def _show(durable: DurableBroker, _client: Client, fields: Fields, reply: Reply) -> list[Effect]:
@@ -189,9 +191,9 @@ def _show(durable: DurableBroker, _client: Client, fields: Fields, reply: Reply)
 
     def shown(rows: AccessRows) -> bytes:
         found = bindings_of(rows, principal)
-        return listed(durable.answer_bytes_max, "bindings", map(binding_facts, found), len(found))
+        return listed(durable.answer_bytes_max, "bindings", map(binding_fields, found), len(found))
 
-    return _asked(durable, reply, shown)
+    return _answer_from_catalog(durable, reply, shown)
 
 
 TOPICS: Final[dict[str, Callable[[DurableBroker, Client, Fields, Reply], list[Effect]]]] = {

@@ -1,4 +1,4 @@
-"""System topics about connections: who is connected, and ending one."""
+"""System topics about connections: the list of them, and the closing of one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.broker.base.replies import SUCCESS, listed
 from penstock.broker.base.request_fields import Fields
 from penstock.broker.context import Reply
 from penstock.broker.live.connections import Client
-from penstock.broker.topics.schema_rejections import NotThere
+from penstock.broker.topics.schema_rejections import NotFound
 from penstock.core.clock import iso_time
 from penstock.core.errors import ServiceUnavailable
 from penstock.core.limits import LIST_ENTRIES_MAX, QUOTED_CHARS_MAX
@@ -24,13 +24,13 @@ _REASON_CHARS_MAX: Final = 256
 
 
 def _list(broker: Broker, _client: Client, fields: Fields, reply: Reply) -> list[Effect]:
-    """In the order of ids; `after` goes on where the last answer ended."""
+    """List connections in the order of ids; `after` continues behind the last one of an answer."""
     read.check_known(fields, ("after", "limit"))
     after = read.text(fields, "after").lower() if "after" in fields else ""
     limit = read.number(fields, "limit", LIST_ENTRIES_MAX, at_least=1, at_most=LIST_ENTRIES_MAX)
-    found = sorted((each for each in broker.clients if each.id > after), key=lambda each: each.id)
-    shown = (_described(broker, each) for each in found[:limit])
-    return reply(listed(broker.answer_bytes_max, "connections", shown, len(found)))
+    clients = sorted((client for client in broker.clients if client.id > after), key=lambda client: client.id)
+    entries = (_described(broker, client) for client in clients[:limit])
+    return reply(listed(broker.answer_bytes_max, "connections", entries, len(clients)))
 
 
 def _described(broker: Broker, client: Client) -> Fields:
@@ -46,21 +46,22 @@ def _described(broker: Broker, client: Client) -> Fields:
         "errors": client.errors,
         "subscriptions": len(client.subscriptions),
         "consumes": 0 if durable is None else durable.subscriptions.count(client),
-        "produces": len(client.produces),
+        "produces": len(client.producer_topics),
     }
 
 
 def _close(broker: Broker, client: Client, fields: Fields, reply: Reply) -> list[Effect]:
-    """It is told why; what it consumes goes to others, and what it was to answer is answered as unavailable."""
+    """Close a connection, which is sent the reason; its messages are redelivered to others, its open requests fail as
+    unavailable."""
     read.check_known(fields, ("id", "reason"))
     wanted = read.text(fields, "id")
     found = broker.clients.get(wanted.lower()) if is_request_id(wanted) else None
     if found is None:
-        raise NotThere(f"there is no connection {wanted[:QUOTED_CHARS_MAX]!r}: it may be gone by now", field="id")
+        raise NotFound(f"there is no connection {wanted[:QUOTED_CHARS_MAX]!r}: it may be gone by now", field="id")
     said = read.text(fields, "reason", "no reason was given")[:_REASON_CHARS_MAX]
     error = ServiceUnavailable(f"An operator ended this connection: {said}")
     end: list[Effect] = [broker.closing_error(found, error), Close(found.id, error)]
-    # Whoever ends its own connection is answered first.
+    # A client that closes its own connection is answered first.
     return [*reply(SUCCESS), *end] if found is client else [*end, *reply(SUCCESS)]
 
 

@@ -87,16 +87,16 @@ class DeadLetterTopic:
     letters: TopicState
 
     def left(self) -> dict[int, OffsetSet]:
-        """Return the offsets of each partition that are not acked now."""
+        """Return the offsets of each partition that are left now: not acked by the redrive subscription."""
         runner = self.letters.subscriptions.get(REDRIVE_SUBSCRIPTION)
-        found: dict[int, OffsetSet] = {}
+        left: dict[int, OffsetSet] = {}
         for number, log in enumerate(self.letters.logs):
-            settled = OffsetSet()
+            acked = OffsetSet()
             if runner is not None:
                 cursor = runner.machine.cursors[number]
-                settled = OffsetSet([(0, cursor.floor), *cursor.acked])
-            found[number] = OffsetSet(settled.gaps(int(log.first_offset), int(log.next_offset)))
-        return found
+                acked = OffsetSet([(0, cursor.floor), *cursor.acked])
+            left[number] = OffsetSet(acked.gaps(int(log.first_offset), int(log.next_offset)))
+        return left
 
 
 def _dead_letter_topic(durable: DurableBroker, fields: Fields) -> DeadLetterTopic:
@@ -104,13 +104,13 @@ def _dead_letter_topic(durable: DurableBroker, fields: Fields) -> DeadLetterTopi
     name = read.topic_name(fields)
     if name.namespace.endswith(DEAD_LETTER_SUFFIX):
         raise InvalidRequest(f"name the topic itself, not {name}, where its dead letters lie", field="topic")
-    found = durable.topics.get(name.dead_letters)
-    if found is None:
+    letters = durable.topics.get(name.dead_letters)
+    if letters is None:
         raise TopicNotSupported(
             f"{name} has no dead letters: there is no topic {name.dead_letters}", topic=str(name.dead_letters)
         )
-    check_durable(found)
-    return DeadLetterTopic(name, found)
+    check_durable(letters)
+    return DeadLetterTopic(name, letters)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,10 +140,10 @@ def _optional_glob(fields: Fields, name: str) -> str | None:
     """Return a glob. An empty one is a condition too: letters without a type, or without a reason."""
     if name not in fields:
         return None
-    given = fields[name]
-    if not isinstance(given, str) or len(given) > FILTER_CHARS_MAX:
+    glob = fields[name]
+    if not isinstance(glob, str) or len(glob) > FILTER_CHARS_MAX:
         raise InvalidRequest(f"Invalid {name}: expected text of at most {FILTER_CHARS_MAX} characters", field=name)
-    return given
+    return glob
 
 
 # letter ranges
@@ -191,16 +191,16 @@ def _list(durable: DurableBroker, client: Client, fields: Fields, reply: Reply) 
     namespace = read.text(fields, "namespace").lower() if "namespace" in fields else None
     after = read.text(fields, "after").lower() if "after" in fields else ""
     limit = read.number(fields, "limit", LIST_ENTRIES_MAX, at_least=1, at_most=LIST_ENTRIES_MAX)
-    found = [
-        each
-        for each in _dead_letter_topics(durable)
-        if namespace in (None, each.original.namespace)
-        and str(each.original) > after
-        and durable.can_describe(client, each.original)
+    dlqs = [
+        dlq
+        for dlq in _dead_letter_topics(durable)
+        if namespace in (None, dlq.original.namespace)
+        and str(dlq.original) > after
+        and durable.can_describe(client, dlq.original)
     ]
-    found.sort(key=lambda each: str(each.original))
-    summaries = (_summary(each) for each in found[:limit])
-    return reply(listed(durable.answer_bytes_max, "dead_letters", summaries, len(found)))
+    dlqs.sort(key=lambda dlq: str(dlq.original))
+    summaries = (_summary(dlq) for dlq in dlqs[:limit])
+    return reply(listed(durable.answer_bytes_max, "dead_letters", summaries, len(dlqs)))
 
 
 def _dead_letter_topics(durable: DurableBroker) -> Iterator[DeadLetterTopic]:
@@ -248,18 +248,18 @@ class LetterPage(MessagePage):
 
     def _letter_fields(self, row: RecordRow) -> Fields:
         attributes = attributes_of(row)
-        said = {
+        texts = {
             "original_topic": original_topic_of(attributes),
             "original_offset": attributes.get(ORIGINAL_OFFSET, ""),
             "subscription": attributes.get(ORIGINAL_SUBSCRIPTION, ""),
             "reason": attributes.get(REASON, ""),
             "attempts": attributes.get(ATTEMPT, ""),
         }
-        found = {
+        verdict_fields = {
             "redrives": redrive_count(attributes),
             "verdict": redrive_verdict(attributes, self.original, self.redrives_max),
         }
-        return {name: text[:_LETTER_TEXT_CHARS_MAX] for name, text in said.items()} | found
+        return {name: text[:_LETTER_TEXT_CHARS_MAX] for name, text in texts.items()} | verdict_fields
 
 
 def _browse(durable: DurableBroker, client: Client, fields: Fields, reply: Reply) -> list[Effect]:
@@ -269,26 +269,30 @@ def _browse(durable: DurableBroker, client: Client, fields: Fields, reply: Reply
         _parse_letter_filter(fields),
         _redrives_max(fields),
     )
-    part = _parse_letter_range(dlq, fields)
-    made = partial(
-        LetterPage, left=part.left, letter_filter=letter_filter, original=dlq.original, redrives_max=redrives_max
+    letter_range = _parse_letter_range(dlq, fields)
+    new_letter_page = partial(
+        LetterPage,
+        left=letter_range.left,
+        letter_filter=letter_filter,
+        original=dlq.original,
+        redrives_max=redrives_max,
     )
-    page = new_page(durable, fields, made)
+    page = new_page(durable, fields, new_letter_page)
 
     def begin() -> Scan:
         return Scan(
             dlq.letters,
-            *part.positions(),
+            *letter_range.positions(),
             letter_filter.message_filter(),
             page.take,
-            part.where.scanned_max,
+            letter_range.where.scanned_max,
             page.limit,
         )
 
     def browsed(scan: Scan) -> list[Effect]:
-        facts = {"topic": str(dlq.original), "dead_letters": str(dlq.letters.name), "messages": page.messages}
-        left = sum(each.count for each in part.left.values())
-        return reply(facts | {"left": left} | scan.summary() | {"until": resume_token(dlq.letters, scan.stops)})
+        answer = {"topic": str(dlq.original), "dead_letters": str(dlq.letters.name), "messages": page.messages}
+        left = sum(each.count for each in letter_range.left.values())
+        return reply(answer | {"left": left} | scan.summary() | {"until": resume_token(dlq.letters, scan.stops)})
 
     return durable.scans.run(client, begin, unless_deleted(durable, dlq.letters, reply), browsed)
 
@@ -319,13 +323,13 @@ def _run(
     durable: DurableBroker, client: Client, fields: Fields, reply: Reply, dlq: DeadLetterTopic, action: LetterAction
 ) -> list[Effect]:
     """Apply an action to the letters, batch by batch; each batch is acked before the next is looked for."""
-    letter_filter, part = _parse_letter_filter(fields), _parse_letter_range(dlq, fields)
+    letter_filter, letter_range = _parse_letter_filter(fields), _parse_letter_range(dlq, fields)
     limit = read.number(fields, "limit", LETTERS, at_least=1, at_most=LETTERS_MAX)
-    starts, stops = part.positions()
+    starts, stops = letter_range.positions()
 
-    def begin(found: SubscriptionRunner | PenstockError) -> list[Effect]:
-        if isinstance(found, PenstockError):
-            return reply(found)
+    def begin(runner: SubscriptionRunner | PenstockError) -> list[Effect]:
+        if isinstance(runner, PenstockError):
+            return reply(runner)
         redrive_run = RedriveRun(
             durable=durable,
             client=client,
@@ -333,11 +337,11 @@ def _run(
             action=action,
             message_filter=letter_filter.message_filter(),
             matches=letter_filter.matches,
-            left=part.left,
+            left=letter_range.left,
             positions=starts,
             stops=stops,
             limit=limit,
-            scanned_max=part.where.scanned_max,
+            scanned_max=letter_range.where.scanned_max,
             reply=unless_deleted(durable, dlq.letters, partial(_answer, dlq, reply)),
         )
         return redrive_run.next_batch()

@@ -102,8 +102,8 @@ class ScanRange:
                 return int(log.next_offset)
             case AtOffset(offset):
                 return min(int(offset), int(log.next_offset))
-            case place:
-                return int(log.offset_of(place))
+            case position:
+                return int(log.offset_of(position))
 
 
 def parse_scan_range(fields: Fields, topic: TopicState) -> ScanRange:
@@ -237,9 +237,11 @@ def fetch(durable: DurableBroker, topic: TopicState, fields: Fields, reply: Repl
     start = read.number(fields, "payload_from") if "payload_from" in fields else None
     room, answer = durable.answer_bytes_max, unless_deleted(durable, topic, reply)
     if "id" in fields:
-        wanted = parse_id(read.text(fields, "id"))
+        message_id = parse_id(read.text(fields, "id"))
         return [
-            RunInThread(lambda: _message_answer(_with_id(topic, numbers, wanted), start, room), answer, read_only=True)
+            RunInThread(
+                lambda: _message_answer(_with_id(topic, numbers, message_id), start, room), answer, read_only=True
+            )
         ]
     offset = read.number(fields, "offset")
     if len(numbers) > 1:
@@ -266,30 +268,30 @@ def _at(topic: TopicState, partition: int, offset: int) -> tuple[int, RecordRow]
     return partition, record_row(block.data, block.columns[0].tolist())
 
 
-def _with_id(topic: TopicState, partitions: list[int], wanted: bytes) -> tuple[int, RecordRow]:
+def _with_id(topic: TopicState, partitions: list[int], message_id: bytes) -> tuple[int, RecordRow]:
     for partition in partitions:
         log = topic.logs[partition]
-        offset = log.offset_of(AtId(wanted))
+        offset = log.offset_of(AtId(message_id))
         if offset < log.next_offset:
-            found = _at(topic, partition, Offset(offset))
-            if found[1][0] == wanted:
-                return found
+            located = _at(topic, partition, Offset(offset))
+            if located[1][0] == message_id:
+                return located
     raise TopicNotSupported(f"{topic.name} has no message with that id, or has it no longer", topic=str(topic.name))
 
 
-def _message_answer(found: tuple[int, RecordRow], start: int | None, room: int) -> Fields:
-    partition, row = found
+def _message_answer(located: tuple[int, RecordRow], start: int | None, room: int) -> Fields:
+    partition, row = located
     if start is not None:
         return _payload_part(partition, row, start, room)
     size = len(row[5])
-    facts = message_json(partition, row, size, whole=True)
-    if len(json_bytes(facts)) > room:
-        facts = message_json(partition, row, room // 8, whole=True)
-    if len(json_bytes(facts)) > room:
-        facts = message_json(partition, row, room // 8)
-    if len(json_bytes(facts)) > room:
-        facts = message_stub(partition, row)
-    return facts
+    fields = message_json(partition, row, size, whole=True)
+    if len(json_bytes(fields)) > room:
+        fields = message_json(partition, row, room // 8, whole=True)
+    if len(json_bytes(fields)) > room:
+        fields = message_json(partition, row, room // 8)
+    if len(json_bytes(fields)) > room:
+        fields = message_stub(partition, row)
+    return fields
 
 
 def _payload_part(partition: int, row: RecordRow, start: int, room: int) -> Fields:
@@ -313,8 +315,8 @@ def _publish(durable: DurableBroker, client: Client, fields: Fields, reply: Repl
     read.check_known(fields, ("topic", *_PAYLOAD_FIELDS, *_PUBLISH_FIELDS))
     topic = durable.topics.find(read.topic_name(fields))
     check_durable(topic)
-    given: Fields = {name: fields[name] for name in _PUBLISH_FIELDS if name in fields}
-    message = message_of(given, _payload(fields), producer_name=client.name)
+    named: Fields = {name: fields[name] for name in _PUBLISH_FIELDS if name in fields}
+    message = message_of(named, _payload(fields), producer_name=client.name)
     block = parse_block(Draft.of([message]).data, verify=False)
 
     def stored(outcome: Any) -> list[Effect]:
@@ -322,18 +324,18 @@ def _publish(durable: DurableBroker, client: Client, fields: Fields, reply: Repl
             return reply(outcome)
         return reply({name: outcome[name] for name in ("partition", "offset", "id")} | {"topic": str(topic.name)})
 
-    return durable.publishing.store(topic, block, stored, client=client.id)
+    return durable.publisher.store(topic, block, stored, client=client.id)
 
 
 def _payload(fields: Fields) -> bytes:
-    given = [name for name in _PAYLOAD_FIELDS if name in fields]
-    if len(given) != 1:
+    names = [name for name in _PAYLOAD_FIELDS if name in fields]
+    if len(names) != 1:
         raise InvalidRequest(f"Give one of {', '.join(_PAYLOAD_FIELDS)}", field="payload")
-    value = fields[given[0]]
+    value = fields[names[0]]
     try:
-        return _PAYLOAD_FIELDS[given[0]](value)
+        return _PAYLOAD_FIELDS[names[0]](value)
     except (AttributeError, Base64Error, TypeError, ValueError, OverflowError, RecursionError):
-        raise InvalidRequest(f"Invalid {given[0]}: expected text, base64 or JSON", field=given[0]) from None
+        raise InvalidRequest(f"Invalid {names[0]}: expected text, base64 or JSON", field=names[0]) from None
 
 
 TOPICS: Final[dict[str, Callable[[DurableBroker, Client, Fields, Reply], list[Effect]]]] = {

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import re2
 
-from penstock.broker.access.audit import Trail
+from penstock.broker.access.audit import AuditTrail
 from penstock.broker.access.policy import SERVER, Operation
 from penstock.broker.admin import access, connections, dead_letters, messages, schemas, topics
 from penstock.broker.base.effects import Effect, RunRegistryProcedure
@@ -16,8 +16,8 @@ from penstock.broker.base.replies import FAILURE, SUCCESS, json_bytes, listed
 from penstock.broker.base.request_fields import Fields, read_fields
 from penstock.broker.context import Reply
 from penstock.broker.live.connections import Client, LogFilter, Pattern
-from penstock.broker.live.routing import Kind
-from penstock.broker.permissions import AUTHENTICATE, check_known, check_system, trail_of
+from penstock.broker.live.routing import LiveKind
+from penstock.broker.permissions import AUTHENTICATE, check_identified, check_system, trail_of
 from penstock.core.clock import iso_time
 from penstock.core.errors import InvalidRequest, MalformedMessage, PenstockError, ServiceUnavailable, TopicNotSupported
 from penstock.core.limits import (
@@ -37,63 +37,69 @@ if TYPE_CHECKING:
     from penstock.broker.durable import DurableBroker
 
 LEVELS: Final = ("debug", "info", "warn", "error")
-_KINDS: Final = {"publish": (Kind.PUBLISH,), "request": (Kind.REQUEST,), "both": (Kind.PUBLISH, Kind.REQUEST)}
+_LIVE_KINDS: Final = {
+    "publish": (LiveKind.PUBLISH,),
+    "request": (LiveKind.REQUEST,),
+    "both": (LiveKind.PUBLISH, LiveKind.REQUEST),
+}
 _PRIORITY_MAX: Final = 2**31 - 1
-_UNSAID: Final = 'Missing or invalid token: expected {"token": "a key or a token"}'
+_INVALID_CREDENTIALS: Final = 'Missing or invalid token: expected {"token": "a key or a token"}'
 
 Handler = Callable[["Broker", Client, Fields], bytes]
-Later = Callable[["DurableBroker", Client, Fields, Reply], list[Effect]]
-"""Answered when the disk has answered."""
-Act = Callable[["Broker", Client, Fields, Reply], list[Effect]]
-"""Does something to others than whoever asks."""
+DurableHandler = Callable[["DurableBroker", Client, Fields, Reply], list[Effect]]
+"""A handler on durable state: replies when the disk has answered."""
+BrokerHandler = Callable[["Broker", Client, Fields, Reply], list[Effect]]
+"""A handler that affects other connections than the requesting one."""
 
 
 @dataclass(frozen=True, slots=True)
 class SystemTopic:
-    """How one is answered. `missing` is what is said where the payload is not a JSON object at all."""
+    """Handling of one system topic. `missing`: the error message for a payload that is not a JSON object."""
 
     handle: Handler | None = None
-    later: Later | None = None
-    act: Act | None = None
+    durable_handler: DurableHandler | None = None
+    broker_handler: BrokerHandler | None = None
     missing: str = "The payload must be a JSON object"
     actions: tuple[Action, ...] = field(default=(Action.REQUEST,))
     reads_payload: bool = True
     secret: bool = False
-    """Nothing of its payload is repeated, whatever is wrong with it."""
+    """True if errors must not repeat anything of the payload."""
 
-    anybody: bool = False
-    """Whether it means something to who is no connection."""
+    without_connection: bool = False
+    """True if requests without a connection may use it."""
 
 
 def answer(broker: Broker, client: Client, frame: Frame) -> list[Effect]:
-    """The answer, where one is due. Raises the error that is the answer."""
-    topic = _bare(frame.header.head)
-    check_known(broker.access, client, topic)
+    """Answer a message to a system topic, if it is a request. Raises the error to answer with."""
+    topic = _canonical_topic(frame.header.head)
+    check_identified(broker.access, client, topic)
     if frame.header.action not in _actions(topic):
         raise wrong_action(frame.header.head)
     found = TOPICS.get(topic)
     if found is None:
         raise TopicNotSupported(f"Unknown system message topic: {topic}")
     trail = trail_of(broker.access, client, topic)
-    fields = _read(found, frame.payload, trail) if found.reads_payload else {}
+    fields = _read_payload(found, frame.payload, trail) if found.reads_payload else {}
     reply = broker.context.reply(client, frame.header, always=True)
-    if found.later is not None or found.act is not None:
-        return _in_time(broker, frame, ask(broker, client, topic, fields, reply))
+    if found.durable_handler is not None or found.broker_handler is not None:
+        return _with_deadline(broker, frame, ask(broker, client, topic, fields, reply))
     check_system(broker.access, client, topic, fields, trail)
     payload = found.handle(broker, client, fields) if found.handle is not None else SUCCESS
     return reply(payload) if frame.header.action is Action.REQUEST else []
 
 
-def _in_time(broker: Broker, frame: Frame, effects: list[Effect]) -> list[Effect]:
-    """What takes long is not begun when the time is over that a request has given itself."""
+def _with_deadline(broker: Broker, frame: Frame, effects: list[Effect]) -> list[Effect]:
+    """Give schema registry procedures the request's deadline: those that have not begun by then are not begun."""
     timeout_ms = frame.header.timeout_ms
     if timeout_ms is None:
         return effects
     until_ms = broker.context.now_ms + timeout_ms
-    return [each._replace(until_ms=until_ms) if isinstance(each, RunRegistryProcedure) else each for each in effects]
+    return [
+        effect._replace(until_ms=until_ms) if isinstance(effect, RunRegistryProcedure) else effect for effect in effects
+    ]
 
 
-def _read(topic: SystemTopic, payload: bytes, trail: Trail) -> Fields:
+def _read_payload(topic: SystemTopic, payload: bytes, trail: AuditTrail) -> Fields:
     try:
         return read_fields(payload, topic.missing)
     except PenstockError as error:
@@ -104,16 +110,16 @@ def _read(topic: SystemTopic, payload: bytes, trail: Trail) -> Fields:
 
 
 def ask(broker: Broker, client: Client, topic: str, fields: Fields, reply: Reply) -> list[Effect]:
-    """Whoever asks need not be a connection. Raises the error that is the answer."""
+    """Handle a request, also one without a connection. Raises the error to answer with."""
     found = TOPICS.get(topic)
     if found is None:
         raise TopicNotSupported(f"Unknown system message topic: {topic}")
-    if found.later is not None and broker.durable is None:
+    if found.durable_handler is not None and broker.durable is None:
         raise TopicNotSupported(f"{topic}: this broker keeps no topics")
     client.trail = trail = trail_of(broker.access, client, topic)
     try:
         check_system(broker.access, client, topic, fields, trail)
-        return _asked(broker, client, topic, fields, trail.told(reply))
+        return _run_handler(broker, client, topic, fields, trail.closing(reply))
     except PenstockError as error:
         trail.end(error)
         raise
@@ -121,25 +127,25 @@ def ask(broker: Broker, client: Client, topic: str, fields: Fields, reply: Reply
         client.trail = None
 
 
-def _asked(broker: Broker, client: Client, topic: str, fields: Fields, reply: Reply) -> list[Effect]:
+def _run_handler(broker: Broker, client: Client, topic: str, fields: Fields, reply: Reply) -> list[Effect]:
     found = TOPICS[topic]
-    if found.later is not None and broker.durable is not None:
-        return found.later(broker.durable, client, fields, reply)
-    if found.act is not None:
-        return found.act(broker, client, fields, reply)
-    if found.handle is None or not found.anybody:
+    if found.durable_handler is not None and broker.durable is not None:
+        return found.durable_handler(broker.durable, client, fields, reply)
+    if found.broker_handler is not None:
+        return found.broker_handler(broker, client, fields, reply)
+    if found.handle is None or not found.without_connection:
         raise TopicNotSupported(f"{topic}: only a connection can ask this")
     return reply(found.handle(broker, client, fields))
 
 
 def wrong_action(head: Head) -> InvalidRequest:
-    topic = _bare(head)
-    expected = " or ".join(each.value.upper() for each in _actions(topic))
+    topic = _canonical_topic(head)
+    expected = " or ".join(action.value.upper() for action in _actions(topic))
     return InvalidRequest(f"Invalid action, expected {expected} for {topic}", action=head.action.value, topic=topic)
 
 
-def _bare(head: Head) -> str:
-    """The topic as it stands in the table: `/default/...` is the same as without it."""
+def _canonical_topic(head: Head) -> str:
+    """Return the topic as it stands in the table, without the prefix `/default/`."""
     return head.topic.lower().removeprefix(f"/{DEFAULT_NAMESPACE}/")
 
 
@@ -148,8 +154,8 @@ def _actions(topic: str) -> tuple[Action, ...]:
     return (Action.REQUEST,) if found is None else found.actions
 
 
-def _given(fields: Fields, *names: str) -> Fields:
-    """What was given of these, to be repeated in an error; nothing stands for what was not."""
+def _given_values(fields: Fields, *names: str) -> Fields:
+    """Return these fields, to be repeated in an error; None stands for a missing one."""
     return {name: fields.get(name) for name in names}
 
 
@@ -158,13 +164,13 @@ def _heartbeat(_broker: Broker, _client: Client, _fields: Fields) -> bytes:
 
 
 def _authenticate(broker: Broker, client: Client, fields: Fields) -> bytes:
-    """Who a connection is from now on. Where nobody asks, nothing is looked at."""
+    """Set the principal of a connection. The token is not checked while access control is off."""
     token = fields.get("token")
     if not isinstance(token, str) or len(fields) > 1:
-        raise InvalidRequest(_UNSAID, field="token")
+        raise InvalidRequest(_INVALID_CREDENTIALS, field="token")
     if not broker.access.enabled:
         return json_bytes({"status": "success", "principal": client.principal.name})
-    found = broker.gate.admit(client, token)
+    found = broker.enforcer.authenticate(client, token)
     until = {} if found.expires_ms is None else {"expires_ms": found.expires_ms}
     return json_bytes({"status": "success", "principal": found.name} | until)
 
@@ -175,7 +181,7 @@ def _authenticate(broker: Broker, client: Client, fields: Fields) -> bytes:
 def _register(broker: Broker, client: Client, fields: Fields) -> bytes:
     name, description = fields.get("name"), fields.get("description")
     if not (isinstance(name, str) and name and isinstance(description, str) and description):
-        raise InvalidRequest("Missing or invalid name or description", **_given(fields, "name", "description"))
+        raise InvalidRequest("Missing or invalid name or description", **_given_values(fields, "name", "description"))
     if len(name) > SERVICE_NAME_CHARS_MAX:
         raise InvalidRequest("Name of service is too long", name=name)
     if len(description) > SERVICE_DESCRIPTION_CHARS_MAX:
@@ -186,8 +192,8 @@ def _register(broker: Broker, client: Client, fields: Fields) -> bytes:
 
 def _list_services(broker: Broker, _client: Client, _fields: Fields) -> bytes:
     broker.metrics.add("registry.discovery")
-    found = sorted(broker.clients, key=lambda each: (not each.name, each.name, each.id))
-    return listed(broker.answer_bytes_max, "services", (_service(broker, each) for each in found), len(found))
+    clients = sorted(broker.clients, key=lambda client: (not client.name, client.name, client.id))
+    return listed(broker.answer_bytes_max, "services", (_service(broker, client) for client in clients), len(clients))
 
 
 def _service(broker: Broker, client: Client) -> Fields:
@@ -210,19 +216,19 @@ def _service_subscriptions(broker: Broker, client: Client, fields: Fields) -> by
     if target is None:
         raise ServiceUnavailable(f"Service {wanted} not found")
     shown = [
-        {"action": kind.value, "topic": spelled(pattern)} | _priority(kind, priority)
+        {"action": kind.value, "topic": display_pattern(pattern)} | _priority(kind, priority)
         for (kind, pattern), priority in target.subscriptions.items()
     ]
     return listed(broker.answer_bytes_max, "subscriptions", shown, len(shown))
 
 
-def spelled(pattern: TopicPattern) -> str:
-    """A bare name where it is in the default namespace."""
+def display_pattern(pattern: TopicPattern) -> str:
+    """Return the bare name of a pattern in the default namespace, and the full name of any other."""
     return pattern.pattern if pattern.namespace == DEFAULT_NAMESPACE else str(pattern)
 
 
-def _priority(kind: Kind, priority: int) -> Fields:
-    return {"priority": priority} if kind is Kind.REQUEST else {}
+def _priority(kind: LiveKind, priority: int) -> Fields:
+    return {"priority": priority} if kind is LiveKind.REQUEST else {}
 
 
 # topics
@@ -241,19 +247,19 @@ def parse_pattern(text: object, **details: object) -> TopicPattern:
 
 def refuse_system(pattern: TopicPattern) -> None:
     if pattern.is_system:
-        raise InvalidRequest("Unable to subscribe to restricted topic", topic=spelled(pattern))
+        raise InvalidRequest("Unable to subscribe to restricted topic", topic=display_pattern(pattern))
 
 
-def parse_kinds(fields: Fields) -> tuple[Kind, ...]:
+def parse_kinds(fields: Fields) -> tuple[LiveKind, ...]:
     given = fields.get("action")
-    kinds = _KINDS.get(given.lower()) if isinstance(given, str) else None
+    kinds = _LIVE_KINDS.get(given.lower()) if isinstance(given, str) else None
     if kinds is None:
-        raise InvalidRequest("Missing or invalid action", **_given(fields, "action"))
+        raise InvalidRequest("Missing or invalid action", **_given_values(fields, "action"))
     return kinds
 
 
 def parse_priority(fields: Fields) -> int:
-    """The priority of a subscription to requests; one to published messages may give it too, to no effect."""
+    """Read the priority of a subscription to requests; for published messages it is allowed, without effect."""
     priority = fields.get("priority", 0)
     if isinstance(priority, bool) or not isinstance(priority, int) or abs(priority) > _PRIORITY_MAX:
         raise InvalidRequest("Invalid priority", priority=priority)
@@ -262,32 +268,32 @@ def parse_priority(fields: Fields) -> int:
 
 def _subscribe(broker: Broker, client: Client, fields: Fields) -> bytes:
     kinds = parse_kinds(fields)
-    pattern = parse_pattern(fields.get("topic"), **_given(fields, "topic"))
+    pattern = parse_pattern(fields.get("topic"), **_given_values(fields, "topic"))
     broker.subscribe(client, kinds, pattern, parse_priority(fields))
     return SUCCESS
 
 
 def _unsubscribe(broker: Broker, client: Client, fields: Fields) -> bytes:
     kinds = parse_kinds(fields)
-    pattern = parse_pattern(fields.get("topic"), **_given(fields, "topic"))
+    pattern = parse_pattern(fields.get("topic"), **_given_values(fields, "topic"))
     return SUCCESS if broker.unsubscribe(client, kinds, pattern) else FAILURE
 
 
 def _list_topics(broker: Broker, _client: Client, _fields: Fields) -> bytes:
-    return _subscribed(broker, "topics")
+    return _list_patterns(broker, "topics")
 
 
 def _list_subscriptions(broker: Broker, _client: Client, _fields: Fields) -> bytes:
-    return _subscribed(broker, "subscriptions")
+    return _list_patterns(broker, "subscriptions")
 
 
-def _subscribed(broker: Broker, what: str) -> bytes:
-    """Every pattern that somebody subscribed to, with its subscribers."""
+def _list_patterns(broker: Broker, what: str) -> bytes:
+    """List every subscribed pattern with its subscribers."""
     found: dict[tuple[str, str], list[Fields]] = {}
     for client in broker.clients:
         for (kind, pattern), priority in client.subscriptions.items():
             entry = {"serviceId": client.id} | _priority(kind, priority)
-            found.setdefault((spelled(pattern), kind.value), []).append(entry)
+            found.setdefault((display_pattern(pattern), kind.value), []).append(entry)
     entries = (_subscribers(topic, kind, found[topic, kind]) for topic, kind in sorted(found))
     return listed(broker.answer_bytes_max, what, entries, len(found))
 
@@ -302,7 +308,7 @@ def _subscribers(topic: str, kind: str, subscribers: list[Fields]) -> Fields:
 
 
 def compile_pattern(text: object, what: str) -> Pattern:
-    """A regular expression in RE2, whose time is linear in the text."""
+    """Compile a regular expression in RE2, whose matching time is linear in the text."""
     options = re2.Options()
     options.log_errors = False
     try:
@@ -349,11 +355,11 @@ def _metrics(broker: Broker, _client: Client, fields: Fields) -> bytes:
         }
     if wanted is not None:
         found = {name: value for name, value in found.items() if wanted.search(name) is not None}
-    return json_bytes({"metrics": _fitting(found, broker.answer_bytes_max)})
+    return json_bytes({"metrics": _cut_to_size(found, broker.answer_bytes_max)})
 
 
-def _fitting(found: dict[str, float], room: int) -> dict[str, float]:
-    """The general ones first; of those of each service as many as fit into one message."""
+def _cut_to_size(found: dict[str, float], room: int) -> dict[str, float]:
+    """Cut the metrics to what fits into one message: general ones come first, those of services after."""
     size, shown = 0, {}
     for name, value in found.items():
         size += len(name) + len(repr(value)) + len('"":,')
@@ -365,20 +371,20 @@ def _fitting(found: dict[str, float], room: int) -> dict[str, float]:
 
 TOPICS: Final[dict[str, SystemTopic]] = {
     HEARTBEAT: SystemTopic(_heartbeat, actions=(Action.REQUEST, Action.RESPONSE), reads_payload=False),
-    AUTHENTICATE: SystemTopic(_authenticate, missing=_UNSAID, secret=True),
+    AUTHENTICATE: SystemTopic(_authenticate, missing=_INVALID_CREDENTIALS, secret=True),
     "system.service.register": SystemTopic(_register, missing="Missing or invalid name or description"),
-    "system.service.list": SystemTopic(_list_services, anybody=True),
-    "system.service.subscriptions": SystemTopic(_service_subscriptions, anybody=True),
+    "system.service.list": SystemTopic(_list_services, without_connection=True),
+    "system.service.subscriptions": SystemTopic(_service_subscriptions, without_connection=True),
     "system.topic.subscribe": SystemTopic(_subscribe, missing="Missing or invalid action"),
     "system.topic.unsubscribe": SystemTopic(_unsubscribe, missing="Missing or invalid action"),
     "system.topic.list": SystemTopic(_list_topics),
     "system.topic.subscriptions": SystemTopic(_list_subscriptions),
     "system.log.subscribe": SystemTopic(_log_subscribe),
     "system.log.unsubscribe": SystemTopic(_log_unsubscribe),
-    "system.metrics": SystemTopic(_metrics, anybody=True),
-    **{topic: SystemTopic(act=act) for topic, act in connections.TOPICS.items()},
+    "system.metrics": SystemTopic(_metrics, without_connection=True),
+    **{topic: SystemTopic(broker_handler=broker_handler) for topic, broker_handler in connections.TOPICS.items()},
 } | {
-    topic: SystemTopic(later=handle)
+    topic: SystemTopic(durable_handler=handle)
     for table in (topics.TOPICS, access.TOPICS, schemas.TOPICS, messages.TOPICS, dead_letters.TOPICS)
     for topic, handle in table.items()
 }

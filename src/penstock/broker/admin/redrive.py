@@ -19,7 +19,7 @@ from penstock.broker.live.connections import Client
 from penstock.broker.reads.message_filter import MessageFilter
 from penstock.broker.reads.scan import Positions, Scan, ScanHit, TakeResult, resume_token
 from penstock.broker.subscriptions import events
-from penstock.broker.topics.schema_rejections import sentence
+from penstock.broker.topics.schema_rejections import fault_text
 from penstock.broker.topics.topics import TopicState
 from penstock.core.dead_letter_attributes import (
     FOREIGN_LETTER,
@@ -104,7 +104,7 @@ class _LetterBatch:
 
 @dataclass(slots=True, kw_only=True)
 class RedriveRun:
-    """One call: a bounded number of letters, and of messages scanned for them."""
+    """One call of redrive or drop: a bounded number of letters, and of messages scanned for them."""
 
     durable: DurableBroker
     client: Client
@@ -128,7 +128,7 @@ class RedriveRun:
 
     def next_batch(self) -> list[Effect]:
         """Look for the next batch; or answer, if a limit or the end is reached."""
-        if self.matched >= self.limit or self.scanned >= self.scanned_max or self.end:
+        if self.matched >= self.limit or self.scanned >= self.scanned_max or self.at_end:
             return self.reply(self.summary())
         batch = _LetterBatch(self._accepts)
         room = min(_BATCH_LETTERS, self.limit - self.matched)
@@ -147,12 +147,12 @@ class RedriveRun:
             return self.stop(error)
 
     @property
-    def end(self) -> bool:
-        return all(self.positions[each] >= self.stops[each] for each in self.positions)
+    def at_end(self) -> bool:
+        return all(self.positions[partition] >= self.stops[partition] for partition in self.positions)
 
     def _accepts(self, hit: ScanHit, row: RecordRow) -> bool:
-        there = row[1] in self.left[hit.partition] and self.matches(attributes_of(row))
-        return there and self.action.accepts(row, self.progress)
+        is_left = row[1] in self.left[hit.partition] and self.matches(attributes_of(row))
+        return is_left and self.action.accepts(row, self.progress)
 
     def _scanned(self, batch: _LetterBatch, scan: Scan) -> list[Effect]:
         return self._apply_all(scan, list(batch.rows.items()), None)
@@ -195,13 +195,13 @@ class RedriveRun:
         for start, stop in offset_spans(row[1] for row in rows):
             effects += runner.handle(events.Skip(partition, start, stop))
 
-        def settled(outcome: object) -> list[Effect]:
+        def acked(outcome: object) -> list[Effect]:
             if isinstance(outcome, PenstockError):
                 return then(outcome)
             self.progress.done += len(rows)
             return then(None)
 
-        return [*effects, *self.durable.subscriptions.cursor_store.when_durable(settled, None)]
+        return [*effects, *self.durable.subscriptions.cursor_store.when_durable(acked, None)]
 
     def stop(self, error: Any) -> list[Effect]:
         """Stop the run: answer with what was done, or with the error if nothing was."""
@@ -214,15 +214,15 @@ class RedriveRun:
     def summary(self) -> Fields:
         summary: Fields = {"dead_letters": str(self.letters.name), "scanned": self.scanned, "matched": self.matched}
         summary |= self.action.summary(self.progress)
-        summary |= {"end": self.end, "resume": resume_token(self.letters, self.positions)}
+        summary |= {"end": self.at_end, "resume": resume_token(self.letters, self.positions)}
         summary |= {"until": resume_token(self.letters, self.stops)}
-        told = {"refusals": self.progress.refusals, "lost": self.lost, "damaged": self.damaged}
-        return summary | {name: each for name, each in told.items() if each}
+        lists = {"refusals": self.progress.refusals, "lost": self.lost, "damaged": self.damaged}
+        return summary | {name: entries for name, entries in lists.items() if entries}
 
 
 @dataclass(slots=True)
 class DropLetters:
-    """Drops letters: acks them only. They stay in the log for as long as its retention says."""
+    """The drop action: acks letters only. They stay in the log for as long as its retention says."""
 
     def accepts(self, row: RecordRow, progress: RedriveProgress) -> bool:  # noqa: ARG002 - every letter is dropped
         return True
@@ -236,7 +236,7 @@ class DropLetters:
 
 @dataclass(slots=True, kw_only=True)
 class RedriveLetters:
-    """Sends letters back: stores each once in the topic it came from, and acks it."""
+    """The redrive action: stores each letter once in the topic it came from, and acks it."""
 
     original: TopicState
     redrives_max: int
@@ -244,10 +244,10 @@ class RedriveLetters:
     """The producer ids that letters are sent back under, by partition."""
 
     def accepts(self, row: RecordRow, progress: RedriveProgress) -> bool:
-        found = redrive_verdict(attributes_of(row), self.original.name, self.redrives_max)
-        progress.strangers += found == FOREIGN_LETTER
-        progress.too_often += found == REDRIVEN_TOO_OFTEN
-        return found not in (FOREIGN_LETTER, REDRIVEN_TOO_OFTEN)
+        verdict = redrive_verdict(attributes_of(row), self.original.name, self.redrives_max)
+        progress.strangers += verdict == FOREIGN_LETTER
+        progress.too_often += verdict == REDRIVEN_TOO_OFTEN
+        return verdict not in (FOREIGN_LETTER, REDRIVEN_TOO_OFTEN)
 
     def summary(self, progress: RedriveProgress) -> Fields:
         names = ("repeated", "too_often", "strangers", "refused")
@@ -287,7 +287,7 @@ class RedriveLetters:
         try:
             draft = Draft.of(_message(row, self._numbers[partition]) for row in rows)
             block = parse_block(draft.data, verify=False)
-            return run.durable.publishing.store(self.original, block, stored, owned=True, trusted=False)
+            return run.durable.publisher.store(self.original, block, stored, owned=True, trusted=False)
         except PenstockError as error:
             return stored(error)
 
@@ -330,7 +330,7 @@ class RedriveLetters:
 
 
 def _reason(message: str = "its schema policy refuses it", path: str = "") -> str:
-    return sentence(PayloadFault(path, message))
+    return fault_text(PayloadFault(path, message))
 
 
 def _message(row: RecordRow, producer_id: int) -> Message:

@@ -1,4 +1,4 @@
-"""System topics about schemas: the registry, asked over the wire. One row each."""
+"""System topics about schemas: the schema registry over the wire. One row each."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from contextlib import suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
-from penstock.broker.access.policy import SERVER, Kind, Operation, Resource
+from penstock.broker.access.policy import SERVER, Operation, Resource, ResourceKind
 from penstock.broker.base import request_fields as read
 from penstock.broker.base.effects import Effect, RunRegistryProcedure
 from penstock.broker.base.replies import json_bytes, listed
 from penstock.broker.base.request_fields import Fields
 from penstock.broker.context import Reply
 from penstock.broker.live.connections import Client
-from penstock.broker.topics.schema_usage import forget_unused, with_names
+from penstock.broker.topics.schema_usage import forget_unused, with_topic_names
 from penstock.core.errors import InvalidRequest, PayloadTooLarge, PenstockError, VerbatimDetails
-from penstock.core.schemas import SCHEMA_REFERENCES_MAX, SCHEMA_VERSION_MAX, Mode, Reference, Schema, SchemaKind
+from penstock.core.schemas import SCHEMA_REFERENCES_MAX, SCHEMA_VERSION_MAX, Reference, Schema, SchemaKind, SubjectMode
 from penstock.schema.errors import ReferenceExists, RegistryError, SubjectNotFound
 from penstock.schema.problems import Problem
 from penstock.schema.registry.models import LookupFilter, RegisteredVersion, parse_version
@@ -29,16 +29,16 @@ if TYPE_CHECKING:
 
 _SCHEMA: Final = ("type", "schema", "references")
 _PROBLEMS_MAX: Final = 20
-"""In an error: it has to fit into a frame, and who has mended twenty asks again."""
+"""Problems in one error, at most: it has to fit into a frame, and twenty are enough to mend before the next check."""
 
 Handler = Callable[["DurableBroker", Client, Fields, Reply], list[Effect]]
 
 
-# how it is answered
+# form of answers
 
 
 def _numbered(error: PenstockError) -> PenstockError:
-    """With the number by which clients of registries know it."""
+    """Add the registry's error number, by which clients of schema registries know the error."""
     if isinstance(error, RegistryError):
         error.details["registry_code"] = error.number
         problems = error.details.get("problems")
@@ -47,7 +47,7 @@ def _numbered(error: PenstockError) -> PenstockError:
     return error
 
 
-def _row(handle: Handler) -> Handler:
+def _with_encoded_answer(handle: Handler) -> Handler:
     def answer(durable: DurableBroker, client: Client, fields: Fields, reply: Reply) -> list[Effect]:
         def fitting(outcome: Any) -> list[Effect]:
             if isinstance(outcome, PenstockError):
@@ -67,14 +67,14 @@ def _too_large(encoded: bytes) -> PenstockError:
     return PayloadTooLarge(f"the answer has {len(encoded)} bytes and does not fit into a message; ask over HTTP")
 
 
-def _consult(procedure: Procedure[Any], reply: Reply, shape: Callable[[Any], Fields]) -> list[Effect]:
+def _run(procedure: Procedure[Any], reply: Reply, shape: Callable[[Any], Fields]) -> list[Effect]:
     def done(outcome: Any) -> list[Effect]:
         return reply(outcome if isinstance(outcome, PenstockError) else shape(outcome))
 
     return [RunRegistryProcedure(procedure, done)]
 
 
-# what is asked
+# request fields
 
 
 def _schema(fields: Fields) -> Schema:
@@ -105,7 +105,7 @@ def _version(fields: Fields) -> int | str:
 
 
 def _version_of(registry: Registry, fields: Fields) -> RegisteredVersion:
-    """A number finds a deleted version too; the latest is one that is not."""
+    """Find the version: a number finds a deleted one too, `latest` the last that is not deleted."""
     subject, version = read.text(fields, "subject"), _version(fields)
     which = LookupFilter.ACTIVE if parse_version(version) is None else LookupFilter.INCLUDE_DELETED
     return registry.version(subject, version, which)
@@ -115,25 +115,25 @@ def _which(fields: Fields) -> LookupFilter:
     return LookupFilter.INCLUDE_DELETED if read.flag(fields, "deleted") else LookupFilter.ACTIVE
 
 
-def _found(durable: DurableBroker, client: Client, fields: Fields) -> Schema:
-    """A side of a comparison: by id, by subject and version, or as it stands there."""
+def _schema_to_compare(durable: DurableBroker, client: Client, fields: Fields) -> Schema:
+    """Return one side of a comparison: given by id, by subject and version, or as a schema."""
     if "id" in fields:
         return durable.registry.schema(read.number(fields, "id")).schema
     if "subject" in fields:
         return _version_of(durable.registry, fields).schema
-    return _sent(durable, client, fields)
+    return _sent_schema(durable, client, fields)
 
 
-def _sent(durable: DurableBroker, client: Client, fields: Fields) -> Schema:
+def _sent_schema(durable: DurableBroker, client: Client, fields: Fields) -> Schema:
     schema = _schema(fields)
     durable.check_references(client, schema)
     return schema
 
 
-# what is answered
+# answer fields
 
 
-def _placed(found: RegisteredVersion) -> Fields:
+def _registered_fields(found: RegisteredVersion) -> Fields:
     return {
         "subject": found.subject,
         "version": found.version,
@@ -142,9 +142,9 @@ def _placed(found: RegisteredVersion) -> Fields:
     }
 
 
-def _version_facts(found: RegisteredVersion) -> Fields:
+def _version_fields(found: RegisteredVersion) -> Fields:
     facts = {
-        **_placed(found),
+        **_registered_fields(found),
         "deleted": found.deleted,
         "deprecated": found.deprecated,
         "description": found.metadata.description,
@@ -156,17 +156,17 @@ def _version_facts(found: RegisteredVersion) -> Fields:
     return {name: value for name, value in facts.items() if value not in (None, "", [])}
 
 
-def _text_facts(schema: Schema) -> Fields:
-    references = [asdict(each) for each in schema.references]
+def _text_fields(schema: Schema) -> Fields:
+    references = [asdict(reference) for reference in schema.references]
     return {"type": schema.kind.value, "schema": schema.text, "references": references}
 
 
-def _verdict(problems: list[Problem]) -> Fields:
-    shown = [each.as_dict() for each in problems[:_PROBLEMS_MAX]]
+def _compatibility_fields(problems: list[Problem]) -> Fields:
+    shown = [problem.as_dict() for problem in problems[:_PROBLEMS_MAX]]
     return {"compatible": not problems, "problems": shown, "total": len(problems)}
 
 
-# registering and looking
+# registering and reading
 
 
 def _register(durable: DurableBroker, client: Client, fields: Fields, reply: Reply) -> list[Effect]:
@@ -178,28 +178,29 @@ def _register(durable: DurableBroker, client: Client, fields: Fields, reply: Rep
     )
     procedure = durable.registry.register(
         read.text(fields, "subject"),
-        _sent(durable, client, fields),
+        _sent_schema(durable, client, fields),
         schema_id=read.number(fields, "id", at_least=1) if "id" in fields else None,
         version=read.number(fields, "version", at_least=1) if "version" in fields else None,
         metadata=metadata,
     )
-    return _consult(procedure, reply, _placed)
+    return _run(procedure, reply, _registered_fields)
 
 
 def _look_up(durable: DurableBroker, client: Client, fields: Fields, reply: Reply) -> list[Effect]:
     read.check_known(fields, ("subject", *_SCHEMA, "deleted"))
-    schema, deleted = _sent(durable, client, fields), read.flag(fields, "deleted")
+    schema, deleted = _sent_schema(durable, client, fields), read.flag(fields, "deleted")
     procedure = durable.registry.look_up(read.text(fields, "subject"), schema, deleted=deleted)
-    return _consult(procedure, reply, _placed)
+    return _run(procedure, reply, _registered_fields)
 
 
 def _may_read(durable: DurableBroker, client: Client, subject: str) -> bool:
-    """Of a subject by the name it is kept under."""
-    return durable.is_allowed(client, Operation.SCHEMA_READ, Resource(Kind.SUBJECT, subject))
+    """Return whether the client may read a subject, given under its normalized name."""
+    return durable.is_allowed(client, Operation.SCHEMA_READ, Resource(ResourceKind.SUBJECT, subject))
 
 
 def _check_read(durable: DurableBroker, client: Client, fields: Fields) -> None:
-    """A subject that one may read; of an id, any that has it, so that whoever may read messages may decode them."""
+    """Check the permission to read a subject; for an id, that of any subject that has it, so that readers of messages
+    can decode them."""
     if "id" not in fields:
         if "subject" in fields:
             durable.check(client, Operation.SCHEMA_READ, Resource.subject(read.text(fields, "subject")))
@@ -215,10 +216,10 @@ def _get(durable: DurableBroker, client: Client, fields: Fields, reply: Reply) -
     registry = durable.registry
     if "id" in fields:
         stored = registry.schema(read.number(fields, "id"))
-        facts: Fields = {"id": stored.schema_id, "fingerprint": stored.fingerprint} | _text_facts(stored.schema)
+        facts: Fields = {"id": stored.schema_id, "fingerprint": stored.fingerprint} | _text_fields(stored.schema)
     else:
         found = _version_of(registry, fields)
-        facts = _version_facts(found) | _text_facts(found.schema)
+        facts = _version_fields(found) | _text_fields(found.schema)
     places = registry.versions_of_schema(facts["id"], LookupFilter.INCLUDE_DELETED)
     facts["versions"] = [
         {"subject": subject, "version": version} for subject, version in places if _may_read(durable, client, subject)
@@ -229,24 +230,24 @@ def _get(durable: DurableBroker, client: Client, fields: Fields, reply: Reply) -
 
 
 def _subjects(durable: DurableBroker, client: Client, fields: Fields, reply: Reply) -> list[Effect]:
-    """In order; `after` goes on where the last answer ended."""
+    """List subjects in order; `after` continues behind the last one of an answer."""
     read.check_known(fields, ("prefix", "deleted", "after"))
     prefix, after = (read.text(fields, name) if fields.get(name) else "" for name in ("prefix", "after"))
     found = [
-        each
-        for each in durable.registry.subjects(prefix, _which(fields))
-        if each > after and _may_read(durable, client, each)
+        name
+        for name in durable.registry.subjects(prefix, _which(fields))
+        if name > after and _may_read(durable, client, name)
     ]
     return reply(listed(durable.answer_bytes_max, "subjects", found, len(found)))
 
 
 def _versions(durable: DurableBroker, _client: Client, fields: Fields, reply: Reply) -> list[Effect]:
-    """In order; `after` goes on where the last answer ended."""
+    """List versions in order; `after` continues behind the last one of an answer."""
     read.check_known(fields, ("subject", "deleted", "after"))
     subject, which, registry = read.text(fields, "subject"), _which(fields), durable.registry
     after = read.number(fields, "after", 0)
-    numbers = [each for each in registry.versions(subject, which) if each > after]
-    shown = (_version_facts(registry.version(subject, number, which)) for number in numbers)
+    numbers = [number for number in registry.versions(subject, which) if number > after]
+    shown = (_version_fields(registry.version(subject, number, which)) for number in numbers)
     return reply(listed(durable.answer_bytes_max, "versions", shown, len(numbers)))
 
 
@@ -259,8 +260,8 @@ def _check(durable: DurableBroker, client: Client, fields: Fields, reply: Reply)
     version = _version(fields) if "version" in fields else None
     rules = registry.compatibility(subject, default_to_global=True)
     demanded = {"compatibility": rules.compatibility.value, "lenient": rules.lenient}
-    procedure = registry.check(subject, _sent(durable, client, fields), version)
-    return _consult(procedure, reply, lambda problems: demanded | _verdict(problems))
+    procedure = registry.check(subject, _sent_schema(durable, client, fields), version)
+    return _run(procedure, reply, lambda problems: demanded | _compatibility_fields(problems))
 
 
 def _compare(durable: DurableBroker, client: Client, fields: Fields, reply: Reply) -> list[Effect]:
@@ -271,18 +272,18 @@ def _compare(durable: DurableBroker, client: Client, fields: Fields, reply: Repl
         if not isinstance(given, dict):
             raise InvalidRequest(f"{side} must be an object: an id, a subject and version, or a schema", field=side)
         _check_read(durable, client, given)
-        sides.append(_found(durable, client, given))
+        sides.append(_schema_to_compare(durable, client, given))
     procedure = durable.registry.check_pair(*sides, lenient=read.flag(fields, "lenient"))
-    return _consult(procedure, reply, _verdict)
+    return _run(procedure, reply, _compatibility_fields)
 
 
 # changing
 
 
 def _delete(durable: DurableBroker, _client: Client, fields: Fields, reply: Reply) -> list[Effect]:
-    """For good only what no message has: topics that once had some are looked through first.
+    """Delete versions, for good only unused ones: topics that once had messages of them are scanned first.
 
-    What an archive has is not known better than by its reports: whoever knows better says `archived`.
+    An archive's use is known from its reports alone: `archived` says that it is dealt with.
     """
     read.check_known(fields, ("subject", "version", "permanent", "archived"))
     subject = read.text(fields, "subject")
@@ -294,12 +295,12 @@ def _delete(durable: DurableBroker, _client: Client, fields: Fields, reply: Repl
     def delete(_outcome: object = None) -> list[Effect]:
         try:
             deletion = _deletion(durable.registry, subject, version, permanent=permanent, archived=archived)
-            return _consult(deletion, told, _gone)
+            return _run(deletion, told, _deleted_fields)
         except PenstockError as error:
             return told(error)
 
     def told(outcome: Any) -> list[Effect]:
-        return reply(with_names(durable, outcome) if isinstance(outcome, ReferenceExists) else outcome)
+        return reply(with_topic_names(durable, outcome) if isinstance(outcome, ReferenceExists) else outcome)
 
     return forget_unused(durable, subject, version, delete) if permanent else delete()
 
@@ -310,28 +311,28 @@ def _deletion(registry: Registry, subject: str, version: int | str | None, **gra
     return ((yield from registry.delete_version(subject, version, **grade)),)
 
 
-def _gone(versions: tuple[int, ...]) -> Fields:
+def _deleted_fields(versions: tuple[int, ...]) -> Fields:
     return {"versions": list(versions)}
 
 
 def _undelete(durable: DurableBroker, _client: Client, fields: Fields, reply: Reply) -> list[Effect]:
     read.check_known(fields, ("subject", "version"))
     version = _version(fields) if "version" in fields else None
-    return _consult(durable.registry.undelete(read.text(fields, "subject"), version), reply, _gone)
+    return _run(durable.registry.undelete(read.text(fields, "subject"), version), reply, _deleted_fields)
 
 
 def _deprecate(durable: DurableBroker, _client: Client, fields: Fields, reply: Reply) -> list[Effect]:
-    """Null takes it back: whoever forgets to say why has not said that."""
+    """Deprecate a version; an explicit null takes it back, so that a forgotten message does not."""
     read.check_known(fields, ("subject", "version", "message"))
     if "message" not in fields:
         raise InvalidRequest("message must say why, or be null, which takes the deprecation back", field="message")
     message = read.text(fields, "message") if fields.get("message") is not None else None
     procedure = durable.registry.deprecate(read.text(fields, "subject"), _version(fields), message)
-    return _consult(procedure, reply, _version_facts)
+    return _run(procedure, reply, _version_fields)
 
 
 def _describe(durable: DurableBroker, _client: Client, fields: Fields, reply: Reply) -> list[Effect]:
-    """What is named is changed."""
+    """Change description and tags, as far as they are given."""
     read.check_known(fields, ("subject", "version", "description", "tags"))
     description = fields.get("description")
     if description is not None and not isinstance(description, str):
@@ -339,24 +340,24 @@ def _describe(durable: DurableBroker, _client: Client, fields: Fields, reply: Re
     tags = read.texts(fields, "tags") if "tags" in fields else None
     subject, version = read.text(fields, "subject"), _version(fields)
     procedure = durable.registry.describe(subject, version, description=description, tags=tags)
-    return _consult(procedure, reply, _version_facts)
+    return _run(procedure, reply, _version_fields)
 
 
 def _config(durable: DurableBroker, client: Client, fields: Fields, reply: Reply) -> list[Effect]:
-    """Of a subject, or of all that have none of their own; what is named is changed first, null takes it back."""
+    """Answer the configuration of a subject, or the global one; requested changes are applied first, null resets."""
     read.check_known(fields, ("subject", "compatibility", "lenient", "mode"))
     subject = read.text(fields, "subject") if "subject" in fields else None
     changes = bool(fields.keys() - {"subject"})
     about = SERVER if subject is None else Resource.subject(subject)
     operation = Operation.SCHEMA_WRITE if changes else Operation.SCHEMA_READ
     durable.check(client, operation, about, "system.schema.config")
-    return _consult(_configured(durable.registry, subject, fields), reply, lambda facts: facts)
+    return _run(_configure(durable.registry, subject, fields), reply, lambda facts: facts)
 
 
-def _configured(registry: Registry, subject: str | None, fields: Fields) -> Procedure[Fields]:
-    """What is to be read-only is so last: nothing else could be changed any more."""
+def _configure(registry: Registry, subject: str | None, fields: Fields) -> Procedure[Fields]:
+    """Apply mode and compatibility. Read-only mode comes last: nothing could be changed after it."""
     steps = [_set_mode, _set_rules]
-    if str(fields.get("mode")).upper().startswith(Mode.READONLY):
+    if str(fields.get("mode")).upper().startswith(SubjectMode.READONLY):
         steps.reverse()
     for step in steps:
         yield from step(registry, subject, fields)
@@ -380,7 +381,7 @@ def _set_mode(registry: Registry, subject: str | None, fields: Fields) -> Proced
 
 
 def _unless_unset(procedure: Procedure[Any]) -> Procedure[None]:
-    """What is not set cannot be taken back, and need not be."""
+    """Run a reset, which may find that nothing was set."""
     with suppress(SubjectNotFound):
         yield from procedure
 
@@ -400,11 +401,11 @@ def _configuration(registry: Registry, subject: str | None) -> Fields:
     }
 
 
-# elsewhere
+# export and import
 
 
 def _export(durable: DurableBroker, _client: Client, fields: Fields, reply: Reply) -> list[Effect]:
-    """As many records as fit; `after` goes on where the last answer ended."""
+    """Answer as many records as fit; `after` continues behind the last one of an answer."""
     read.check_known(fields, ("prefix", "after"))
     after = read.number(fields, "after", 0)
     prefix = read.text(fields, "prefix") if fields.get("prefix") else ""
@@ -415,13 +416,13 @@ def _export(durable: DurableBroker, _client: Client, fields: Fields, reply: Repl
 def _import(durable: DurableBroker, _client: Client, fields: Fields, reply: Reply) -> list[Effect]:
     read.check_known(fields, ("records",))
     records = fields.get("records")
-    if not isinstance(records, list) or not all(isinstance(each, dict) for each in records):
+    if not isinstance(records, list) or not all(isinstance(record, dict) for record in records):
         raise InvalidRequest("records must be a list of objects, as an export has them", field="records")
-    return _consult(durable.registry.import_(records), reply, asdict)
+    return _run(durable.registry.import_(records), reply, asdict)
 
 
 TOPICS: Final[dict[str, Handler]] = {
-    topic: _row(handle)
+    topic: _with_encoded_answer(handle)
     for topic, handle in {
         "system.schema.register": _register,
         "system.schema.lookup": _look_up,

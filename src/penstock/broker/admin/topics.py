@@ -1,4 +1,4 @@
-"""System topics about what is kept: topics, namespaces, producers, subscriptions. One row each."""
+"""System topics about durable state: topics, namespaces, producers, subscriptions. One row each."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from penstock.broker.subscriptions import events
 from penstock.broker.subscriptions.delivery import SubscriptionRunner
 from penstock.broker.subscriptions.progress_reports import report
 from penstock.broker.subscriptions.requests import DURABLE_OPTIONS, parse_subscribe
-from penstock.broker.topics.schema_usage import note_archive
+from penstock.broker.topics.schema_usage import record_archive_uses
 from penstock.broker.topics.topics import TopicState
 from penstock.core.errors import InvalidRequest, OffsetOutOfRange, PenstockError, TopicNotSupported
 from penstock.core.limits import LIST_ENTRIES_MAX, PARTITIONS_MAX
@@ -36,19 +36,19 @@ if TYPE_CHECKING:
 
 SETTINGS: Final = tuple(TopicSettings.__struct_fields__)
 _GAPS_MAX: Final = 100
-"""Gaps of one partition that are named: a log has none, or a few."""
+"""Gaps of one partition that are listed, at most: a log has none, or a few."""
 _SUBSCRIPTION: Final = ("topic", "subscription")
 _CREATED: Final = tuple(
-    each for each in DURABLE_OPTIONS if each not in ("subscription", "window", "format", "consumer")
+    option for option in DURABLE_OPTIONS if option not in ("subscription", "window", "format", "consumer")
 )
-"""What a subscription is made with; the rest is its consumers'."""
+"""Options that a subscription is created with; the others belong to its consumers."""
 
 
 # settings
 
 
 def parse_settings(fields: Fields, before: TopicSettings) -> TopicSettings:
-    """These settings in the place of those before; what is not named stays, null means: the default again."""
+    """Apply fields to settings: an absent field leaves its setting as it was, null resets it to the default."""
     known: Fields = {name: fields[name] for name in SETTINGS if name in fields}
     for name, kind in (("exhausted", Exhausted), ("schema_policy", SchemaPolicy)):
         if known.get(name) is not None and known[name] not in tuple(kind):
@@ -58,7 +58,7 @@ def parse_settings(fields: Fields, before: TopicSettings) -> TopicSettings:
     elif "retention" in known:
         known["retention"] = Retention()
     merged = {name: getattr(before, name) for name in SETTINGS} | known
-    if _checks_payloads(known, merged):
+    if _turns_on_validation(known, merged):
         merged["schema_payloads"] = True
     given = {name: value for name, value in merged.items() if value is not None}
     settings: TopicSettings = _convert("settings", given, TopicSettings)
@@ -67,11 +67,11 @@ def parse_settings(fields: Fields, before: TopicSettings) -> TopicSettings:
     return settings
 
 
-def _checks_payloads(given: Fields, merged: Fields) -> bool:
-    """Whoever asks for `enforce` now and says nothing about payloads has them checked.
+def _turns_on_validation(given: Fields, merged: Fields) -> bool:
+    """Return whether payloads are to be validated because `enforce` is set now, and nothing is said about payloads.
 
-    That is stored with the topic: where it is not, `enforce` was asked for when it looked at nothing but ids, and stays
-    so until the policy is set again.
+    The result is stored with the topic. Without it, `enforce` was set by a release that checked schema ids alone, and
+    keeps that meaning until the policy is set again.
     """
     asked = "schema_policy" in given or "schema_payloads" in given
     return asked and merged["schema_policy"] == SchemaPolicy.ENFORCE and merged["schema_payloads"] is None
@@ -130,7 +130,7 @@ def _describe(durable: DurableBroker, _client: Client, fields: Fields, reply: Re
     read.check_known(fields, ("topic",))
     topic = durable.topics.find(read.topic_name(fields))
     logs = [_log(number, log) for number, log in enumerate(topic.logs)]
-    subscriptions = [each.name for each in topic.subscriptions.values() if not each.is_reader]
+    subscriptions = [subscription.name for subscription in topic.subscriptions.values() if not subscription.is_reader]
     awaited = [name for name in topic.settings.retention.keep_for if name not in subscriptions]
     found = {"logs": logs, "subscriptions": subscriptions} | ({"retention_awaits": awaited} if awaited else {})
     return reply(_topic(topic) | found)
@@ -148,7 +148,7 @@ def _topic(topic: TopicState) -> Fields:
         "bytes": sum(view.size for view in views),
         "rate": topic.rate,
         "settings": _settings(stored.settings),
-        "subscriptions": sum(not each.is_reader for each in topic.subscriptions.values()),
+        "subscriptions": sum(not subscription.is_reader for subscription in topic.subscriptions.values()),
     }
 
 
@@ -173,26 +173,26 @@ def _alter(durable: DurableBroker, _client: Client, fields: Fields, reply: Reply
     read.check_known(fields, ("topic", *SETTINGS))
     topic = durable.topics.find(read.topic_name(fields))
     store = durable.topics.store
-    # What is wrong is said before anything waits.
+    # Invalid settings are refused before anything waits.
     _check_policy(parse_settings(fields, topic.settings), topic.catalog_topic.dispatch)
 
     def alter() -> Topic:
-        """In the catalog's thread, where all that was asked before is done."""
+        """Merge the settings in the catalog's thread, where all earlier changes are done."""
         return store.alter_topic(topic.name, parse_settings(fields, store.catalog.get_topic(topic.name).settings))
 
     def altered(outcome: Topic | PenstockError) -> list[Effect]:
         if isinstance(outcome, PenstockError):
             return reply(outcome)
         topic.catalog_topic = outcome
-        durable.rates.set_topic(topic.name, outcome.settings.rate_max)
+        durable.rate_limiter.set_topic(topic.name, outcome.settings.rate_max)
         return reply(_topic(topic))
 
     return [RunInThread(alter, altered)]
 
 
 def _delete(durable: DurableBroker, _client: Client, fields: Fields, reply: Reply) -> list[Effect]:
-    """In two steps where there is something to lose: the first says what, and how to go on. Files that are gone count:
-    they may be put back."""
+    """Delete in two steps if messages or subscriptions would be lost: the first answer says what, and how to confirm.
+    Missing files count: they may be restored."""
     read.check_known(fields, ("topic", "confirm"))
     topic = durable.topics.find(read.topic_name(fields))
     facts, token = _topic(topic), str(topic.uid)
@@ -201,12 +201,12 @@ def _delete(durable: DurableBroker, _client: Client, fields: Fields, reply: Repl
         lost = {name: facts[name] for name in ("topic", "messages", "bytes", "subscriptions")}
         return reply({"status": "confirm", "confirm": token} | lost)
     durable.topics.remove(topic.name)
-    durable.rates.set_topic(topic.name, None)
-    durable.guards.forget(topic)
+    durable.rate_limiter.set_topic(topic.name, None)
+    durable.schema_enforcer.forget(topic)
     ended = [
-        each
+        effect
         for runner in list(topic.subscriptions.values())
-        for each in durable.subscriptions.end(runner, "the topic was deleted")
+        for effect in durable.subscriptions.end(runner, "the topic was deleted")
     ]
 
     def deleted(outcome: object) -> list[Effect]:
@@ -216,27 +216,27 @@ def _delete(durable: DurableBroker, _client: Client, fields: Fields, reply: Repl
 
 
 def _catalog(durable: DurableBroker, client: Client, fields: Fields, reply: Reply) -> list[Effect]:
-    """In the order of names; `after` goes on where the last answer ended."""
+    """List topics in the order of names; `after` continues behind the last one of an answer."""
     read.check_known(fields, ("namespace", "after", "limit"))
     namespace = read.text(fields, "namespace").lower() if "namespace" in fields else None
     after = read.text(fields, "after").lower() if "after" in fields else ""
     limit = _limit(fields)
-    found = sorted(
+    topics = sorted(
         (
-            each
-            for each in durable.topics
-            if namespace in (None, each.name.namespace)
-            and str(each.name) > after
-            and durable.can_describe(client, each.name)
+            topic
+            for topic in durable.topics
+            if namespace in (None, topic.name.namespace)
+            and str(topic.name) > after
+            and durable.can_describe(client, topic.name)
         ),
-        key=lambda each: str(each.name),
+        key=lambda topic: str(topic.name),
     )
-    shown = (_topic(each) for each in found[:limit])
-    return reply(listed(durable.answer_bytes_max, "topics", shown, len(found)))
+    entries = (_topic(topic) for topic in topics[:limit])
+    return reply(listed(durable.answer_bytes_max, "topics", entries, len(topics)))
 
 
 def _limit(fields: Fields) -> int:
-    """How many entries of a list are wanted."""
+    """Read the number of entries that a list may have."""
     return read.number(fields, "limit", LIST_ENTRIES_MAX, at_least=1, at_most=LIST_ENTRIES_MAX)
 
 
@@ -244,7 +244,7 @@ def _limit(fields: Fields) -> int:
 
 
 def _namespace(durable: DurableBroker, client: Client, fields: Fields, reply: Reply) -> list[Effect]:
-    """Its defaults for new topics; with settings, those are changed first."""
+    """Answer a namespace's defaults for new topics; settings in the request are applied first."""
     read.check_known(fields, ("namespace", *SETTINGS))
     name = TopicName(read.text(fields, "namespace"), "topic").namespace
     operation = Operation.ALTER if len(fields) > 1 else Operation.DESCRIBE
@@ -261,19 +261,19 @@ def _namespace(durable: DurableBroker, client: Client, fields: Fields, reply: Re
 
 
 def _list_namespaces(durable: DurableBroker, client: Client, fields: Fields, reply: Reply) -> list[Effect]:
-    """Those that have topics this one may know of, and those that have defaults; in the order of names."""
+    """List the namespaces that have visible topics or defaults, in the order of names."""
     read.check_known(fields, ("after", "limit"))
     after = read.text(fields, "after").lower() if "after" in fields else ""
     limit, catalog = _limit(fields), durable.topics.store.catalog
-    counts = Counter(each.name.namespace for each in durable.topics if durable.can_describe(client, each.name))
+    counts = Counter(topic.name.namespace for topic in durable.topics if durable.can_describe(client, topic.name))
 
     def known(names: tuple[str, ...] | PenstockError) -> list[Effect]:
         if isinstance(names, PenstockError):
             return reply(names)
-        mine = {each for each in names if durable.is_allowed(client, Operation.DESCRIBE, Resource.namespace(each))}
-        found = sorted(each for each in mine | counts.keys() if each > after)
-        shown = ({"namespace": each, "topics": counts[each]} for each in found[:limit])
-        return reply(listed(durable.answer_bytes_max, "namespaces", shown, len(found)))
+        visible = {name for name in names if durable.is_allowed(client, Operation.DESCRIBE, Resource.namespace(name))}
+        listed_names = sorted(name for name in visible | counts.keys() if name > after)
+        entries = ({"namespace": name, "topics": counts[name]} for name in listed_names[:limit])
+        return reply(listed(durable.answer_bytes_max, "namespaces", entries, len(listed_names)))
 
     return [RunInThread(catalog.namespaces, known)]
 
@@ -285,32 +285,33 @@ def _register_producer(durable: DurableBroker, client: Client, fields: Fields, r
 # subscriptions
 
 
-def _found(durable: DurableBroker, fields: Fields) -> SubscriptionRunner:
+def _find_subscription(durable: DurableBroker, fields: Fields) -> SubscriptionRunner:
     return durable.subscriptions.find(read.topic_name(fields), read.text(fields, "subscription"))
 
 
-def _kept(durable: DurableBroker, fields: Fields) -> SubscriptionRunner:
-    runner = _found(durable, fields)
+def _find_durable_subscription(durable: DurableBroker, fields: Fields) -> SubscriptionRunner:
+    runner = _find_subscription(durable, fields)
     if runner.is_reader:
         raise InvalidRequest(f"{runner.name} is a reader: it goes with its connection", field="subscription")
     return runner
 
 
 def _create_subscription(durable: DurableBroker, client: Client, fields: Fields, reply: Reply) -> list[Effect]:
-    """So that nothing published from now on is missed, although nobody consumes it yet."""
+    """Create a subscription before its first consumer, so that nothing published from now on is missed."""
     read.check_known(fields, (*_SUBSCRIPTION, *_CREATED))
     topic = durable.topics.find(read.topic_name(fields))
     if not topic.is_durable:
         raise TopicNotSupported(f"{topic.name} is a live topic: it keeps nothing to read later")
     given: Fields = {name: fields[name] for name in ("subscription", *_CREATED) if name in fields}
-    given["consumer"] = read.text(given, "subscription")  # nobody consumes it: any name will do
+    given["consumer"] = read.text(given, "subscription")  # no consumer exists yet: any name will do
     return durable.subscriptions.create(topic, parse_subscribe(topic.name, given, client), reply)
 
 
 def _list_subscriptions(durable: DurableBroker, client: Client, fields: Fields, reply: Reply) -> list[Effect]:
-    """In the order of topics and names; `after` the last of them, "/ns/topic name", goes on.
+    """List subscriptions in the order of topics and names; `after`, such as "/ns/topic name", continues behind that
+    one.
 
-    `reported`: only those that are read elsewhere, which is reported.
+    `reported`: only subscriptions of external readers, which report their positions.
     """
     read.check_known(fields, ("topic", "after", "limit", "reported"))
     if "topic" in fields:
@@ -319,29 +320,29 @@ def _list_subscriptions(durable: DurableBroker, client: Client, fields: Fields, 
     after, reported, limit = fields.get("after", ""), read.flag(fields, "reported"), _limit(fields)
     if not isinstance(after, str):
         raise InvalidRequest('Invalid after: expected "/namespace/topic subscription"', field="after")
-    place = tuple(after.split(" ", 1))
-    found = [
-        each
-        for each in durable.subscriptions
-        if wanted in (None, each.topic)
-        and _place(each) > place
-        and (each.reported_at is not None or not reported)
-        and durable.can_describe(client, each.topic.name)
+    after_key = tuple(after.split(" ", 1))
+    runners = [
+        runner
+        for runner in durable.subscriptions
+        if wanted in (None, runner.topic)
+        and _sort_key(runner) > after_key
+        and (runner.reported_at is not None or not reported)
+        and durable.can_describe(client, runner.topic.name)
     ]
-    found.sort(key=_place)
-    described = [_summary(each) for each in found[:limit]]
-    lags = [list(_floors(each)) for each in found[:limit]]
+    runners.sort(key=_sort_key)
+    described = [_summary(runner) for runner in runners[:limit]]
+    lags = [list(_oldest_unacked(runner)) for runner in runners[:limit]]
 
     def measured() -> bytes:
         shown = (
             facts | {"lag_seconds": _lag(lag, durable.unix_ms())} for facts, lag in zip(described, lags, strict=True)
         )
-        return listed(durable.answer_bytes_max, "subscriptions", shown, len(found))
+        return listed(durable.answer_bytes_max, "subscriptions", shown, len(runners))
 
     return [RunInThread(measured, reply, read_only=True)]
 
 
-def _place(runner: SubscriptionRunner) -> tuple[str, ...]:
+def _sort_key(runner: SubscriptionRunner) -> tuple[str, ...]:
     return str(runner.topic.name), runner.name
 
 
@@ -351,24 +352,24 @@ def _summary(runner: SubscriptionRunner) -> Fields:
     return {name: facts[name] for name in kept} | {"consumers": len(facts["consumers"])}
 
 
-def _floors(runner: SubscriptionRunner) -> Iterator[tuple[Log, int]]:
-    """Where the oldest message lies that is not settled, in each partition that has one."""
+def _oldest_unacked(runner: SubscriptionRunner) -> Iterator[tuple[Log, int]]:
+    """Yield, for each partition with a backlog, the log and the offset of the oldest message that is not acked."""
     for partition, cursor in runner.machine.cursors.items():
         if cursor.backlog:
             yield runner.topic.logs[partition], cursor.floor
 
 
 def _lag(floors: list[tuple[Log, int]], now_ms: int) -> float:
-    """How long the oldest message that is not settled has been there."""
+    """Return the age in seconds of the oldest message that is not acked."""
     times = [time for log, floor in floors if (time := published_ms(log, floor)) is not None]
     return max(0.0, (now_ms - min(times)) / 1000) if times else 0.0
 
 
 def _describe_subscription(durable: DurableBroker, _client: Client, fields: Fields, reply: Reply) -> list[Effect]:
     read.check_known(fields, _SUBSCRIPTION)
-    runner = _found(durable, fields)
+    runner = _find_subscription(durable, fields)
     facts = runner.describe() | {"options": _options(runner.machine.options)}
-    floors = list(_floors(runner))
+    floors = list(_oldest_unacked(runner))
     return [RunInThread(lambda: facts | {"lag_seconds": _lag(floors, durable.unix_ms())}, reply, read_only=True)]
 
 
@@ -384,11 +385,12 @@ def _seek(durable: DurableBroker, client: Client, fields: Fields, reply: Reply) 
 
 
 def _report(durable: DurableBroker, _client: Client, fields: Fields, reply: Reply) -> list[Effect]:
-    """Of an archive it is noted first which schemas it needs: retention may take what is reported."""
+    """Store an external reader's position. For an archive, its schema usage is recorded first: retention may then
+    delete."""
     told = partial(report, durable.topics, durable.subscriptions, fields, reply)
     if not read.flag(fields, "archive"):
         return told()
-    return note_archive(durable, fields, errors_to(reply, lambda _noted: told()))
+    return record_archive_uses(durable, fields, errors_to(reply, lambda _noted: told()))
 
 
 def _pause(durable: DurableBroker, _client: Client, fields: Fields, reply: Reply) -> list[Effect]:
@@ -403,7 +405,7 @@ def _set_paused(
     durable: DurableBroker, fields: Fields, reply: Reply, event: events.MachineEvent, *, paused: bool
 ) -> list[Effect]:
     read.check_known(fields, _SUBSCRIPTION)
-    runner = _kept(durable, fields)
+    runner = _find_durable_subscription(durable, fields)
 
     def done(outcome: object) -> list[Effect]:
         if isinstance(outcome, PenstockError):
@@ -415,7 +417,7 @@ def _set_paused(
 
 def _delete_subscription(durable: DurableBroker, _client: Client, fields: Fields, reply: Reply) -> list[Effect]:
     read.check_known(fields, _SUBSCRIPTION)
-    runner = _kept(durable, fields)
+    runner = _find_durable_subscription(durable, fields)
 
     def done(outcome: object) -> list[Effect]:
         if isinstance(outcome, PenstockError):
@@ -426,9 +428,9 @@ def _delete_subscription(durable: DurableBroker, _client: Client, fields: Fields
 
 
 def _skip(durable: DurableBroker, _client: Client, fields: Fields, reply: Reply) -> list[Effect]:
-    """Settle messages that nobody need have seen: a poison one, or dead letters that were dealt with."""
+    """Settle messages without delivery: a poison message, or dead letters that were dealt with."""
     read.check_known(fields, (*_SUBSCRIPTION, "partition", "offsets", "ranges"))
-    runner = _kept(durable, fields)
+    runner = _find_durable_subscription(durable, fields)
     partition = read.number(fields, "partition", 0)
     spans = read.spans(fields)
     end = runner.machine.cursor(partition).end

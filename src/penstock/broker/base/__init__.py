@@ -1,1 +1,1 @@
-"""Words of the whole broker: effects, metrics, what the broker says, and how requests are read."""
+"""Vocabulary of the whole broker: effects, metrics, replies, and the reading of requests."""

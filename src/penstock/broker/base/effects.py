@@ -1,4 +1,4 @@
-"""Effects: what the broker wants done. Whoever holds the connections and the threads does it."""
+"""Effects: values that say what the broker wants done. The owner of connections and threads carries them out."""
 
 from __future__ import annotations
 
@@ -21,64 +21,65 @@ class Send(NamedTuple):
 
 
 class Close(NamedTuple):
-    """Flush what is queued, then close. The client has been told why."""
+    """Flush the output queue, then close. The client has been sent the reason already."""
 
     client: str
     reason: PenstockError
 
 
 class Append(NamedTuple):
-    """Write a block to a log. Appends to one log are done, and answered, in the order in which they were asked for."""
+    """Write a block to a log. Appends to one log are written, and answered, in the order of their requests."""
 
     log: Log
     draft: Draft
     done: Callable[[AppendResult | PenstockError], list[Effect]]
-    """To be told where the block lies, durably, or why it does not."""
+    """Continuation: takes where the block lies once it is durable, or the error."""
 
     client: str = ""
-    """Whose it is: it is to send no more while too much of its waits."""
+    """Client that sent the block: its reading is paused while too many of its bytes wait."""
 
 
 class AppendAtomically(NamedTuple):
-    """Several of them, which are taken together or not at all: where there is no room for all, none is written."""
+    """Appends that are accepted together or not at all: where there is no room for all, none is written."""
 
     parts: tuple[Append, ...]
 
 
 class RunInThread(NamedTuple):
-    """Something that may wait for the disk, to be done in another thread."""
+    """Call a function that may wait for the disk, in another thread."""
 
     run: Callable[[], Any]
     done: Callable[[Any], list[Effect]]
-    """To be told what came of it: what was returned, or the `PenstockError` that was raised."""
+    """Continuation: takes the returned value, or the `PenstockError` that was raised."""
 
     read_only: bool = False
-    """It only reads: several at a time. All others are done one after another, in order."""
+    """True for a function that only reads: several run at a time. All others run one after another, in order."""
 
 
 class ValidatePayloads(NamedTuple):
-    """Hold the payloads of a block against a schema, in a process where they can do no harm."""
+    """Validate the payloads of a block against a schema, in a process where they can do no harm."""
 
     definition: Definition
     schema_id: int
     block: Block
     done: Callable[[dict[int, PayloadFault] | PenstockError], list[Effect]]
-    """To be told what is wrong with which row."""
+    """Continuation: takes the faults by row, or the error."""
 
 
 class RunRegistryProcedure(NamedTuple):
-    """Carry out a procedure of the registry."""
+    """Run a procedure of the schema registry."""
 
     procedure: Procedure[Any]
     done: Callable[[Any], list[Effect]]
-    """To be told its result, or the `PenstockError` that ended it."""
+    """Continuation: takes the procedure's result, or the `PenstockError` that ended it."""
 
     until_ms: int | None = None
-    """What has not begun by then is not begun: whoever asked has given up. On the broker's clock."""
+    """Deadline on the broker's clock: a procedure that has not begun by then is not begun, as its requester has given
+    up."""
 
 
 class AdjustBacklog(NamedTuple):
-    """So many more bytes that a client sent wait for something; fewer where the number is negative."""
+    """Add to the bytes of a client that wait for something; a negative size subtracts."""
 
     client: str
     size: int

@@ -1,4 +1,4 @@
-"""What the broker counts: totals since the start, and rates over the last whole second."""
+"""The broker's counters: totals since the start, and rates over the last whole second."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _COUNTERS: Final = (
     "router.response",
     "router.response.error",
 )
-"""Shown as `router.message.count` and `router.message.rate`, and `router.message.count.error` for the kinds of it."""
+"""Counters shown as `router.message.count` and `router.message.rate`, errors as `router.message.count.error`."""
 
 _RATES: Final = ("registry.discovery", "registry.registration", "registry.unregistration")
 _TOTALS: Final = (
@@ -42,7 +42,7 @@ _TOTALS: Final = (
 
 
 class Metrics:
-    """Counters by name. A name that was not announced is a mistake of the caller's."""
+    """Counters by name. A name that is not declared above is a mistake of the caller's."""
 
     def __init__(self) -> None:
         self._counts = dict.fromkeys((*_COUNTERS, *_RATES, *_TOTALS), 0)
@@ -55,7 +55,7 @@ class Metrics:
         self._counts[name] += count
 
     def count_error(self, action: Action) -> None:
-        """Of the actions that have a count of their own."""
+        """Count an error, for actions that have an error counter of their own."""
         if action in COUNTED:
             self.add(f"router.{action.value}.error")
 
@@ -63,10 +63,10 @@ class Metrics:
         return self._counts[name]
 
     def counts(self) -> dict[str, int]:
-        """All totals by name."""
+        """Return all totals by name."""
         return dict(self._counts)
 
-    def saw(self, messages: int, size: int, largest: int) -> None:
+    def add_messages(self, messages: int, size: int, largest: int) -> None:
         self._counts["router.message"] += messages
         self.bytes += size
         self.bytes_largest = max(self.bytes_largest, largest)
@@ -76,7 +76,7 @@ class Metrics:
             self._rates[name] = count - self._before[name]
         self._before = dict(self._counts)
 
-    def shown(self) -> dict[str, float]:
+    def to_dict(self) -> dict[str, float]:
         found: dict[str, float] = {}
         for name in _COUNTERS:
             found[_spelled(name, "count")] = self._counts[name]
@@ -92,6 +92,6 @@ class Metrics:
 
 
 def _spelled(name: str, what: str) -> str:
-    """`router.publish.dropped` is shown as `router.publish.count.dropped`."""
+    """Move the kind of a counter to the end: `router.publish.dropped` is shown as `router.publish.count.dropped`."""
     room, message, *kind = name.split(".")
     return ".".join((room, message, what, *kind))

@@ -1,4 +1,4 @@
-"""Pace: how often something happens, by the last seconds alone. Time comes with each count."""
+"""The recent rate: how often something happens, over the last seconds alone. Time comes with each count."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections import deque
 from typing import Final
 
 SECONDS: Final = 10
-"""Over which a pace is taken: long enough for a consumer that works in batches, short enough to be of now."""
+"""Seconds that a rate covers: long enough for a consumer that works in batches, short enough to be current."""
 
 
-class Pace:
+class RecentRate:
     """Counts of the last seconds, one number for each second in which there was something to count."""
 
     __slots__ = ("_counts", "first_ms", "last_ms")
@@ -30,8 +30,8 @@ class Pace:
         else:
             self._counts.append((second, count))
 
-    def a_second(self, now_ms: int) -> float:
-        """The mean of the last seconds; of fewer where it began later."""
+    def per_second(self, now_ms: int) -> float:
+        """Return the mean of the last seconds; of fewer if counting began later."""
         if self.first_ms is None:
             return 0.0
         since_ms = max(self.first_ms, now_ms - SECONDS * 1000)

@@ -1,4 +1,4 @@
-"""Errors as clients are told them: without the paths of the server, which its log has instead."""
+"""Redaction of errors for clients: paths of the server are left out, and logged there instead."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from penstock.core.errors import PenstockError, error_from_dict
 
 _LOG: Final = logging.getLogger(__name__)
 _LOG_EVERY_MS: Final = 10_000
-"""The same sentence again is no news before."""
+"""Interval within which the same error is not logged again."""
 _REMEMBERED: Final = 100
 
 
 class PathRedactor:
-    """Of one data directory. Where it lies is nobody's business but the operator's."""
+    """Removes the path of one data directory from errors: only its operator needs to know where it lies."""
 
     def __init__(self, root: str = "") -> None:
         self._root = root
         self._logged_ms: OrderedDict[str, int] = OrderedDict()
 
     def redact(self, error: PenstockError, now_ms: int) -> PenstockError:
-        """The same error, with paths that begin at the data directory; what it said before is in the log."""
+        """Return the error with paths relative to the data directory. If that changes it, the original is logged."""
         if not self._root or not _mentions(error, self._root):
             return error
         self._log(error, now_ms)
@@ -48,4 +48,4 @@ class PathRedactor:
 
 
 def _mentions(error: PenstockError, root: str) -> bool:
-    return root in error.message or any(isinstance(each, str) and root in each for each in error.details.values())
+    return root in error.message or any(isinstance(value, str) and root in value for value in error.details.values())

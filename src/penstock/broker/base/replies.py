@@ -1,4 +1,4 @@
-"""What the broker itself says: answers, errors, and its own messages, framed."""
+"""Frames that the broker itself sends: answers, errors, and messages of its own."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def json_bytes(value: Any) -> bytes:
 
 
 def listed(room: int, what: str, entries: Iterable[Any], total: int) -> bytes:
-    """As many as fit into so many bytes, and how many there are if that is not all of them."""
+    """Encode as many entries as fit into `room` bytes, and the total if that is not all of them."""
     shown: list[msgspec.Raw] = []
     for entry in islice(entries, LIST_ENTRIES_MAX):
         encoded = json_bytes(entry)
@@ -44,12 +44,12 @@ def error_payload(error: PenstockError, unix_ms: int) -> bytes:
 
 
 def quoted(value: Any) -> Any:
-    """A value of the sender's, short enough to be sent back."""
+    """Return a value of the sender's, cut to a length that can be sent back."""
     if value is None or isinstance(value, bool | int | float | VerbatimDetails):
         return value
     try:
         text = value if isinstance(value, str) else msgspec.json.encode(value, enc_hook=str).decode()
-    except (RecursionError, ValueError):  # nested too deeply to be written, although it could be read
+    except (RecursionError, ValueError):  # nested too deeply to be encoded, although it could be decoded
         return "..."
     if len(text) > QUOTED_CHARS_MAX:
         return f"{text[:QUOTED_CHARS_MAX]}..."
@@ -69,5 +69,5 @@ def request(topic: str, version: str, request_id: str, payload: bytes) -> bytes:
 
 
 def own_message(topic: str, payload: bytes, request_id: str = "", action: Action = Action.PUBLISH) -> bytes:
-    """A message of the broker's own."""
+    """Frame a message of the broker's own."""
     return frame_bytes(f"{action}:{topic}:{VERSION}{':' if request_id else ''}{request_id}".encode(), payload)

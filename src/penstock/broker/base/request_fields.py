@@ -1,4 +1,4 @@
-"""Fields of JSON payloads: read, and refused by name where they are wrong."""
+"""Fields of JSON payloads: each reader raises an error that names the field if its value is wrong."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PARTITION_DIGITS: Final = 4
 
 
 def read_fields(payload: bytes, missing: str = "The payload must be a JSON object") -> Fields:
-    """A JSON object. No payload at all is an empty one."""
+    """Decode a JSON object. An empty payload is an empty object."""
     if not payload:
         return {}
     try:
@@ -64,10 +64,10 @@ def number(
 
 
 def texts(fields: Fields, name: str) -> tuple[str, ...]:
-    """One, or several."""
+    """Read a text or a list of texts."""
     value = fields.get(name, [])
     listed = [value] if isinstance(value, str) else value
-    if not isinstance(listed, list) or not all(isinstance(each, str) for each in listed):
+    if not isinstance(listed, list) or not all(isinstance(text, str) for text in listed):
         raise InvalidRequest(f"Invalid {name}: expected a list of texts", field=name, given=value)
     return tuple(listed)
 
@@ -80,16 +80,16 @@ def topic_name(fields: Fields, name: str = "topic") -> TopicName:
 
 
 def places(value: object, name: str) -> Position | dict[int, Position]:
-    """A place, or one for each partition, by its number."""
+    """Parse one position, or one for each partition by its number."""
     if isinstance(value, dict):
-        if not all(each.isascii() and each.isdecimal() and len(each) <= _PARTITION_DIGITS for each in value):
+        if not all(number.isascii() and number.isdecimal() and len(number) <= _PARTITION_DIGITS for number in value):
             raise InvalidRequest(f"Invalid {name}: partitions are numbers", field=name, given=value)
         return {int(number): place(each, name) for number, each in value.items()}
     return place(value, name)
 
 
 def place(value: object, name: str) -> Position:
-    """`earliest`, `latest`, an offset, a time, or a message id."""
+    """Parse `earliest`, `latest`, an offset, a time, or a message id."""
     if isinstance(value, int) and not isinstance(value, bool):
         return AtOffset(parse_offset(value))
     if not isinstance(value, str) or len(value) > QUOTED_CHARS_MAX:
@@ -103,11 +103,11 @@ def place(value: object, name: str) -> Position:
 
 
 _SPANS_MAX: Final = 10_000
-"""Offsets and ranges in one message: each is looked at while everybody else waits."""
+"""Offsets and ranges in one message, at most: each is processed while all other clients wait."""
 
 
 def spans(fields: Fields) -> list[Span]:
-    """`offsets`: single ones; `ranges`: from the first up to, not with, the second."""
+    """Read `offsets`, single ones, and `ranges`, half-open pairs, as sorted spans."""
     singles, ranges = fields.get("offsets", []), fields.get("ranges", [])
     named = "offsets" in fields or "ranges" in fields
     if not isinstance(singles, list) or not isinstance(ranges, list) or not named:

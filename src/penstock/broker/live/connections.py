@@ -1,4 +1,4 @@
-"""Clients: what the broker knows of each connection, and how long it may stay silent."""
+"""Clients: the broker's state of each connection, and how long one may stay silent."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from penstock.broker.access.policy import ANONYMOUS, NOWHERE, Origin, Principal
-from penstock.broker.live.rate_limits import Bucket
-from penstock.broker.live.routing import Kind
+from penstock.broker.access.policy import ANONYMOUS, NO_ORIGIN, Origin, Principal
+from penstock.broker.live.rate_limits import TokenBucket
+from penstock.broker.live.routing import LiveKind
 from penstock.core.names import TopicPattern
 
 if TYPE_CHECKING:
-    from penstock.broker.access.audit import Trail
+    from penstock.broker.access.audit import AuditTrail
     from penstock.broker.topics.topics import TopicState
 
 
 class Pattern(Protocol):
-    """A regular expression of a safe engine: linear in the text, whatever it says."""
+    """A regular expression of a safe engine: matching is linear in the text for any pattern."""
 
     def search(self, text: str, /) -> object | None: ...
 
@@ -33,64 +33,64 @@ class LogFilter:
 
 @dataclass(slots=True, kw_only=True)
 class Client:
-    """One connection. Its id is the `serviceId` of the system topics."""
+    """A connection. Its id is the `serviceId` of the system topics."""
 
     id: str
     address: str
     connected_ms: int
     heard_ms: int
-    asked: bool = False
-    """A heartbeat was asked for and nothing has come since."""
+    heartbeat_pending: bool = False
+    """A heartbeat was requested, and nothing has come since."""
 
     name: str = ""
     description: str = ""
-    subscriptions: dict[tuple[Kind, TopicPattern], int] = field(default_factory=dict)
+    subscriptions: dict[tuple[LiveKind, TopicPattern], int] = field(default_factory=dict)
     log_filter: LogFilter | None = None
-    bucket: Bucket | None = None
+    bucket: TokenBucket | None = None
     errors: int = 0
     connected: bool = True
-    """Whether what is answered later still reaches anybody."""
+    """False once the connection is gone, and answers reach no client any more."""
 
     principal: Principal = ANONYMOUS
-    """Who it is, as far as it has said."""
+    """The authenticated principal, or `ANONYMOUS`."""
 
     surface: str = ""
-    """What it came through; nothing where it came through none."""
+    """Listener that it came through, such as `tcp`; empty for none."""
 
-    asks: Callable[[], bool] | None = None
-    """It is no connection, but somebody who asks once: whether the answer is still waited for."""
+    request_alive: Callable[[], bool] | None = None
+    """Callback of a one-off request without a connection: returns whether its answer is still awaited."""
 
-    trail: Trail | None = None
-    """While it is looked at what it asks: what of that belongs into the audit log."""
+    trail: AuditTrail | None = None
+    """Audit trail of the request that is being handled."""
 
-    produces: set[TopicState] = field(default_factory=set)
-    """Topics of which it has registered a producer."""
+    producer_topics: set[TopicState] = field(default_factory=set)
+    """Topics on which it has registered a producer."""
 
     @property
-    def waits(self) -> bool:
-        """Whether an answer still reaches anybody: what takes long is given up if not."""
-        return self.connected or (self.asks is not None and self.asks())
+    def awaits_answer(self) -> bool:
+        """True while an answer still reaches a client: long tasks are given up when not."""
+        return self.connected or (self.request_alive is not None and self.request_alive())
 
     @property
     def signature(self) -> str:
-        """What is written beside something that it made: its name as a service, or who it has shown itself to be."""
+        """Name written beside things that it creates: its name as a service, or its principal."""
         return self.name or self.principal.signature
 
     @property
     def origin(self) -> Origin:
-        """For the audit log."""
-        return Origin(self.surface, self.address, self.name) if self.surface else NOWHERE
+        """Origin of its requests, for the audit log."""
+        return Origin(self.surface, self.address, self.name) if self.surface else NO_ORIGIN
 
 
 class Clients:
-    """All of them, by id."""
+    """The clients of a broker, by id."""
 
     def __init__(self, *, retry_ms: int, deregister_ms: int) -> None:
         self._retry_ms = retry_ms
         self._deregister_ms = deregister_ms
         self._clients: dict[str, Client] = {}
         self.loggers: dict[str, Client] = {}
-        """Those with a log filter: nearly always none."""
+        """Clients with a log filter: nearly always none."""
 
     def __len__(self) -> int:
         return len(self._clients)
@@ -115,8 +115,8 @@ class Clients:
             self.loggers[client.id] = client
 
     def silent(self, now_ms: int) -> tuple[list[Client], list[Client]]:
-        """Those to ask whether they are there, and those that were asked and are not."""
+        """Return the silent clients to send a heartbeat to, and those that have not answered theirs in time."""
         silence = [(client, now_ms - client.heard_ms) for client in self if now_ms - client.heard_ms >= self._retry_ms]
-        ask = [client for client, _ in silence if not client.asked]
-        gone = [client for client, ms in silence if client.asked and ms >= self._deregister_ms]
+        ask = [client for client, _ in silence if not client.heartbeat_pending]
+        gone = [client for client, ms in silence if client.heartbeat_pending and ms >= self._deregister_ms]
         return ask, gone

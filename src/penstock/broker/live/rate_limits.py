@@ -1,4 +1,4 @@
-"""Rates: so many a second, with a second's worth saved up. Of each connection, and of each topic."""
+"""Rate limits: messages a second of each connection and each topic, with a burst of one second's worth."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from penstock.core.errors import QuotaExceeded
 from penstock.core.names import TopicName
 from penstock.protocol.batch_reader import PublishBatch
 
-_TOPICS_MAX: Final = 10_000  # whose rate is known at once: idle ones are forgotten, and what is more shares one
+_TOPICS_MAX: Final = 10_000  # topics with a bucket at once: idle ones are forgotten, and those beyond share one
 _ALL_OTHERS: Final = TopicName("default", "system.others")
 
 
-class Bucket:
-    """Fills with `rate` tokens a second, holds as many, and starts full."""
+class TokenBucket:
+    """A token bucket: fills with `rate` tokens a second, holds as many, and starts full."""
 
     __slots__ = ("_at_ms", "_rate", "_tokens")
 
@@ -25,7 +25,7 @@ class Bucket:
         self._at_ms = now_ms
 
     def take(self, wanted: int, now_ms: int) -> int:
-        """How many of the wanted there are; those are taken."""
+        """Take up to `wanted` tokens; return how many were taken."""
         gained = max(0, now_ms - self._at_ms) * self._rate / 1000
         self._at_ms = now_ms
         self._tokens = min(float(self._rate), self._tokens + gained)
@@ -34,7 +34,7 @@ class Bucket:
         return given
 
     def take_all(self, wanted: int, now_ms: int) -> bool:
-        """All of the wanted, or none of them. More than a second's worth takes a full bucket, and leaves a debt."""
+        """Take all tokens or none. More than a second's worth takes a full bucket, and leaves a debt."""
         self.take(0, now_ms)
         if self._tokens < min(wanted, self._rate):
             return False
@@ -42,28 +42,28 @@ class Bucket:
         return True
 
     def is_full(self, now_ms: int) -> bool:
-        """Nothing was taken for so long that forgetting it changes nothing."""
+        """Return whether the bucket has been idle for so long that forgetting it changes nothing."""
         return self._tokens + max(0, now_ms - self._at_ms) * self._rate / 1000 >= self._rate
 
 
-class Rates:
-    """What a connection and a topic may take. None: no limit."""
+class RateLimiter:
+    """Limits of a connection and of a topic. None: no limit."""
 
     def __init__(self, *, connection: int | None, topic: int | None) -> None:
         self._connection = connection
         self._topic = topic
-        self._topics: dict[TopicName, Bucket] = {}
+        self._topics: dict[TopicName, TokenBucket] = {}
         self._own: dict[TopicName, int] = {}
         """Topics with a rate of their own."""
 
         self._swept_ms = -1000
 
-    def for_connection(self, now_ms: int) -> Bucket | None:
-        """A new connection's own."""
-        return None if self._connection is None else Bucket(self._connection, now_ms)
+    def for_connection(self, now_ms: int) -> TokenBucket | None:
+        """Create the bucket of a new connection."""
+        return None if self._connection is None else TokenBucket(self._connection, now_ms)
 
     def set_topic(self, topic: TopicName, rate: int | None) -> None:
-        """A rate of the topic's own; None: as all others."""
+        """Set the topic's own rate; None: the same as all others."""
         self._topics.pop(topic, None)
         if rate is None:
             self._own.pop(topic, None)
@@ -73,15 +73,15 @@ class Rates:
     def topic_rate(self, topic: TopicName) -> int | None:
         return self._own.get(topic, self._topic)
 
-    def allow(self, own: Bucket | None, topic: TopicName | None, now_ms: int, count: int = 1) -> bool:
-        """Whether so many more may come, of this connection and to this topic; they are counted if so."""
+    def allow(self, own: TokenBucket | None, topic: TopicName | None, now_ms: int, count: int = 1) -> bool:
+        """Count `count` messages against both limits; return False, and count none, if one is exceeded."""
         if own is not None and not own.take_all(count, now_ms):
             return False
         bucket = None if topic is None else self._bucket(topic, now_ms)
         return bucket is None or bucket.take_all(count, now_ms)
 
-    def allowed(self, own: Bucket | None, batch: PublishBatch, now_ms: int) -> Any:
-        """Which messages of a batch may come, as an array of truths; None if all may."""
+    def allowed(self, own: TokenBucket | None, batch: PublishBatch, now_ms: int) -> Any:
+        """Count a batch against the limits; return a mask of the messages that may pass, None if all may."""
         if own is None and self._topic is None and not self._own:
             return None
         wanted = np.ones(len(batch), np.bool_)
@@ -94,7 +94,7 @@ class Rates:
                     wanted[places[bucket.take(len(places), now_ms) :]] = False
         return None if wanted.all() else wanted
 
-    def _bucket(self, topic: TopicName, now_ms: int) -> Bucket | None:
+    def _bucket(self, topic: TopicName, now_ms: int) -> TokenBucket | None:
         rate = self.topic_rate(topic)
         if rate is None:
             return None
@@ -102,10 +102,10 @@ class Rates:
         if bucket is None:
             if len(self._topics) >= _TOPICS_MAX - 1 and now_ms - self._swept_ms >= 1000:
                 self._swept_ms = now_ms
-                self._topics = {key: each for key, each in self._topics.items() if not each.is_full(now_ms)}
+                self._topics = {key: bucket for key, bucket in self._topics.items() if not bucket.is_full(now_ms)}
             if len(self._topics) >= _TOPICS_MAX - 1:
                 topic = _ALL_OTHERS
-            bucket = self._topics.setdefault(topic, Bucket(rate, now_ms))
+            bucket = self._topics.setdefault(topic, TokenBucket(rate, now_ms))
         return bucket
 
     def exceeded(self, topic: TopicName | None = None) -> QuotaExceeded:
@@ -115,10 +115,10 @@ class Rates:
 
 
 def _by_topic(batch: PublishBatch, wanted: Any) -> dict[TopicName, list[int]]:
-    """The places of the wanted messages of each topic, however it was spelled. The broker's own have no rate."""
-    found: dict[TopicName, list[int]] = {}
+    """Return the rows of the wanted messages by topic, whatever its spelling. The broker's own topics have no rate."""
+    rows_by_topic: dict[TopicName, list[int]] = {}
     for number, head, _ in batch.counts():
         if not head.is_system:
-            kept = (place for place in batch.rows_with_head(number).tolist() if wanted[place])
-            found.setdefault(head.destination, []).extend(kept)
-    return {topic: sorted(places) for topic, places in found.items()}
+            rows = (row for row in batch.rows_with_head(number).tolist() if wanted[row])
+            rows_by_topic.setdefault(head.destination, []).extend(rows)
+    return {topic: sorted(rows) for topic, rows in rows_by_topic.items()}

@@ -1,4 +1,4 @@
-"""Requests that wait for their answer. Each has an id of the broker's towards its server, and a deadline."""
+"""Open requests: those that await a response. Each has a broker-made id towards its server, and a deadline."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from typing import Final
 from penstock.core.errors import InvalidRequestId, ServiceUnavailable
 from penstock.protocol.header import Header
 
-_UNWANTED_MAX: Final = 10_000  # answers that nobody waits for, known so that their servers are not blamed
+_ABANDONED_MAX: Final = 10_000  # requests without a requester, remembered so that a response is no error
 
 
 @dataclass(frozen=True, slots=True)
 class OpenRequest:
     id: str
-    """The broker's, which the server answers to."""
+    """Id made by the broker, which the server answers to."""
 
     requester: str
     server: str
     header: Header
-    """As the requester sent it: its answer goes back under this topic, version and id."""
+    """Header as the requester sent it: the response goes back under this topic, version and id."""
 
     deadline_ms: int
 
 
 class OpenRequests:
-    """At most `limit`; a tenth is kept from any one requester or server. Nothing accepted is dropped to make room."""
+    """Open requests, at most `limit`; one requester or server may have 90 %. Accepted ones are never dropped."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -36,13 +36,13 @@ class OpenRequests:
         self._deadlines: list[tuple[int, str]] = []
         self._of_requester: dict[str, set[str]] = {}
         self._of_server: dict[str, set[str]] = {}
-        self._unwanted: dict[str, str] = {}
+        self._abandoned: dict[str, str] = {}
 
     def __len__(self) -> int:
         return len(self._open)
 
     def add(self, request: OpenRequest) -> None:
-        """Raises `ServiceUnavailable` if too many are open."""
+        """Raise `ServiceUnavailable` if too many are open."""
         if request.header.request_id is None:
             self._forget(request)
             return
@@ -62,15 +62,15 @@ class OpenRequests:
         heapq.heappush(self._deadlines, (request.deadline_ms, request.id))
 
     def answer(self, request_id: str | None, server: str) -> OpenRequest | None:
-        """The request this answers, now closed; None if nobody waits for it.
+        """Close and return the request that this response answers; None if it is not awaited any more.
 
-        Raises `InvalidRequestId` for a late, second or foreign answer.
+        Raises `InvalidRequestId` for a late, second or foreign response.
         """
         if request_id is None:
             raise InvalidRequestId("Received response message without requestId.")
         key = request_id.lower()
-        if self._unwanted.get(key) == server:
-            del self._unwanted[key]
+        if self._abandoned.get(key) == server:
+            del self._abandoned[key]
             return None
         request = self._open.get(key)
         if request is None or request.server != server:
@@ -79,7 +79,7 @@ class OpenRequests:
         return request
 
     def expire(self, now_ms: int) -> Iterator[OpenRequest]:
-        """Those whose time is over, now closed."""
+        """Close and yield the requests whose deadline has passed."""
         while self._deadlines and self._deadlines[0][0] <= now_ms:
             request = self._open.get(heapq.heappop(self._deadlines)[1])
             if request is not None:
@@ -91,37 +91,38 @@ class OpenRequests:
             heapq.heappop(self._deadlines)
         return self._deadlines[0][0] if self._deadlines else None
 
-    def all_gone(self) -> list[OpenRequest]:
-        """Every one of them, now closed."""
+    def close_all(self) -> list[OpenRequest]:
+        """Close and return all requests."""
         return self._closed(list(self._open))
 
-    def server_gone(self, server: str) -> list[OpenRequest]:
-        """All that this server would have answered, now closed."""
+    def close_of_server(self, server: str) -> list[OpenRequest]:
+        """Close and return all requests that this server should have answered."""
         return self._closed(sorted(self._of_server.get(server, ())))
 
-    def requester_gone(self, requester: str) -> None:
-        """Nobody waits any more. Their servers may still answer, and are not to blame: the answer is dropped."""
+    def abandon_requester(self, requester: str) -> None:
+        """Close the requests of a lost requester. Their servers may still respond without an error: the response is
+        dropped."""
         for request in self._closed(list(self._of_requester.get(requester, ()))):
             self._forget(request)
 
     def _closed(self, ids: list[str]) -> list[OpenRequest]:
-        requests = [self._open[each] for each in ids]
+        requests = [self._open[request_id] for request_id in ids]
         for request in requests:
             self._close(request)
         return requests
 
     def _forget(self, request: OpenRequest) -> None:
-        if len(self._unwanted) >= _UNWANTED_MAX:
-            del self._unwanted[next(iter(self._unwanted))]
-        self._unwanted[request.id] = request.server
+        if len(self._abandoned) >= _ABANDONED_MAX:
+            del self._abandoned[next(iter(self._abandoned))]
+        self._abandoned[request.id] = request.server
 
     def _close(self, request: OpenRequest) -> None:
         del self._open[request.id]
         _discard(self._of_requester, request.requester, request.id)
         _discard(self._of_server, request.server, request.id)
-        # Closed ones stay among the deadlines until theirs comes, or until most are closed.
+        # Closed requests stay among the deadlines until theirs comes, or until most are closed.
         if len(self._deadlines) > 2 * len(self._open) + 1024:
-            self._deadlines = [(each.deadline_ms, each.id) for each in self._open.values()]
+            self._deadlines = [(request.deadline_ms, request.id) for request in self._open.values()]
             heapq.heapify(self._deadlines)
 
 

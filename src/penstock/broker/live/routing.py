@@ -1,4 +1,4 @@
-"""Routing: which connections a topic reaches. Patterns live in a trie; what was found is kept until one changes."""
+"""Routing: the connections that a topic reaches. Patterns live in a trie; routes are cached until one changes."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from penstock.core.names import TopicName, TopicPattern
 
 ONE_LEVEL: Final = "+"
 THE_REST: Final = "#"
-_REMEMBERED: Final = 10_000  # topics whose routes are known at once; past this, all are found anew
+_REMEMBERED: Final = 10_000  # topics with cached routes; past this, the cache is cleared
 
 
-class Kind(StrEnum):
-    """What a subscription receives: every published message, or its share of the requests."""
+class LiveKind(StrEnum):
+    """Kind of a live subscription: it receives every published message, or its share of the requests."""
 
     PUBLISH = "publish"
     REQUEST = "request"
 
 
-class Subscription(NamedTuple):
+class LiveSubscription(NamedTuple):
     client: str
     priority: int
-    """Of requests: the highest is served. Published messages reach everybody."""
+    """Priority among servers: the highest gets the requests. Published messages reach all subscribers."""
 
 
 class _Node:
-    """One level of the trie: what follows, and who subscribed to the pattern that ends here."""
+    """A level of the trie: the levels below, and the subscribers of the pattern that ends here."""
 
     __slots__ = ("below", "members")
 
@@ -50,7 +50,7 @@ class Trie:
         node.members[client] = priority
 
     def remove(self, pattern: TopicPattern, client: str) -> bool:
-        """False if there was no such subscription. Nodes that hold nothing any more go with it."""
+        """Remove a subscription and the nodes that are empty without it; return False if there was none."""
         passed = [self._root]
         path = _path(pattern)
         for level in path:
@@ -67,8 +67,8 @@ class Trie:
             del node.below[level]
         return True
 
-    def matching(self, name: TopicName) -> Iterator[Subscription]:
-        """Every subscription whose pattern matches; a client with several patterns comes several times."""
+    def matching(self, name: TopicName) -> Iterator[LiveSubscription]:
+        """Yield every subscription whose pattern matches; a client with several patterns comes several times."""
         nodes = [self._root]
         for level in _path(name):
             for node in nodes:
@@ -81,73 +81,77 @@ class Trie:
 
 
 def _path(name: TopicName | TopicPattern) -> tuple[str, ...]:
-    """The namespace is the first level; no pattern has a wildcard there."""
+    """Return the levels of a name, its namespace first; no pattern has a wildcard there."""
     return (name.namespace, *name.levels)
 
 
-def _members(node: _Node | None) -> Iterator[Subscription]:
+def _members(node: _Node | None) -> Iterator[LiveSubscription]:
     if node is not None:
         for client, priority in node.members.items():
-            yield Subscription(client, priority)
+            yield LiveSubscription(client, priority)
 
 
 class Routes:
-    """All live subscriptions, by kind."""
+    """The live subscriptions, by kind."""
 
     def __init__(self, random: Random) -> None:
         self._random = random
-        self._tries = {kind: Trie() for kind in Kind}
+        self._tries = {kind: Trie() for kind in LiveKind}
         self._subscribers: dict[TopicName, tuple[str, ...]] = {}
         self._servers: dict[TopicName, tuple[str, ...]] = {}
-        self.allowed: Callable[[Kind, str, TopicName], bool] | None = None
-        """Whether a client may have what it subscribed to, where that is to be asked. Asked once: see `forget`."""
+        self.allowed: Callable[[LiveKind, str, TopicName], bool] | None = None
+        """Check of whether a client may receive a topic, where access control is on. The result is cached: see
+        `forget`."""
 
-    def add(self, kind: Kind, pattern: TopicPattern, client: str, priority: int = 0) -> None:
+    def add(self, kind: LiveKind, pattern: TopicPattern, client: str, priority: int = 0) -> None:
         self._tries[kind].add(pattern, client, priority)
         self._forget(kind)
 
-    def remove(self, kind: Kind, pattern: TopicPattern, client: str) -> bool:
+    def remove(self, kind: LiveKind, pattern: TopicPattern, client: str) -> bool:
         self._forget(kind)
         return self._tries[kind].remove(pattern, client)
 
     def subscribers(self, name: TopicName) -> tuple[str, ...]:
-        """Everybody a published message goes to, each once."""
-        found = self._subscribers.get(name)
-        if found is None:
-            matching = self._matching(Kind.PUBLISH, name)
-            found = _remember(self._subscribers, name, tuple(dict.fromkeys(each.client for each in matching)))
-        return found
+        """Return all clients that a published message goes to, each once."""
+        clients = self._subscribers.get(name)
+        if clients is None:
+            matching = self._matching(LiveKind.PUBLISH, name)
+            unique = tuple(dict.fromkeys(subscription.client for subscription in matching))
+            clients = _remember(self._subscribers, name, unique)
+        return clients
 
     def server(self, name: TopicName) -> str | None:
-        """Who gets the next request: one of those with the highest priority, by chance."""
-        found = self._servers.get(name)
-        if found is None:
-            found = _remember(self._servers, name, _highest(self._matching(Kind.REQUEST, name)))
-        if not found:
+        """Return the client that gets the next request: a random one of those with the highest priority."""
+        servers = self._servers.get(name)
+        if servers is None:
+            servers = _remember(self._servers, name, _highest(self._matching(LiveKind.REQUEST, name)))
+        if not servers:
             return None
-        return found[0] if len(found) == 1 else self._random.choice(found)
+        return servers[0] if len(servers) == 1 else self._random.choice(servers)
 
-    def _matching(self, kind: Kind, name: TopicName) -> Iterator[Subscription]:
-        found, allowed = self._tries[kind].matching(name), self.allowed
-        return found if allowed is None else (each for each in found if allowed(kind, each.client, name))
+    def _matching(self, kind: LiveKind, name: TopicName) -> Iterator[LiveSubscription]:
+        matching, allowed = self._tries[kind].matching(name), self.allowed
+        if allowed is None:
+            return matching
+        return (subscription for subscription in matching if allowed(kind, subscription.client, name))
 
     def forget(self) -> None:
-        """Who may have what is asked anew."""
-        for kind in Kind:
+        """Drop the cached routes, so that permissions are checked again."""
+        for kind in LiveKind:
             self._forget(kind)
 
-    def _forget(self, kind: Kind) -> None:
-        (self._subscribers if kind is Kind.PUBLISH else self._servers).clear()
+    def _forget(self, kind: LiveKind) -> None:
+        (self._subscribers if kind is LiveKind.PUBLISH else self._servers).clear()
 
 
-def _remember(known: dict[TopicName, tuple[str, ...]], name: TopicName, found: tuple[str, ...]) -> tuple[str, ...]:
+def _remember(known: dict[TopicName, tuple[str, ...]], name: TopicName, clients: tuple[str, ...]) -> tuple[str, ...]:
     if len(known) >= _REMEMBERED:
         known.clear()
-    known[name] = found
-    return found
+    known[name] = clients
+    return clients
 
 
-def _highest(matching: Iterator[Subscription]) -> tuple[str, ...]:
+def _highest(matching: Iterator[LiveSubscription]) -> tuple[str, ...]:
     best: dict[str, int] = {}
     for client, priority in matching:
         best[client] = max(priority, best.get(client, priority))

@@ -44,11 +44,11 @@ MATCHER_CHARS_MAX: Final = 256
 """The length of a regular expression for types; it is tried on every type of a block."""
 _MATCHER_BYTES_MAX: Final = 256 * KIB
 """Memory of one regular expression: some thousand states."""
-_MATCHERS_KNOWN: Final = 512
+_MATCHERS_KEPT: Final = 512
 """Compiled expressions that are kept: as many as streams that may be open, 128 MiB at worst."""
-_CHOICES_KNOWN: Final = 512
+_SELECTIONS_KEPT: Final = 512
 """Topic patterns whose logs are kept: 16 MiB if each has as many logs as it may have."""
-_NOTHING_YET: Final = 0
+_EMPTY_END: Final = 0
 """The end if nothing is stored: before every message and, unlike the beginning, a position that a reader can resume
 from."""
 _WILD: Final = frozenset("+#")
@@ -106,8 +106,8 @@ class Feeds:
     def __init__(self, topics: Topics) -> None:
         self._topics = topics
         self._revision = -1
-        self._named: dict[TopicName, list[LogSource]] = {}
-        self._chosen: dict[tuple[TopicPattern, int | None], tuple[LogSource, ...]] = {}
+        self._sources_by_topic: dict[TopicName, list[LogSource]] = {}
+        self._sources_by_request: dict[tuple[TopicPattern, int | None], tuple[LogSource, ...]] = {}
         """Logs by request, the most recently used last."""
         self._waiting: dict[int, _FeedWaiter] = {}
         self._numbers = count()
@@ -121,45 +121,46 @@ class Feeds:
         be read."""
         if self._revision != self._topics.revision:
             self._revision = self._topics.revision
-            self._named.clear()
-            self._chosen.clear()
+            self._sources_by_topic.clear()
+            self._sources_by_request.clear()
         return FeedSelection(self._revision, self._sources(request), _compile_cached(request.matcher), self.frontier)
 
     def _sources(self, request: FeedRequest) -> tuple[LogSource, ...]:
         """Return the logs of a request, cached by its topics and partition."""
-        asked = request.topics, request.partition
-        found = self._chosen.pop(asked, None)
-        if found is None:
-            found = tuple(self._find(request))
-        self._chosen[asked] = found
-        if len(self._chosen) > _CHOICES_KNOWN:
-            del self._chosen[next(iter(self._chosen))]
-        return found
+        key = request.topics, request.partition
+        sources = self._sources_by_request.pop(key, None)
+        if sources is None:
+            sources = tuple(self._find(request))
+        self._sources_by_request[key] = sources
+        if len(self._sources_by_request) > _SELECTIONS_KEPT:
+            del self._sources_by_request[next(iter(self._sources_by_request))]
+        return sources
 
     def _find(self, request: FeedRequest) -> list[LogSource]:
-        found = [
+        sources = [
             source
             for topic in self._matching_topics(request)
             for source in self._sources_of_topic(topic, request.partition)
         ]
-        if len(found) > LOGS_MAX:
+        if len(sources) > LOGS_MAX:
             raise QuotaExceeded(
-                f"{len(found)} partitions of topics match, and at most {LOGS_MAX} are read together: name fewer topics",
+                f"{len(sources)} partitions of topics match, and at most {LOGS_MAX} are read together: name fewer"
+                " topics",
                 logs_max=LOGS_MAX,
             )
-        return found
+        return sources
 
     def _matching_topics(self, request: FeedRequest) -> list[TopicState]:
         """Return the durable topics that match. A single topic that may still be created by a message is waited for."""
-        one = request.topic
-        if one is None:
-            return [each for each in self._topics if each.is_durable and request.topics.matches(each.name)]
-        topic = self._topics.get(one)
+        name = request.topic
+        if name is None:
+            return [topic for topic in self._topics if topic.is_durable and request.topics.matches(topic.name)]
+        topic = self._topics.get(name)
         if topic is None and self._topics.auto_create is AutoCreate.RELIABLE:
             return []
-        topic = topic or self._topics.find(one)
+        topic = topic or self._topics.find(name)
         if not topic.is_durable:
-            raise TopicNotSupported(f"{one} is a live topic: it keeps nothing to read", topic=str(one))
+            raise TopicNotSupported(f"{name} is a live topic: it keeps nothing to read", topic=str(name))
         return [topic]
 
     def _sources_of_topic(self, topic: TopicState, partition: int | None) -> list[LogSource]:
@@ -168,21 +169,21 @@ class Feeds:
             raise InvalidRequest(
                 f"{topic.name} has partitions 0 to {len(topic.logs) - 1}, not {partition}", field="partition"
             )
-        found = self._named.get(topic.name)
-        if found is None:
-            found = self._named[topic.name] = _sources_of(topic)
-        return found if partition is None else [found[partition]]
+        sources = self._sources_by_topic.get(topic.name)
+        if sources is None:
+            sources = self._sources_by_topic[topic.name] = _sources_of(topic)
+        return sources if partition is None else [sources[partition]]
 
-    def start(self, request: FeedRequest, place: Position, *, resumed: bool, reply: Reply) -> list[Effect]:
+    def start(self, request: FeedRequest, position: Position, *, resumed: bool, reply: Reply) -> list[Effect]:
         """Reply with the start of a feed. With `resumed`, `place` is the id of the last message that was read."""
-        end = max(self.frontier, _NOTHING_YET)
-        if resumed and isinstance(place, AtId):
-            after = ticks_of_id(place.id)
+        end = max(self.frontier, _EMPTY_END)
+        if resumed and isinstance(position, AtId):
+            after = ticks_of_id(position.id)
             return reply(FeedStart(min(after, end), resumed=True, ahead=after > end))
-        if isinstance(place, AtOffset):
+        if isinstance(position, AtOffset):
             (log,) = self._only_log(request)
-            return [RunInThread(partial(_start_before, log, int(place.offset), end), reply, read_only=True)]
-        return reply(FeedStart(_ticks_before(place, end)))
+            return [RunInThread(partial(_start_before, log, int(position.offset), end), reply, read_only=True)]
+        return reply(FeedStart(_ticks_before(position, end)))
 
     def _only_log(self, request: FeedRequest) -> list[Log]:
         logs = [source.log for source in self.select(request).sources]
@@ -236,12 +237,12 @@ class Feeds:
         names = {topic.name for topic, _ in stored}
         concerned: dict[TopicPattern, bool] = {}
         effects: list[Effect] = []
-        for number, each in list(self._waiting.items()):
-            topics = each.request.topics
+        for number, waiter in list(self._waiting.items()):
+            topics = waiter.request.topics
             if topics not in concerned:
                 concerned[topics] = any(topics.matches(name) for name in names)
             if concerned[topics] and self._waiting.pop(number, None) is not None:
-                effects += each.reply(None)
+                effects += waiter.reply(None)
         return effects
 
 
@@ -283,11 +284,11 @@ def re2_reason(error: re2.error) -> str:
     return reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)
 
 
-_compile_cached: Final = lru_cache(_MATCHERS_KNOWN)(compile_matcher)
+_compile_cached: Final = lru_cache(_MATCHERS_KEPT)(compile_matcher)
 
 
-def _ticks_before(place: Position, frontier: int) -> int:
-    match place:
+def _ticks_before(position: Position, frontier: int) -> int:
+    match position:
         case Latest():
             return frontier
         case AtTime(unix_ms):

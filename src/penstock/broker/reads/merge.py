@@ -33,7 +33,7 @@ _MERGED_MAX: Final = 64
 _LOW: Final = 0x8000_0000_0000_0000
 
 Accept = Callable[[str], bool]
-"""Tells whether messages of a type are wanted."""
+"""A predicate over the types of messages."""
 
 
 class LogSource(NamedTuple):
@@ -123,14 +123,14 @@ def merge_logs(
     chosen, bound = _oldest(readers, until)
     for reader in chosen:
         bound = min(bound, _fill(merge, reader, max(_READ_BYTES_MIN, bytes_max // len(chosen))))
-    rows = [each for reader in chosen for each in _rows_up_to(merge, reader, bound, accept)]
+    rows = [row for reader in chosen for row in _rows_up_to(merge, reader, bound, accept)]
     if len(chosen) > 1:
         rows.sort(key=_by_id)
     return MergedSlice(rows=rows, gaps=merge.gaps, after=max(after, bound), positions=merge.positions)
 
 
-def _by_id(found: tuple[LogSource, RecordRow]) -> bytes:
-    return found[1][0]
+def _by_id(row: tuple[LogSource, RecordRow]) -> bytes:
+    return row[1][0]
 
 
 def _open_readers(merge: _MergeState, sources: Sequence[LogSource]) -> list[_LogReader]:
@@ -164,9 +164,9 @@ def _find_start(merge: _MergeState, source: LogSource) -> int:
     log = source.log
     if merge.after < 0:
         return int(log.first_offset)
-    found = int(log.offset_of(AtId(id_bytes(merge.after + 1, 0))))
+    offset = int(log.offset_of(AtId(id_bytes(merge.after + 1, 0))))
     first = int(log.first_offset)
-    if merge.resumed and found == first > 0:
+    if merge.resumed and offset == first > 0:
         # With nothing left, the newest message is one of the deleted ones.
         certain = first >= int(log.next_offset)
         gap = FeedGap(
@@ -178,7 +178,7 @@ def _find_start(merge: _MergeState, source: LogSource) -> int:
             certain=certain,
         )
         merge.gaps.append(gap)
-    return found
+    return offset
 
 
 def _gap(source: LogSource, start: int, stop: int, reason: str = RETENTION) -> FeedGap:

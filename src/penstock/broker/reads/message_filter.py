@@ -27,9 +27,9 @@ from penstock.storage.catalog.subscriptions import FILTER_CHARS_MAX, FILTERS_MAX
 
 PATTERN_CHARS_MAX: Final = 256
 """The length of a regular expression; it is tried on every type of a block."""
-CONTAINED_BYTES_MAX: Final = 4 * KIB
+CONTAINS_BYTES_MAX: Final = 4 * KIB
 """The size of the text searched in payloads: a sentence, not a document."""
-ATTRIBUTES_ASKED_MAX: Final = 16
+FILTER_ATTRIBUTES_MAX: Final = 16
 """Attributes of one filter: each is compared with every message that passed the conditions before it."""
 
 FILTER_FIELDS: Final = ("type", "type_regex", "key", "key_base64", "attributes", "contains", "contains_base64")
@@ -60,17 +60,15 @@ class MessageFilter:
 
     def mask(self, block: Block) -> Bools:
         """Return a mask of the matching records of a block."""
-        wanted = block.matching(self.types, self.keys)
+        mask = block.matching(self.types, self.keys)
         if self.pattern is not None:
             pattern = self.pattern
-            wanted &= block.accepted(lambda text: pattern.search(text) is not None)
-        if not self._looks_inside or not wanted.any():
-            return wanted
-        wanted &= self._candidates(block)
-        wanted[np.flatnonzero(wanted)] = (
-            [self._matches(row) for row in block.filtered(wanted).rows()] if wanted.any() else []
-        )
-        return wanted
+            mask &= block.accepted(lambda text: pattern.search(text) is not None)
+        if not self._looks_inside or not mask.any():
+            return mask
+        mask &= self._candidates(block)
+        mask[np.flatnonzero(mask)] = [self._matches(row) for row in block.filtered(mask).rows()] if mask.any() else []
+        return mask
 
     @property
     def _looks_inside(self) -> bool:
@@ -111,22 +109,22 @@ def rows_containing(block: Block, needle: bytes, starts: Longs, stops: Longs) ->
     matched = np.zeros(len(block), np.bool_)
     raw, base = block.raw.tobytes(), int(block.columns[0, at.START])
     begins, ends = (starts - base).tolist(), (stops - base).tolist()
-    row, place = 0, raw.find(needle, begins[0])
-    while place >= 0:
-        row = bisect_right(begins, place, lo=row) - 1
-        matched[row] |= place + len(needle) <= ends[row]
+    row, position = 0, raw.find(needle, begins[0])
+    while position >= 0:
+        row = bisect_right(begins, position, lo=row) - 1
+        matched[row] |= position + len(needle) <= ends[row]
         row += 1
         if row == len(begins):
             break
-        place = raw.find(needle, begins[row])
+        position = raw.find(needle, begins[row])
     return matched
 
 
 def parse_filter(fields: Fields) -> MessageFilter:
     """Parse a filter. Raises `InvalidRequest` naming the field that is wrong."""
-    for one, other in (("key", "key_base64"), ("contains", "contains_base64")):
-        if one in fields and other in fields:
-            raise InvalidRequest(f"Give {one} or {other}, not both", field=other)
+    for text, base64 in (("key", "key_base64"), ("contains", "contains_base64")):
+        if text in fields and base64 in fields:
+            raise InvalidRequest(f"Give {text} or {base64}, not both", field=base64)
     return MessageFilter(
         types=_parse_globs(fields, "type"),
         pattern=_parse_pattern(fields, "type_regex"),
@@ -138,12 +136,12 @@ def parse_filter(fields: Fields) -> MessageFilter:
 
 
 def _parse_globs(fields: Fields, name: str) -> tuple[str, ...]:
-    matched = read.texts(fields, name)
-    if len(matched) > FILTERS_MAX or any(len(each) > FILTER_CHARS_MAX for each in matched):
+    globs = read.texts(fields, name)
+    if len(globs) > FILTERS_MAX or any(len(glob) > FILTER_CHARS_MAX for glob in globs):
         raise InvalidRequest(
             f"Invalid {name}: at most {FILTERS_MAX} globs of at most {FILTER_CHARS_MAX} characters", field=name
         )
-    return matched
+    return globs
 
 
 def _parse_pattern(fields: Fields, name: str) -> Pattern | None:
@@ -163,28 +161,28 @@ def _parse_pattern(fields: Fields, name: str) -> Pattern | None:
 
 
 def _parse_attributes(fields: Fields) -> Mapping[str, str]:
-    matched = fields.get("attributes", {})
-    if not isinstance(matched, dict) or not all(isinstance(value, str) for value in matched.values()):
-        raise InvalidRequest('Invalid attributes: expected {"name": "value"}', field="attributes", given=matched)
-    if len(matched) > ATTRIBUTES_ASKED_MAX or any(len(name) > ATTRIBUTE_NAME_BYTES_MAX for name in matched):
+    attributes = fields.get("attributes", {})
+    if not isinstance(attributes, dict) or not all(isinstance(value, str) for value in attributes.values()):
+        raise InvalidRequest('Invalid attributes: expected {"name": "value"}', field="attributes", given=attributes)
+    if len(attributes) > FILTER_ATTRIBUTES_MAX or any(len(name) > ATTRIBUTE_NAME_BYTES_MAX for name in attributes):
         raise InvalidRequest(
-            f"Invalid attributes: at most {ATTRIBUTES_ASKED_MAX}, with names of at most {ATTRIBUTE_NAME_BYTES_MAX}"
+            f"Invalid attributes: at most {FILTER_ATTRIBUTES_MAX}, with names of at most {ATTRIBUTE_NAME_BYTES_MAX}"
             " characters",
             field="attributes",
         )
-    return matched
+    return attributes
 
 
 def _parse_contains(fields: Fields) -> bytes:
     if "contains" in fields:
         try:
-            matched = read.text(fields, "contains").encode()
+            needle = read.text(fields, "contains").encode()
         except UnicodeEncodeError:
             raise InvalidRequest("Invalid contains: not valid Unicode", field="contains") from None
-        if len(matched) > CONTAINED_BYTES_MAX:
-            raise InvalidRequest(f"Invalid contains: at most {CONTAINED_BYTES_MAX} bytes", field="contains")
-        return matched
-    return _parse_base64(fields, "contains_base64", CONTAINED_BYTES_MAX) or b""
+        if len(needle) > CONTAINS_BYTES_MAX:
+            raise InvalidRequest(f"Invalid contains: at most {CONTAINS_BYTES_MAX} bytes", field="contains")
+        return needle
+    return _parse_base64(fields, "contains_base64", CONTAINS_BYTES_MAX) or b""
 
 
 def _parse_base64(fields: Fields, name: str, bytes_max: int) -> bytes | None:
@@ -192,9 +190,9 @@ def _parse_base64(fields: Fields, name: str, bytes_max: int) -> bytes | None:
         return None
     written = fields[name]
     try:
-        matched = b64decode(written, validate=True) if isinstance(written, str) else None
+        data = b64decode(written, validate=True) if isinstance(written, str) else None
     except (Base64Error, ValueError):
-        matched = None
-    if matched is None or len(matched) > bytes_max:
+        data = None
+    if data is None or len(data) > bytes_max:
         raise InvalidRequest(f"Invalid {name}: expected base64 of at most {bytes_max} bytes", field=name)
-    return matched
+    return data

@@ -29,7 +29,7 @@ _MARK: Final = 0b1100_0000
 def message_json(partition: int, row: RecordRow, preview: int = PREVIEW_BYTES, *, whole: bool = False) -> Fields:
     """Return a message. With `whole`, only the payload is cut, at `preview`."""
     id_, offset, time_ms, type_, key, payload, producer, producer_id, request_id, schema, attributes = row
-    facts: Fields = {
+    fields: Fields = {
         "partition": partition,
         "offset": offset,
         "id": format_id(id_),
@@ -41,17 +41,17 @@ def message_json(partition: int, row: RecordRow, preview: int = PREVIEW_BYTES, *
         "payload_bytes": len(payload),
     }
     if key is not None:
-        facts |= bytes_field("key", key, len(key) if whole else _KEY_BYTES_MAX)
+        fields |= bytes_field("key", key, len(key) if whole else _KEY_BYTES_MAX)
     if schema is not None:
-        facts |= {"schema_id": schema.id, "schema_version": schema.version}
-    facts |= {"attributes": dict(attributes or {})} if whole else _attributes(attributes or {})
-    return facts | bytes_field("payload", payload, preview)
+        fields |= {"schema_id": schema.id, "schema_version": schema.version}
+    fields |= {"attributes": dict(attributes or {})} if whole else _attributes(attributes or {})
+    return fields | bytes_field("payload", payload, preview)
 
 
 def message_stub(partition: int, row: RecordRow) -> Fields:
     """Return the least that identifies a message: its position and its size."""
-    place = {"partition": partition, "offset": row[1], "id": format_id(row[0]), "publish_time": row[2]}
-    return place | {"payload_bytes": len(row[5]), "payload": "", "payload_cut": True, "attributes_cut": True}
+    position = {"partition": partition, "offset": row[1], "id": format_id(row[0]), "publish_time": row[2]}
+    return position | {"payload_bytes": len(row[5]), "payload": "", "payload_cut": True, "attributes_cut": True}
 
 
 def bytes_field(name: str, data: bytes, room: int) -> Fields:

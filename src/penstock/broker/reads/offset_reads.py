@@ -38,17 +38,19 @@ def read_spans(log: Log, spans: Sequence[Span]) -> OffsetRead:
         raise StorageFailed(f"offset {start} cannot be read")
     offsets = chunk.block.columns[:, at.OFFSET]
     rows = [np.arange(*np.searchsorted(offsets, span)) for span in _before(spans, end)]
-    wanted = np.concatenate(rows)
-    found = [chunk.block.gather(wanted)] if wanted.size else []
-    there = OffsetSet((offset, offset + 1) for offset in offsets[wanted].tolist())
+    read_rows = np.concatenate(rows)
+    blocks = [chunk.block.gather(read_rows)] if read_rows.size else []
+    there = OffsetSet((offset, offset + 1) for offset in offsets[read_rows].tolist())
     damages = gaps_of(chunk.damages)
     missing = [Gap(*gap, _reason(damages, gap[0])) for span in _before(spans, end) for gap in there.gaps(*span)]
-    return OffsetRead(found, missing, _after(spans, end))
+    return OffsetRead(blocks, missing, _after(spans, end))
 
 
 def _reason(damages: Sequence[Gap], offset: int) -> str:
     """Return the reason why the record at this offset was not read."""
-    return next((each.reason for each in damages if each.start <= offset < each.stop), "it is not there any more")
+    return next(
+        (damage.reason for damage in damages if damage.start <= offset < damage.stop), "it is not there any more"
+    )
 
 
 def _before(spans: Sequence[Span], offset: int) -> list[Span]:

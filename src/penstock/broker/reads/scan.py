@@ -80,12 +80,12 @@ def parse_resume_token(topic: TopicState, text: object, partition: int | None, n
         version, uid, first, offsets = _TOKEN.decode(packed)
     except (InvalidRequest, Base64Error, ValueError, msgspec.DecodeError):
         raise InvalidRequest(f"Invalid {name}: expected what an earlier answer gave", field=name) from None
-    wanted = list(range(len(topic.logs))) if partition is None else [partition]
-    if version != _TOKEN_VERSION or uid != topic.uid or any(each < 0 for each in offsets):
+    partitions = list(range(len(topic.logs))) if partition is None else [partition]
+    if version != _TOKEN_VERSION or uid != topic.uid or any(offset < 0 for offset in offsets):
         raise InvalidRequest(f"Invalid {name}: it is not of {topic.name} as it is now", field=name)
-    if list(range(first, first + len(offsets))) != wanted:
+    if list(range(first, first + len(offsets))) != partitions:
         raise InvalidRequest(f"Invalid {name}: it is of other partitions; ask for the same again", field=name)
-    return dict(zip(wanted, offsets, strict=True))
+    return dict(zip(partitions, offsets, strict=True))
 
 
 _TOKEN: Final = msgspec.msgpack.Decoder(tuple[int, int, int, list[int]])
@@ -182,9 +182,9 @@ class Scan:
     _held: int = 0
 
     @property
-    def end(self) -> bool:
+    def at_end(self) -> bool:
         """True if there is nothing more for now."""
-        return all(self.positions[each] >= self.stops[each] for each in self.positions)
+        return all(self.positions[partition] >= self.stops[partition] for partition in self.positions)
 
     def step(self) -> None:
         """Scan one step further. Raises the error of a log that cannot be read."""
@@ -291,11 +291,11 @@ class Scan:
             return chunk
 
     def _note_damage(self, reader: _PartitionReader, chunk: ReadChunk) -> None:
-        for each in chunk.damages:
-            start, stop = int(each.offsets.start), min(int(each.offsets.stop), reader.stop)
+        for damage in chunk.damages:
+            start, stop = int(damage.offsets.start), min(int(damage.offsets.stop), reader.stop)
             if start < stop:
                 self.damaged.append(
-                    {"partition": reader.partition, "start": start, "stop": stop, "reason": each.reason}
+                    {"partition": reader.partition, "start": start, "stop": stop, "reason": damage.reason}
                 )
 
     def summary(self) -> Fields:
@@ -304,11 +304,11 @@ class Scan:
             "scanned": self.scanned,
             "matched": self.matched,
             "bytes": self.bytes,
-            "end": self.end,
+            "end": self.at_end,
             "resume": resume_token(self.topic, self.positions),
         }
-        told = {"lost": self.lost, "damaged": self.damaged}
-        return summary | {name: each for name, each in told.items() if each}
+        losses = {"lost": self.lost, "damaged": self.damaged}
+        return summary | {name: ranges for name, ranges in losses.items() if ranges}
 
 
 def check_durable(topic: TopicState) -> None:
@@ -341,12 +341,12 @@ class Scans:
         self.open += 1
 
         def stepped(outcome: Scan | PenstockError) -> list[Effect]:
-            if isinstance(outcome, Scan) and not outcome.done and client.waits:
+            if isinstance(outcome, Scan) and not outcome.done and client.awaits_answer:
                 return [RunInThread(lambda: _stepped(outcome), stepped, read_only=True)]
             self.open -= 1
             if isinstance(outcome, PenstockError):
                 return reply(outcome)
-            return then(outcome) if client.waits else []
+            return then(outcome) if client.awaits_answer else []
 
         return [RunInThread(lambda: _stepped(begin()), stepped, read_only=True)]
 

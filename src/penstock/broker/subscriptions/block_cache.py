@@ -38,10 +38,10 @@ class BlockCache:
             self.drop(next(iter(self._blocks)))
 
     def get(self, key: Key) -> Block | None:
-        found = self._blocks.get(key)
-        if found is not None:
+        block = self._blocks.get(key)
+        if block is not None:
             self._blocks.move_to_end(key)
-        return found
+        return block
 
     def drop(self, key: Key) -> None:
         gone = self._blocks.pop(key, None)
@@ -49,14 +49,14 @@ class BlockCache:
             self._bytes -= gone.data.nbytes
 
 
-def rows_of(block: Block, spans: Sequence[Span]) -> Block | None:
+def records_at(block: Block, spans: Sequence[Span]) -> Block | None:
     """Return the records at these offsets, in order; None if the block lacks one of them."""
     offsets = block.columns[:, at.OFFSET]
     edges = np.array(spans, dtype=np.int64)
-    places = np.searchsorted(offsets, edges)
-    wanted = edges[:, 1] - edges[:, 0]
-    if not (places[:, 1] - places[:, 0] == wanted).all():
+    rows = np.searchsorted(offsets, edges)
+    counts = edges[:, 1] - edges[:, 0]
+    if not (rows[:, 1] - rows[:, 0] == counts).all():
         return None
     if len(spans) == 1:
-        return block.select(int(places[0, 0]), int(places[0, 1]))
-    return block.gather(np.concatenate([np.arange(start, stop) for start, stop in places.tolist()]))
+        return block.select(int(rows[0, 0]), int(rows[0, 1]))
+    return block.gather(np.concatenate([np.arange(start, stop) for start, stop in rows.tolist()]))

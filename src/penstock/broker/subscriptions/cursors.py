@@ -34,7 +34,7 @@ class CursorStore:
 
     @property
     def due_ms(self) -> int | None:
-        """When the changes must be saved even if no request waits for them; None while a save is under way."""
+        """The time to save the changes even if no request waits for them; None while a save is under way."""
         return None if self._saving is not None else self._due_ms
 
     @property
@@ -69,7 +69,7 @@ class CursorStore:
 
         def saved(outcome: object) -> list[Effect]:
             self._saving = None
-            effects = [each for reply in waiting for each in reply(outcome)]
+            effects = [effect for reply in waiting for effect in reply(outcome)]
             if isinstance(outcome, PenstockError):
                 self._changed = changed | self._changed
                 self._due_ms = self._context.now_ms + _AGAIN_MS

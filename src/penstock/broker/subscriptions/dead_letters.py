@@ -16,7 +16,7 @@ from typing import Final
 from penstock.broker.base.effects import Effect, RunInThread
 from penstock.broker.subscriptions import events
 from penstock.broker.subscriptions.delivery import SubscriptionRunner
-from penstock.broker.topics.publishing import Publishing
+from penstock.broker.topics.publisher import TopicPublisher
 from penstock.broker.topics.topics import Topics, TopicState
 from penstock.core.dead_letter_attributes import (
     ATTEMPT,
@@ -50,11 +50,11 @@ _REASON_CHARS_MAX: Final = 1024
 
 
 class DeadLetterWriter:
-    """Stores dead letters, in steps that each end with an effect: read, create the topic, get a producer id, append."""
+    """The writer of dead letters, in steps of one effect each: read, create the topic, get a producer id, append."""
 
-    def __init__(self, topics: Topics, publishing: Publishing) -> None:
+    def __init__(self, topics: Topics, publisher: TopicPublisher) -> None:
         self._topics = topics
-        self._publishing = publishing
+        self._publisher = publisher
         self._numbers: dict[tuple[int, int], int] = {}
         """The producer ids that dead letters are stored under, by subscription and partition."""
 
@@ -145,7 +145,7 @@ class DeadLetterWriter:
             return runner.handle(events.DeadLettered(letter.partition, letter.offset, stored=True, seek=letter.seek))
 
         try:
-            return self._publishing.store(dlq_topic, block, stored, owned=True, unbounded=True)
+            return self._publisher.store(dlq_topic, block, stored, owned=True, unbounded=True)
         except PenstockError as error:
             return self._failed(runner, letter, error)
 
@@ -155,10 +155,10 @@ class DeadLetterWriter:
         if not isinstance(error, _PERMANENT_ERRORS):
             runner.last_error = error
             return runner.handle(events.DeadLettered(letter.partition, letter.offset, stored=False, seek=letter.seek))
-        place = f"offset {letter.offset} of partition {letter.partition}"
+        position = f"offset {letter.offset} of partition {letter.partition}"
         _LOG.error(
             "%s of %s, subscription %s, cannot become a dead letter and blocks: %s",
-            place,
+            position,
             runner.topic.name,
             runner.name,
             error.message,
@@ -180,7 +180,7 @@ def _attributes(runner: SubscriptionRunner, letter: events.DeadLetter, message: 
     many, the origin's are kept."""
     topic = runner.topic.catalog_topic
     name = f"/{topic.name.namespace}/{topic.name.partition(letter.partition, topic.partitions)}"
-    ours = {
+    origin = {
         ORIGINAL_TOPIC: name,
         ORIGINAL_SUBSCRIPTION: runner.name,
         ORIGINAL_OFFSET: str(letter.offset),
@@ -188,13 +188,17 @@ def _attributes(runner: SubscriptionRunner, letter: events.DeadLetter, message: 
         ATTEMPT: str(letter.attempts),
         REASON: letter.reason[:_REASON_CHARS_MAX],
     }
-    theirs: dict[str, str] = {}
-    room = ATTRIBUTE_BYTES_MAX - sum(map(_size, ours.items()))
-    for each in message.attributes.items():
-        if each[0] not in ours and len(theirs) + len(ours) < ATTRIBUTES_MAX and (size := _size(each)) <= room:
-            theirs[each[0]] = each[1]
+    copied: dict[str, str] = {}
+    room = ATTRIBUTE_BYTES_MAX - sum(map(_size, origin.items()))
+    for attribute in message.attributes.items():
+        if (
+            attribute[0] not in origin
+            and len(copied) + len(origin) < ATTRIBUTES_MAX
+            and (size := _size(attribute)) <= room
+        ):
+            copied[attribute[0]] = attribute[1]
             room -= size
-    return theirs | ours
+    return copied | origin
 
 
 def _size(attribute: tuple[str, str]) -> int:

@@ -18,12 +18,12 @@ from penstock.broker.base.replies import json_bytes, own_message
 from penstock.broker.context import BrokerContext
 from penstock.broker.reads.offset_reads import OffsetRead, read_spans
 from penstock.broker.subscriptions import events
-from penstock.broker.subscriptions.block_cache import BlockCache, rows_of
+from penstock.broker.subscriptions.block_cache import BlockCache, records_at
 from penstock.broker.subscriptions.cursors import CursorStore
 from penstock.broker.subscriptions.machine import SubscriptionMachine
 from penstock.broker.subscriptions.partition import OffsetRun
 from penstock.broker.subscriptions.ready_queue import NO_KEY, SLOTS
-from penstock.broker.subscriptions.stall_reasons import reasons
+from penstock.broker.subscriptions.stall_reasons import stall_reasons
 from penstock.core.clock import iso_time
 from penstock.core.dead_letter_attributes import is_redrive_subscription
 from penstock.core.errors import NotOwner, OffsetOutOfRange, PenstockError
@@ -193,8 +193,8 @@ class SubscriptionRunner:
     def _end_notice(self, endpoint: ConsumerEndpoint, reason: str) -> Send:
         return Send(endpoint.client, self._notice(ENDED, endpoint, {"reason": reason}))
 
-    def _notice(self, topic: str, endpoint: ConsumerEndpoint, facts: dict[str, Any]) -> bytes:
-        body = {"topic": endpoint.topic, "subscription": self.name, "subscribeId": endpoint.parent} | facts
+    def _notice(self, topic: str, endpoint: ConsumerEndpoint, fields: dict[str, Any]) -> bytes:
+        body = {"topic": endpoint.topic, "subscription": self.name, "subscribeId": endpoint.parent} | fields
         return own_message(topic, json_bytes(body))
 
     def note_report(self, partitions: Iterable[int]) -> list[Effect]:
@@ -233,11 +233,11 @@ class SubscriptionRunner:
             return []
         decided = self.machine.handle(event, self._context.now_ms)
         before = self._announce_seek(event) if isinstance(event, events.Seek) else []
-        effects = [*before, *(effect for each in decided for effect in self._carry_out(each))]
+        effects = [*before, *(effect for decision in decided for effect in self._carry_out(decision))]
         self._reschedule(self)
-        for each in decided:
-            if isinstance(each, events.Deliver) and self.machine.is_drained(each.partition):
-                self._cache.drop((self.uid, each.partition))
+        for decision in decided:
+            if isinstance(decision, events.Deliver) and self.machine.is_drained(decision.partition):
+                self._cache.drop((self.uid, decision.partition))
         return effects
 
     def _carry_out(self, effect: events.MachineEffect) -> list[Effect]:
@@ -293,14 +293,14 @@ class SubscriptionRunner:
         self._pending_reads = {
             key: waiting for key, waiting in self._pending_reads.items() if key[1] not in event.starts
         }
-        facts = {"positions": {str(partition): offset for partition, offset in event.starts.items()}}
-        return [Send(endpoint.client, self._notice(SOUGHT, endpoint, facts)) for endpoint in self.endpoints.values()]
+        fields = {"positions": {str(partition): offset for partition, offset in event.starts.items()}}
+        return [Send(endpoint.client, self._notice(SOUGHT, endpoint, fields)) for endpoint in self.endpoints.values()]
 
     def _report_gap(self, partition: int, gap: Gap, messages: int) -> list[Effect]:
         """Tell every consumer of messages that none of them will get."""
-        facts = {"partition": partition, **gap._asdict(), "messages": messages}
+        fields = {"partition": partition, **gap._asdict(), "messages": messages}
         return [
-            Send(endpoint.client, self._notice(GAP, endpoint, facts))
+            Send(endpoint.client, self._notice(GAP, endpoint, fields))
             for endpoint in self.endpoints.values()
             if self._is_allowed(endpoint)
         ]
@@ -318,7 +318,9 @@ class SubscriptionRunner:
         block = self.topic.lent_block(partition, offset)
         if block is not None:
             return self._fetched(partition, offset, self._match(block, int(block.offsets.stop)))
-        room = sum(max(0, each.window_bytes - each.in_flight_bytes) for each in self.machine.consumers.values())
+        room = sum(
+            max(0, consumer.window_bytes - consumer.in_flight_bytes) for consumer in self.machine.consumers.values()
+        )
         size = min(READ_BYTES if self._in_blocks else _FETCH_BYTES_MIN, max(_FETCH_BYTES_MIN, room))
         read = partial(self._read, self.topic.logs[partition], offset, size)
         return [RunInThread(read, partial(self._fetched, partition, offset), read_only=True)]
@@ -330,14 +332,14 @@ class SubscriptionRunner:
 
     def _match(self, block: Block, next_offset: int, gaps: Sequence[Gap] = ()) -> FetchResult:
         options = self.machine.options
-        wanted = np.ones(len(block), np.bool_)
+        matching = np.ones(len(block), np.bool_)
         if options.types or options.keys:
-            wanted = block.matching(options.types, options.keys)
+            matching = block.matching(options.types, options.keys)
         slots: list[int] = []
         if options.kind is SubscriptionKind.KEY_SHARED:
-            slots = _slots(block)[wanted].tolist()
+            slots = _slots(block)[matching].tolist()
         overhead = 0 if self._in_blocks else _MESSAGE_BYTES
-        return FetchResult(block, list(_runs(block, wanted, overhead)), slots, next_offset, gaps)
+        return FetchResult(block, list(_runs(block, matching, overhead)), slots, next_offset, gaps)
 
     def _fetched(self, partition: int, offset: int, outcome: FetchResult | PenstockError) -> list[Effect]:
         if self.ended:
@@ -367,9 +369,9 @@ class SubscriptionRunner:
             waiting.append(spans)
             return []
         cached = self._cache.get((self.uid, partition))
-        found = None if cached is None else rows_of(cached, spans)
-        if found is not None:
-            return self._send(consumer, partition, found)
+        block = None if cached is None else records_at(cached, spans)
+        if block is not None:
+            return self._send(consumer, partition, block)
         self._pending_reads[consumer, partition] = deque()
         return self._read_spans(consumer, partition, spans)
 
@@ -387,7 +389,7 @@ class SubscriptionRunner:
         outcome: OffsetRead | PenstockError,
     ) -> list[Effect]:
         if self._pending_reads.get((consumer, partition)) is not waiting:
-            return []  # a seek went elsewhere meanwhile
+            return []  # made void by a seek
         if consumer not in self.endpoints:
             del self._pending_reads[consumer, partition]
             return []
@@ -424,8 +426,8 @@ class SubscriptionRunner:
         access = self._context.access
         if not access.enabled:
             return True
-        connection = ANONYMOUS if endpoint.connection is None else endpoint.connection.principal
-        return access.allows(connection, Operation.CONSUME, self._resource)
+        principal = ANONYMOUS if endpoint.connection is None else endpoint.connection.principal
+        return access.allows(principal, Operation.CONSUME, self._resource)
 
     def _metadata(self, partition: int, block: Block, row: int) -> dict[str, Any]:
         """Return the fields of a StreamMessage, without its payload."""
@@ -433,7 +435,7 @@ class SubscriptionRunner:
         message = record.message
         topic = self.topic.catalog_topic
         name = f"/{topic.name.namespace}/{topic.name.partition(partition, topic.partitions)}"
-        facts: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "request_id": message.request_id,
             "msg_id": {
                 "producer_id": message.producer_id,
@@ -451,38 +453,38 @@ class SubscriptionRunner:
             "delivery_attempt": self.machine.attempt(partition, record.offset),
         }
         if message.key is not None:
-            facts |= _key_field(message.key)
+            fields |= _key_field(message.key)
         if message.schema is not None:
-            facts |= {"schema_id": message.schema.id, "schema_version": message.schema.version}
-        return facts
+            fields |= {"schema_id": message.schema.id, "schema_version": message.schema.version}
+        return fields
 
     # description
 
     def describe(self) -> dict[str, Any]:
         machine, now_ms = self.machine, self._context.now_ms
-        partitions = [self._describe_partition(each) for each in machine.cursors]
+        partitions = [self._describe_partition(partition) for partition in machine.cursors]
         return {
             "topic": str(self.topic.name),
             "subscription": self.name,
             "type": machine.options.kind.value,
             "internal": self.is_internal,
             "paused": machine.paused,
-            "lag": sum(each["lag"] for each in partitions),
-            "in_flight": sum(each.in_flight for each in machine.consumers.values()),
+            "lag": sum(partition["lag"] for partition in partitions),
+            "in_flight": sum(consumer.in_flight for consumer in machine.consumers.values()),
             "state": self._state(),
             "reported_at": self.reported_at,
             "consumers": [
                 {
-                    "name": each.name,
-                    "serviceId": endpoint.client if (endpoint := self.endpoints.get(each.id)) else None,
-                    "address": self._address_of(each.id),
-                    "active": machine.active in (None, each.id),
-                    "in_flight": each.in_flight,
-                    "in_flight_bytes": each.in_flight_bytes,
-                    "window": {"messages": each.window, "bytes": each.window_bytes},
-                    "ack_rate": round(each.acks.a_second(now_ms), 1),
+                    "name": consumer.name,
+                    "serviceId": endpoint.client if (endpoint := self.endpoints.get(consumer.id)) else None,
+                    "address": self._address_of(consumer.id),
+                    "active": machine.active in (None, consumer.id),
+                    "in_flight": consumer.in_flight,
+                    "in_flight_bytes": consumer.in_flight_bytes,
+                    "window": {"messages": consumer.window, "bytes": consumer.window_bytes},
+                    "ack_rate": round(consumer.acks.per_second(now_ms), 1),
                 }
-                for each in machine.consumers.values()
+                for consumer in machine.consumers.values()
             ],
             "partitions": partitions,
             "delivered": machine.delivered,
@@ -492,7 +494,7 @@ class SubscriptionRunner:
 
     def _state(self) -> list[str]:
         """Return the reasons why the subscription does not move; or that it moves, or has nothing to do."""
-        return reasons(
+        return stall_reasons(
             self.machine,
             now_ms=self._context.now_ms,
             reported_at=self.reported_at,
@@ -531,13 +533,13 @@ def _slots(block: Block) -> Any:
     return np.where(keyed, (block.key_hashes().astype(np.uint64) % np.uint64(SLOTS)).astype(np.int64), NO_KEY)
 
 
-def _runs(block: Block, wanted: Any, overhead: int) -> Iterator[OffsetRun]:
+def _runs(block: Block, matching: Any, overhead: int) -> Iterator[OffsetRun]:
     """Yield the selected messages as runs of consecutive offsets, with their sizes on the wire."""
     if not len(block):
         return
     first = int(block.columns[0, at.OFFSET])
     sizes = block.columns[:, at.END] - block.columns[:, at.START] + overhead
-    edges = np.flatnonzero(np.diff(np.concatenate(([False], wanted, [False])))).tolist()
+    edges = np.flatnonzero(np.diff(np.concatenate(([False], matching, [False])))).tolist()
     for start, stop in zip(edges[::2], edges[1::2], strict=True):
         ends = np.cumsum(sizes[start:stop])
         yield OffsetRun(first + start, first + stop, int(ends[-1]), cast("Sequence[int]", ends))

@@ -96,7 +96,10 @@ class SubscriptionMachine:
         failed."""
         self.options = options
         self.paused = paused
-        self.cursors = {each: PartitionCursor.restore(each, cursor, ends[each]) for each, cursor in cursors.items()}
+        self.cursors = {
+            partition: PartitionCursor.restore(partition, cursor, ends[partition])
+            for partition, cursor in cursors.items()
+        }
         self.consumers: dict[str, Consumer] = {}
         """Connected consumers, in the order in which they connected."""
 
@@ -144,7 +147,7 @@ class SubscriptionMachine:
 
     def next_retry_ms(self, partition: int) -> int | None:
         """Return when the next failed message of a partition is redelivered; None if none waits."""
-        due = (each.due_ms for each in self._retries if each.partition == partition and not each.dead_letters)
+        due = (retry.due_ms for retry in self._retries if retry.partition == partition and not retry.dead_letters)
         return min(due, default=None)
 
     def attempt(self, partition: int, offset: int) -> int:
@@ -157,7 +160,7 @@ class SubscriptionMachine:
 
     def quiet_ms(self, now_ms: int) -> int:
         """Return for how long no consumer has acknowledged anything of what is in flight."""
-        last = [each.acks.last_ms for each in self.eligible if each.acks.last_ms is not None]
+        last = [consumer.acks.last_ms for consumer in self.eligible if consumer.acks.last_ms is not None]
         since = [*last, *([] if (oldest := self.unacked_since_ms()) is None else [oldest])]
         return now_ms - max(since, default=now_ms)
 
@@ -166,24 +169,25 @@ class SubscriptionMachine:
         oldest = min((lease.delivery for cursor in self.cursors.values() for lease in cursor.leases), default=None)
         if oldest is None:
             return None
-        due = (each.due_ms for each in self._deadlines if each.delivery >= oldest)
+        due = (deadline.due_ms for deadline in self._deadlines if deadline.delivery >= oldest)
         return next((due_ms - self.options.ack_timeout_ms for due_ms in due), None)
 
     def next_due_ms(self) -> int | None:
-        due = [each[0].due_ms for each in (self._retries, self._deadlines) if each]
+        due = [pending[0].due_ms for pending in (self._retries, self._deadlines) if pending]
         return min(due, default=None)
 
     def check(self) -> None:
         """Raise AssertionError if an invariant is broken: an offset in two places, or leases beyond a window."""
-        held: dict[str, list[int]] = {each: [0, 0] for each in self.consumers}
+        held: dict[str, list[int]] = {consumer: [0, 0] for consumer in self.consumers}
         for cursor in self.cursors.values():
             cursor.check(self._queue.spans(cursor.partition))
             for lease in cursor.leases:
                 held[lease.consumer][0] += lease.stop - lease.start
                 held[lease.consumer][1] += lease.size
-        for each in self.consumers.values():
-            assert held[each.id] == [each.in_flight, each.in_flight_bytes], f"{each} holds {held[each.id]}"  # noqa: S101
-            assert each.in_flight <= each.window, f"{each} has more than its window"  # noqa: S101
+        for consumer in self.consumers.values():
+            in_flight = [consumer.in_flight, consumer.in_flight_bytes]
+            assert held[consumer.id] == in_flight, f"{consumer} holds {held[consumer.id]}"  # noqa: S101
+            assert consumer.in_flight <= consumer.window, f"{consumer} has more than its window"  # noqa: S101
 
     # events
 
@@ -233,7 +237,7 @@ class SubscriptionMachine:
         if self.options.kind is SubscriptionKind.EXCLUSIVE:
             self._check_alone(event.name)
         effects: list[MachineEffect] = []
-        for other in [each.id for each in self.consumers.values() if each.name == event.name]:
+        for other in [consumer.id for consumer in self.consumers.values() if consumer.name == event.name]:
             effects += [*self._disconnect(other), Evict(other)]
         before = self.active
         self.consumers[event.consumer] = Consumer(event.consumer, event.name, event.window, event.window_bytes)
@@ -274,11 +278,11 @@ class SubscriptionMachine:
     def _supplied(self, event: Supplied, now_ms: int) -> list[MachineEffect]:
         cursor = self.cursors[event.partition]
         if not cursor.fetching or cursor.fetched != event.offset:
-            return []  # a seek went elsewhere meanwhile
+            return []  # made void by a seek
         cursor.fetching = False
         floor, position, taken = cursor.floor, event.offset, 0
         exhausted = cursor.exhausted(event.offset, event.next_offset, self.options.redeliveries)
-        effects: list[MachineEffect] = [each for gap in event.gaps for each in self._count_lost(cursor, gap)]
+        effects: list[MachineEffect] = [effect for gap in event.gaps for effect in self._count_lost(cursor, gap)]
         for run in event.runs:
             cursor.mark_acked(position, run.start)
             position, count = run.stop, len(run)
@@ -301,8 +305,8 @@ class SubscriptionMachine:
     def _queue_run(
         self, cursor: PartitionCursor, run: OffsetRun, slots: Sequence[int], exhausted: Collection[int], now_ms: int
     ) -> Iterator[MachineEffect]:
-        first, wanted = run.start, list(cursor.unacked(run))
-        for part in (part for each in wanted for part in each.split_at(exhausted)):
+        first, unacked = run.start, list(cursor.unacked(run))
+        for part in (part for piece in unacked for part in piece.split_at(exhausted)):
             offset, own = part.start, slots[part.start - first : part.stop - first]
             if offset in exhausted:
                 self._queue.register_key(cursor.partition, offset, own)
@@ -325,7 +329,7 @@ class SubscriptionMachine:
     def _take_leases(self, cursor: PartitionCursor, consumer: str, spans: Sequence[Span]) -> list[Lease]:
         """End the leases that a consumer has within these spans, and return them. Offsets it has no lease on are
         ignored."""
-        return [each for start, stop in spans for each in cursor.leases.take(start, stop, consumer=consumer)]
+        return [lease for start, stop in spans for lease in cursor.leases.take(start, stop, consumer=consumer)]
 
     def _ack(self, consumer: str, partition: int, spans: Sequence[Span], now_ms: int) -> list[MachineEffect]:
         cursor = self.cursor(partition)
@@ -333,7 +337,7 @@ class SubscriptionMachine:
         leases = self._release(cursor, self._take_leases(cursor, consumer, spans))
         for lease in leases:
             self._mark_acked(cursor, lease.start, lease.stop)
-        count = _count(leases)
+        count = _message_count(leases)
         self.acked += count
         if count:
             self.consumers[consumer].acks.add(count, now_ms)
@@ -350,15 +354,17 @@ class SubscriptionMachine:
     def _nack(self, event: Nack, now_ms: int) -> list[MachineEffect]:
         cursor = self.cursor(event.partition)
         leases = self._release(cursor, self._take_leases(cursor, event.consumer, event.spans))
-        effects = [each for lease in leases for each in self._fail(cursor, lease, event.reason, event.delay_ms, now_ms)]
-        return [AckCounts(_count(leases)), SaveCursor(cursor.partition), *effects] if leases else [AckCounts(0)]
+        effects = [
+            effect for lease in leases for effect in self._fail(cursor, lease, event.reason, event.delay_ms, now_ms)
+        ]
+        return [AckCounts(_message_count(leases)), SaveCursor(cursor.partition), *effects] if leases else [AckCounts(0)]
 
     def _extend(self, consumer: str, partition: int, spans: Sequence[Span], now_ms: int) -> list[MachineEffect]:
         cursor = self.cursor(partition)
         leases = self._take_leases(cursor, consumer, spans)
         for lease in leases:
             self._start_lease(cursor, lease, now_ms)
-        return [AckCounts(_count(leases))]
+        return [AckCounts(_message_count(leases))]
 
     def _start_lease(self, cursor: PartitionCursor, lease: Lease, now_ms: int) -> None:
         """Put a lease in flight, and set its deadline."""
@@ -375,8 +381,8 @@ class SubscriptionMachine:
 
     def _drop_stale_deadlines(self) -> None:
         """Drop the deadlines of messages no longer in flight: there are many of them where the ack timeout is long."""
-        living = {lease.delivery for cursor in self.cursors.values() for lease in cursor.leases}
-        self._deadlines = deque(each for each in self._deadlines if each.delivery in living)
+        in_flight = {lease.delivery for cursor in self.cursors.values() for lease in cursor.leases}
+        self._deadlines = deque(deadline for deadline in self._deadlines if deadline.delivery in in_flight)
         self._deadlines_max = 2 * len(self._deadlines) + _DEADLINES_MIN
 
     def _mark_acked(self, cursor: PartitionCursor, start: int, stop: int) -> None:
@@ -423,7 +429,7 @@ class SubscriptionMachine:
     def _dead_lettered(self, event: DeadLettered, now_ms: int) -> list[MachineEffect]:
         cursor = self.cursors[event.partition]
         if event.offset not in cursor.dead_lettering or event.seek != cursor.seeks:
-            return []  # a seek went elsewhere meanwhile
+            return []  # made void by a seek
         if event.stored:
             del cursor.dead_lettering[event.offset]
             self.dead_lettered += 1
@@ -456,9 +462,9 @@ class SubscriptionMachine:
     def _retry(self, retry: _Retry) -> Iterator[MachineEffect]:
         cursor = self.cursors[retry.partition]
         if retry.dead_letters:
-            failed = cursor.dead_lettering.get(retry.start)
-            if failed is not None:
-                yield _dead_letter(cursor, retry.start, failed)
+            exhausted = cursor.dead_lettering.get(retry.start)
+            if exhausted is not None:
+                yield _dead_letter(cursor, retry.start, exhausted)
             return
         for start, stop in cursor.waiting.within(retry.start, retry.stop):
             size = retry.size * (stop - start) // (retry.stop - retry.start)
@@ -477,7 +483,7 @@ class SubscriptionMachine:
     def _restart(self, cursor: PartitionCursor, offset: int) -> None:
         self._release(cursor, cursor.leases.take_all())
         self._queue.clear(cursor.partition)
-        self._retries = [each for each in self._retries if each.partition != cursor.partition]
+        self._retries = [retry for retry in self._retries if retry.partition != cursor.partition]
         heapq.heapify(self._retries)
         cursor.seek(offset)
 
@@ -504,7 +510,7 @@ class SubscriptionMachine:
         self._queue.discard(partition, start, looked_at)
         cursor.waiting.remove(start, looked_at)
         for offsets in (cursor.dead_lettering, cursor.poison):
-            for offset in [each for each in offsets if start <= each < stop]:
+            for offset in [offset for offset in offsets if start <= offset < stop]:
                 del offsets[offset]
         cursor.mark_acked(start, stop)
         return [SaveCursor(partition)]
@@ -516,11 +522,11 @@ class SubscriptionMachine:
         if self.paused or not self.consumers:
             return []
         consumers = self.eligible
-        blocked = [each.partition for each in self.cursors.values() if each.poison]
+        blocked = [cursor.partition for cursor in self.cursors.values() if cursor.poison]
         effects: list[MachineEffect] = []
         for (consumer, partition), runs in self._queue.dispatch(consumers, blocked).items():
             effects.append(self._deliver(consumer, self.cursors[partition], runs, now_ms))
-        if any(each.room for each in consumers):
+        if any(consumer.room for consumer in consumers):
             effects += self._fetches(blocked)
         return effects
 
@@ -550,7 +556,7 @@ class SubscriptionMachine:
                 yield Fetch(cursor.partition, cursor.fetched)
 
 
-def _count(leases: list[Lease]) -> int:
+def _message_count(leases: list[Lease]) -> int:
     return sum(lease.stop - lease.start for lease in leases)
 
 

@@ -32,7 +32,7 @@ class OffsetRun:
     def __len__(self) -> int:
         return self.stop - self.start
 
-    def fitting(self, messages: int, size: int) -> int:
+    def count_within(self, messages: int, size: int) -> int:
         """Return how many messages from the front are within these bounds."""
         most = min(len(self), messages)
         if self.size <= size:
@@ -99,16 +99,16 @@ class Leases:
         first = max(0, bisect_right(self._leases, start, key=_START) - 1)
         taken: list[Lease] = []
         kept: list[Lease] = []
-        place = first
-        while place < len(self._leases) and self._leases[place].start < stop:
-            lease = self._leases[place]
-            place += 1
+        index = first
+        while index < len(self._leases) and self._leases[index].start < stop:
+            lease = self._leases[index]
+            index += 1
             if lease.stop <= start or not _is(lease, consumer, delivery):
                 kept.append(lease)
             else:
                 taken.append(_split(lease, start, stop, kept))
         if taken:
-            self._leases[first:place] = kept
+            self._leases[first:index] = kept
         return taken
 
     def take_all(self, consumer: str | None = None) -> list[Lease]:
@@ -171,7 +171,7 @@ class PartitionCursor:
     """The number of seeks, so that an answer from before a seek is recognised."""
 
     reported_ms: int = 0
-    """When an external reader last reported its position."""
+    """The time of the last report by an external reader."""
 
     @classmethod
     def restore(cls, partition: int, saved: Cursor, end: int) -> PartitionCursor:
@@ -242,8 +242,8 @@ class PartitionCursor:
         self.acked.clear()
         self.waiting.clear()
         self.leases.take_all()
-        for each in (self.failures, self.dead_lettering, self.poison):
-            each.clear()
+        for offsets in (self.failures, self.dead_lettering, self.poison):
+            offsets.clear()
 
     def check(self, ready: Iterable[Span]) -> None:
         """Raise AssertionError unless every offset between the floor and `fetched` is in exactly one place."""

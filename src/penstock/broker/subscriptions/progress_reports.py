@@ -34,31 +34,31 @@ def report(topics: Topics, subscriptions: Subscriptions, fields: Fields, reply: 
         raise TopicNotSupported(f"{topic.name} is a live topic: it keeps nothing that could be read later")
     positions = _positions(topic, fields.get("positions"))
 
-    def then(found: SubscriptionRunner | PenstockError) -> list[Effect]:
-        if isinstance(found, PenstockError):
-            return reply(found)
+    def then(runner: SubscriptionRunner | PenstockError) -> list[Effect]:
+        if isinstance(runner, PenstockError):
+            return reply(runner)
         try:
-            effects = _move(found, positions)
+            effects = _advance(runner, positions)
         except PenstockError as error:
             return reply(error)
-        return [*effects, *subscriptions.cursor_store.when_durable(reply, _answer(found))]
+        return [*effects, *subscriptions.cursor_store.when_durable(reply, _answer(runner))]
 
-    return subscriptions.get_or_create(topic, name, _starts(topic, positions), then)
+    return subscriptions.get_or_create(topic, name, _start_offsets(topic, positions), then)
 
 
-def _positions(topic: TopicState, given: object) -> dict[int, int]:
-    if not isinstance(given, dict) or not given:
+def _positions(topic: TopicState, positions: object) -> dict[int, int]:
+    if not isinstance(positions, dict) or not positions:
         raise InvalidRequest('positions are the next offsets by partition: {"0": 120, "1": 80}', field="positions")
     known = {str(number): number for number in range(len(topic.logs))}
-    unknown = sorted(given.keys() - known.keys())
+    unknown = sorted(positions.keys() - known.keys())
     if unknown:
         raise InvalidRequest(
             f"{topic.name} has partitions 0 to {len(topic.logs) - 1}, not {unknown[0][:20]!r}", field="positions"
         )
-    return {known[number]: int(parse_offset(offset)) for number, offset in given.items()}
+    return {known[number]: int(parse_offset(offset)) for number, offset in positions.items()}
 
 
-def _starts(topic: TopicState, positions: Mapping[int, int]) -> dict[int, Offset]:
+def _start_offsets(topic: TopicState, positions: Mapping[int, int]) -> dict[int, Offset]:
     """Return the start of a new subscription: the reported positions, and the beginning of partitions not named."""
     return {
         number: Offset(min(max(positions.get(number, 0), int(log.first_offset)), int(log.next_offset)))
@@ -66,7 +66,7 @@ def _starts(topic: TopicState, positions: Mapping[int, int]) -> dict[int, Offset
     }
 
 
-def _move(runner: SubscriptionRunner, positions: Mapping[int, int]) -> list[Effect]:
+def _advance(runner: SubscriptionRunner, positions: Mapping[int, int]) -> list[Effect]:
     """Move the cursor forward, no further than the log's end: files may show a message a moment before the broker knows
     it."""
     if runner.machine.consumers:

@@ -11,7 +11,7 @@ from hashlib import blake2b
 from operator import attrgetter
 from typing import Final, Protocol
 
-from penstock.broker.base.recent_rate import Pace
+from penstock.broker.base.recent_rate import RecentRate
 from penstock.broker.subscriptions.partition import OffsetRun
 from penstock.core.offset_set import Span
 
@@ -41,7 +41,7 @@ class Consumer:
     window_bytes: int
     in_flight: int = 0
     in_flight_bytes: int = 0
-    acks: Pace = field(default_factory=Pace)
+    acks: RecentRate = field(default_factory=RecentRate)
 
     @property
     def room(self) -> int:
@@ -50,8 +50,8 @@ class Consumer:
             return 0
         return self.window - self.in_flight
 
-    def fitting(self, run: OffsetRun, most: int) -> int:
-        count = run.fitting(min(most, self.room), max(0, self.window_bytes - self.in_flight_bytes))
+    def capacity_for(self, run: OffsetRun, most: int) -> int:
+        count = run.count_within(min(most, self.room), max(0, self.window_bytes - self.in_flight_bytes))
         return count if count or self.in_flight or not most else 1
 
     def add_in_flight(self, run: OffsetRun) -> None:
@@ -181,7 +181,7 @@ class OrderedQueue:
         return not self._fresh.get(partition)
 
     def spans(self, partition: int) -> Iterator[Span]:
-        return ((each.start, each.stop) for runs in self._runs(partition) for each in runs)
+        return ((run.start, run.stop) for runs in self._runs(partition) for run in runs)
 
     def _runs(self, partition: int) -> list[MutableSequence[OffsetRun]]:
         """Return the redeliveries and the first deliveries of a partition, where there ever were any."""
@@ -192,15 +192,16 @@ class OrderedQueue:
 
     def dispatch(self, consumers: Collection[Consumer], blocked: Collection[int]) -> Dispatched:
         dispatched: Dispatched = {}
-        partitions = [each for each in self._ready if each not in blocked]
-        rooms = sorted(((each.room, each) for each in consumers if each.room), key=lambda pair: -pair[0])
+        partitions = [partition for partition in self._ready if partition not in blocked]
+        rooms = [(consumer.room, consumer) for consumer in consumers if consumer.room]
         if not partitions or not rooms:
             return dispatched
-        count = sum(self._counts[each] for each in partitions)
+        rooms.sort(key=lambda pair: -pair[0])
+        count = sum(self._counts[partition] for partition in partitions)
         total = sum(room for room, _ in rooms)
         for room, consumer in rooms:
             self._dispatch_to(consumer, min(room, -(-count * room // total)), partitions, dispatched)
-        if any(self._counts[each] for each in partitions):
+        if any(self._counts[partition] for partition in partitions):
             for _, consumer in rooms:  # too much for one consumer's share is not too much for all
                 self._dispatch_to(consumer, consumer.room, partitions, dispatched)
         return dispatched
@@ -209,7 +210,7 @@ class OrderedQueue:
         for partition in partitions:
             before = share
             while share and (run := self._next(partition)) is not None:
-                count = consumer.fitting(run, share)
+                count = consumer.capacity_for(run, share)
                 if not count:
                     break
                 taken = self._cut(partition, count)
@@ -277,23 +278,23 @@ class KeySharedQueue:
 
     def supply(self, partition: int, run: OffsetRun, slots: Sequence[int]) -> None:
         for slot in slots:
-            one = run.take_first(1)
-            self._slots[partition, one.start] = slot
-            self._push(slot, partition, one)
+            message = run.take_first(1)
+            self._slots[partition, message.start] = slot
+            self._push(slot, partition, message)
 
     def register_key(self, partition: int, offset: int, slots: Sequence[int]) -> None:
         (self._slots[partition, offset],) = slots
 
     def requeue(self, partition: int, run: OffsetRun) -> None:
         while len(run):
-            one = run.take_first(1)
-            slot = self._slots[partition, one.start]
-            self._unhold(slot, partition, one.start)
-            self._push(slot, partition, one)
+            message = run.take_first(1)
+            slot = self._slots[partition, message.start]
+            self._unhold(slot, partition, message.start)
+            self._push(slot, partition, message)
 
-    def _push(self, slot: int, partition: int, one: OffsetRun) -> None:
+    def _push(self, slot: int, partition: int, message: OffsetRun) -> None:
         heap = self._ready.setdefault(slot, {}).setdefault(partition, [])
-        heapq.heappush(heap, (one.start, one.size))
+        heapq.heappush(heap, (message.start, message.size))
         self._add(partition, 1)
         self._reopen(slot)
 
@@ -362,7 +363,8 @@ class KeySharedQueue:
 
     def set_consumers(self, consumers: Mapping[str, Consumer]) -> None:
         self._weights = {
-            each: int.from_bytes(blake2b(each.encode(), digest_size=8).digest(), "big") for each in consumers
+            consumer: int.from_bytes(blake2b(consumer.encode(), digest_size=8).digest(), "big")
+            for consumer in consumers
         }
         self._owners.clear()
         self._reopen_all()
@@ -392,12 +394,12 @@ class KeySharedQueue:
             yield from ((offset, offset + 1) for offset, _ in heaps.get(partition, ()))
 
     def ready_by_holder(self) -> Mapping[str, int]:
-        found: Counter[str] = Counter()
+        counts: Counter[str] = Counter()
         for slot, heaps in self._ready.items():
             if slot != NO_KEY and self._weights:
                 holder, _ = self._holders.get(slot) or (self._owner(slot), 0)
-                found[holder] += sum(map(len, heaps.values()))
-        return found
+                counts[holder] += sum(map(len, heaps.values()))
+        return counts
 
     def dispatch(self, consumers: Collection[Consumer], blocked: Collection[int]) -> Dispatched:
         if self._blocked != set(blocked):
@@ -415,7 +417,7 @@ class KeySharedQueue:
 
     def _dispatch_keyless(self, consumers: Collection[Consumer], dispatched: Dispatched) -> None:
         while (first := self._first(NO_KEY)) is not None:
-            able = [each for each in consumers if each.room and each.fitting(first[1], 1)]
+            able = [each for each in consumers if each.room and each.capacity_for(first[1], 1)]
             if not able:
                 return
             self._dispatch_first(NO_KEY, *first, max(able, key=lambda each: each.room), dispatched)
@@ -441,7 +443,7 @@ class KeySharedQueue:
     def _dispatch_slot(self, slot: int, consumer: Consumer, dispatched: Dispatched) -> bool:
         """Dispatch the messages of a slot. Returns whether the consumer had room for all of them."""
         while (first := self._first(slot)) is not None:
-            if not consumer.room or not consumer.fitting(first[1], 1):
+            if not consumer.room or not consumer.capacity_for(first[1], 1):
                 return False
             self._dispatch_first(slot, *first, consumer, dispatched)
         return True

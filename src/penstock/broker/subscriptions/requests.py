@@ -88,27 +88,27 @@ def parse_subscribe(name: TopicName, fields: Fields, client: Client) -> Subscrib
 
 def _parse_options(fields: Fields) -> Fields:
     """Return the options that are stored with the subscription, under their stored names."""
-    given: Fields = {}
+    options: Fields = {}
     if "type" in fields:
-        given["kind"] = _choice(SubscriptionKind, read.text(fields, "type"), "type")
+        options["kind"] = _choice(SubscriptionKind, read.text(fields, "type"), "type")
     if "exhausted" in fields:
-        given["exhausted"] = _choice(Exhausted, read.text(fields, "exhausted"), "exhausted")
+        options["exhausted"] = _choice(Exhausted, read.text(fields, "exhausted"), "exhausted")
     for name in ("ack_timeout_ms", "backoff_ms", "backoff_ms_max", "redeliveries"):
         if name in fields:
-            given[name] = read.number(fields, name)
-    wanted = fields.get("filter", {})
-    if not isinstance(wanted, dict):
+            options[name] = read.number(fields, name)
+    filters = fields.get("filter", {})
+    if not isinstance(filters, dict):
         raise InvalidRequest('filter is {"type": ["order.*"], "key": ["customer-*"]}', field="filter")
-    read.check_known(wanted, ("type", "key"))
+    read.check_known(filters, ("type", "key"))
     for name, stored in (("type", "types"), ("key", "keys")):
-        if name in wanted:
-            given[stored] = read.texts(wanted, name)
-    subscription_options(given)  # raises if a value is out of range
-    return given
+        if name in filters:
+            options[stored] = read.texts(filters, name)
+    subscription_options(options)  # raises if a value is out of range
+    return options
 
 
-def subscription_options(given: Fields) -> SubscriptionOptions:
-    chosen: Fields = {"kind": SubscriptionKind.EXCLUSIVE} | given
+def subscription_options(options: Fields) -> SubscriptionOptions:
+    chosen: Fields = {"kind": SubscriptionKind.EXCLUSIVE} | options
     return SubscriptionOptions(**chosen)
 
 

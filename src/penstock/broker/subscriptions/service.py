@@ -22,7 +22,7 @@ from penstock.broker.subscriptions.cursors import CursorStore
 from penstock.broker.subscriptions.delivery import ConsumerEndpoint, SubscriptionRunner
 from penstock.broker.subscriptions.machine import SubscriptionMachine
 from penstock.broker.subscriptions.requests import SubscribeRequest, check_same_options, subscription_options
-from penstock.broker.topics.schema_rejections import NotThere
+from penstock.broker.topics.schema_rejections import NotFound
 from penstock.broker.topics.topics import Topics, TopicState
 from penstock.core.errors import InvalidRequest, PenstockError, QuotaExceeded, TopicNotSupported
 from penstock.core.limits import KIB, QUOTED_CHARS_MAX, WireLimits
@@ -33,7 +33,7 @@ from penstock.protocol.header import Header
 from penstock.storage.catalog.subscriptions import (
     WAIT_MS_MAX,
     Cursor,
-    Subscription,
+    StoredSubscription,
     SubscriptionKind,
     SubscriptionOptions,
 )
@@ -86,21 +86,25 @@ class Subscriptions:
         for (uid, partition), cursor in self._catalog.load_all_cursors().items():
             cursors.setdefault(uid, {})[partition] = cursor
         by_uid = {topic.uid: topic for topic in self._topics}
-        for found in self._catalog.list_subscriptions():
-            self._start_runner(by_uid[found.topic_uid], found, cursors.get(found.subscription_uid, {}))
+        for subscription in self._catalog.list_subscriptions():
+            self._start_runner(
+                by_uid[subscription.topic_uid], subscription, cursors.get(subscription.subscription_uid, {})
+            )
 
-    def _start_runner(self, topic: TopicState, found: Subscription, cursors: dict[int, Cursor]) -> SubscriptionRunner:
+    def _start_runner(
+        self, topic: TopicState, subscription: StoredSubscription, cursors: dict[int, Cursor]
+    ) -> SubscriptionRunner:
         ends = {number: int(log.next_offset) for number, log in enumerate(topic.logs)}
         for number, cursor in cursors.items():
             if cursor.floor > ends[number]:  # without syncs, a power cut may take messages that were acknowledged
                 _LOG.warning("a cursor was ahead of its log", extra={"topic": str(topic.name), "partition": number})
                 cursors[number] = Cursor(floor=Offset(ends[number]))
-        machine = SubscriptionMachine(found.options, cursors, ends, paused=found.paused)
-        runner = self._runner(topic, found.name, found.subscription_uid, machine, self.cursor_store)
-        topic.subscriptions[found.name] = runner
+        machine = SubscriptionMachine(subscription.options, cursors, ends, paused=subscription.paused)
+        runner = self._new_runner(topic, subscription.name, subscription.subscription_uid, machine, self.cursor_store)
+        topic.subscriptions[subscription.name] = runner
         return runner
 
-    def _runner(
+    def _new_runner(
         self, topic: TopicState, name: str, uid: int, machine: SubscriptionMachine, cursor_store: CursorStore | None
     ) -> SubscriptionRunner:
         return SubscriptionRunner(
@@ -154,17 +158,17 @@ class Subscriptions:
     def find(self, topic_name: TopicName, name: str) -> SubscriptionRunner:
         """Return a subscription. Raises `InvalidRequest` if there is none of this name."""
         topic = self._topics.find(topic_name)
-        found = topic.subscriptions.get(name)
-        if found is None:
+        runner = topic.subscriptions.get(name)
+        if runner is None:
             known = sorted(each for each in topic.subscriptions if not topic.subscriptions[each].is_reader)[:10]
-            raise NotThere(
+            raise NotFound(
                 f"{topic_name} has no subscription {name[:QUOTED_CHARS_MAX]}; it has: {', '.join(known) or 'none'}",
                 subscription=name,
             )
-        return found
+        return runner
 
     def __iter__(self) -> Any:
-        return (each for topic in self._topics for each in topic.subscriptions.values() if not each.is_reader)
+        return (runner for topic in self._topics for runner in topic.subscriptions.values() if not runner.is_reader)
 
     # subscribing
 
@@ -198,23 +202,23 @@ class Subscriptions:
             )
             opened = partial(self._open_reader, topic, options, join, reply)
             return [RunInThread(lambda: start_offsets(topic, request.start), opened, read_only=True)]
-        found = topic.subscriptions.get(request.name)
-        if found is not None:
-            check_same_options(found.machine.options, request)
-            return join(found, created=False)
+        runner = topic.subscriptions.get(request.name)
+        if runner is not None:
+            check_same_options(runner.machine.options, request)
+            return join(runner, created=False)
         options = subscription_options(_defaults(topic) | request.options)
-        _check_dead_letters(topic, options)
+        _check_exhausted(topic, options)
         create = partial(self._create, topic, request, options)
         return [RunInThread(create, partial(self._created, topic, request, join, reply))]
 
     def _create(
         self, topic: TopicState, request: SubscribeRequest, options: SubscriptionOptions
-    ) -> tuple[Subscription, dict[int, Cursor]]:
+    ) -> tuple[StoredSubscription, dict[int, Cursor]]:
         """Create the subscription, in the catalog's thread."""
         assert request.name is not None  # noqa: S101 - readers are not created
         starts = {number: Offset(offset) for number, offset in start_offsets(topic, request.start).items()}
-        made = self._catalog.create_subscription(topic.catalog_topic, request.name, options, starts)
-        return made, {number: Cursor(floor=offset) for number, offset in starts.items()}
+        subscription = self._catalog.create_subscription(topic.catalog_topic, request.name, options, starts)
+        return subscription, {number: Cursor(floor=offset) for number, offset in starts.items()}
 
     def _created(
         self,
@@ -222,15 +226,15 @@ class Subscriptions:
         request: SubscribeRequest,
         join: Callable[..., list[Effect]],
         reply: Reply,
-        outcome: tuple[Subscription, dict[int, Cursor]] | PenstockError,
+        outcome: tuple[StoredSubscription, dict[int, Cursor]] | PenstockError,
     ) -> list[Effect]:
-        found = topic.subscriptions.get(request.name or "")
-        if found is not None:  # another request created it meanwhile
+        runner = topic.subscriptions.get(request.name or "")
+        if runner is not None:  # another request created it meanwhile
             try:
-                check_same_options(found.machine.options, request)
+                check_same_options(runner.machine.options, request)
             except PenstockError as error:
                 return reply(error)
-            return join(found, created=False)
+            return join(runner, created=False)
         if isinstance(outcome, PenstockError):
             return reply(outcome)
         return join(self._start_runner(topic, *outcome), created=True)
@@ -238,12 +242,12 @@ class Subscriptions:
     def create(self, topic: TopicState, request: SubscribeRequest, reply: Reply) -> list[Effect]:
         """Create a subscription without a consumer. One that exists must have the requested options."""
         join = partial(self._answer_created, reply)
-        found = topic.subscriptions.get(request.name or "")
-        if found is not None:
-            check_same_options(found.machine.options, request)
-            return join(found, created=False)
+        runner = topic.subscriptions.get(request.name or "")
+        if runner is not None:
+            check_same_options(runner.machine.options, request)
+            return join(runner, created=False)
         options = subscription_options(_defaults(topic) | request.options)
-        _check_dead_letters(topic, options)
+        _check_exhausted(topic, options)
         created = partial(self._created, topic, request, join, reply)
         return [RunInThread(partial(self._create, topic, request, options), created)]
 
@@ -271,14 +275,14 @@ class Subscriptions:
             return then(known)
         options = subscription_options(_defaults(topic))
 
-        def create() -> tuple[Subscription, dict[int, Cursor]]:
-            made = self._catalog.create_subscription(topic.catalog_topic, name, options, starts)
-            return made, {number: Cursor(floor=offset) for number, offset in starts.items()}
+        def create() -> tuple[StoredSubscription, dict[int, Cursor]]:
+            subscription = self._catalog.create_subscription(topic.catalog_topic, name, options, starts)
+            return subscription, {number: Cursor(floor=offset) for number, offset in starts.items()}
 
-        def created(outcome: tuple[Subscription, dict[int, Cursor]] | PenstockError) -> list[Effect]:
-            found = topic.subscriptions.get(name)
-            if found is not None:  # another request created it meanwhile
-                return then(found)
+        def created(outcome: tuple[StoredSubscription, dict[int, Cursor]] | PenstockError) -> list[Effect]:
+            runner = topic.subscriptions.get(name)
+            if runner is not None:  # another request created it meanwhile
+                return then(runner)
             try:
                 self._check_not_deleted(topic)
             except PenstockError as error:
@@ -301,7 +305,7 @@ class Subscriptions:
         ends = {number: int(log.next_offset) for number, log in enumerate(topic.logs)}
         uid = next(self._readers)
         name = f"reader~{-uid}"  # no subscription has such a name
-        runner = self._runner(topic, name, uid, SubscriptionMachine(options, cursors, ends, expires=False), None)
+        runner = self._new_runner(topic, name, uid, SubscriptionMachine(options, cursors, ends, expires=False), None)
         topic.subscriptions[name] = runner
         return join(runner, created=True)
 
@@ -323,13 +327,13 @@ class Subscriptions:
             self._context.access.check(
                 client.principal, Operation.CONSUME, Resource.topic(runner.topic.name), client.origin
             )  # checked again: the steps before this may have taken long
-            mine = self._current_memberships(client)
-            if len(mine) + len(client.subscriptions) >= self._limits.subscriptions_max:
+            memberships = self._current_memberships(client)
+            if len(memberships) + len(client.subscriptions) >= self._limits.subscriptions_max:
                 raise QuotaExceeded(
                     f"Too many subscriptions: a connection has at most {self._limits.subscriptions_max}",
                     subscriptions_max=self._limits.subscriptions_max,
                 )
-            if key in mine:
+            if key in memberships:
                 raise InvalidRequest(f"this connection consumes {runner.name} of {request.topic} already")
             window_bytes = self._grant_window(client, request)
             endpoint = ConsumerEndpoint(
@@ -347,7 +351,7 @@ class Subscriptions:
                 runner.topic.subscriptions.pop(runner.name, None)
             return reply(error)
         # However small the window, one message is always in flight.
-        mine[key] = Membership(runner, endpoint.consumer, max(window_bytes, _WINDOW_BYTES_MIN))
+        memberships[key] = Membership(runner, endpoint.consumer, max(window_bytes, _WINDOW_BYTES_MIN))
         machine = runner.machine
         answer = {
             "subscription": runner.name,
@@ -367,20 +371,24 @@ class Subscriptions:
 
     def _current_memberships(self, client: Client) -> dict[tuple[TopicName, str], Membership]:
         """Return what a connection consumes; memberships that another connection has taken over are dropped."""
-        mine = self._memberships.setdefault(client.id, {})
-        for key in [key for key, each in mine.items() if each.consumer not in each.runner.machine.consumers]:
-            del mine[key]
-        return mine
+        memberships = self._memberships.setdefault(client.id, {})
+        for key in [
+            key
+            for key, membership in memberships.items()
+            if membership.consumer not in membership.runner.machine.consumers
+        ]:
+            del memberships[key]
+        return memberships
 
     def _grant_window(self, client: Client, request: SubscribeRequest) -> int:
         """Return the bytes in flight that a connection gets: together at most half of its output queue, so that a
         consumer that does not read is not disconnected for it."""
-        most = self._limits.output_bytes_max // 2
-        left = most - sum(each.window_bytes for each in self._memberships.get(client.id, {}).values())
-        if left < min(_WINDOW_BYTES_MIN, most):
+        bytes_max = self._limits.output_bytes_max // 2
+        left = bytes_max - sum(membership.window_bytes for membership in self._memberships.get(client.id, {}).values())
+        if left < min(_WINDOW_BYTES_MIN, bytes_max):
             raise QuotaExceeded(
-                f"the windows of one connection take at most {most} bytes together: ask for smaller ones, or connect"
-                " once more",
+                f"the windows of one connection take at most {bytes_max} bytes together: ask for smaller ones, or"
+                " connect once more",
                 output_bytes_max=self._limits.output_bytes_max,
             )
         return min(request.window_bytes, left)
@@ -389,31 +397,33 @@ class Subscriptions:
 
     def consumes(self, client: Client, topic: TopicName, name: object) -> bool:
         """Tell whether this connection is a consumer of the subscription."""
-        found = self._memberships.get(client.id, {}).get((topic, str(name)))
-        return found is not None and found.consumer in found.runner.machine.consumers
+        membership = self._memberships.get(client.id, {}).get((topic, str(name)))
+        return membership is not None and membership.consumer in membership.runner.machine.consumers
 
     def revoke(self, client: Client, may: Callable[[TopicName], bool]) -> list[Effect]:
         """End the memberships that are no longer allowed. Messages in flight go to other consumers."""
         effects: list[Effect] = []
-        mine = self._memberships.get(client.id, {})
-        for key in [key for key in mine if not may(key[0])]:
-            taken = mine.pop(key)
-            effects += taken.runner.dismiss(taken.consumer, "it may no longer be consumed by this connection")
-            effects += self._leave(taken)
+        memberships = self._memberships.get(client.id, {})
+        for key in [key for key in memberships if not may(key[0])]:
+            membership = memberships.pop(key)
+            effects += membership.runner.dismiss(membership.consumer, "it may no longer be consumed by this connection")
+            effects += self._leave(membership)
         return effects
 
     def unsubscribe(self, client: Client, topic: TopicName, name: str) -> list[Effect] | None:
         """End a membership. Returns None if this connection does not consume the subscription."""
-        found = self._memberships.get(client.id, {}).pop((topic, name), None)
-        return None if found is None else self._leave(found)
+        membership = self._memberships.get(client.id, {}).pop((topic, name), None)
+        return None if membership is None else self._leave(membership)
 
     def disconnect(self, client: Client) -> list[Effect]:
-        return [each for found in self._memberships.pop(client.id, {}).values() for each in self._leave(found)]
+        return [
+            effect for membership in self._memberships.pop(client.id, {}).values() for effect in self._leave(membership)
+        ]
 
-    def _leave(self, taken: Membership) -> list[Effect]:
-        runner = taken.runner
+    def _leave(self, membership: Membership) -> list[Effect]:
+        runner = membership.runner
         if not runner.is_reader:
-            return runner.leave(taken.consumer)
+            return runner.leave(membership.consumer)
         runner.topic.subscriptions.pop(runner.name, None)
         runner.end("closed")
         return []
@@ -430,11 +440,11 @@ class Subscriptions:
 
     def _membership(self, client: Client, topic: TopicName, fields: Fields) -> tuple[SubscriptionRunner, str]:
         name = read.text(fields, "subscription")
-        found = self._memberships.get(client.id, {}).get((topic, name))
-        if found is None or found.consumer not in found.runner.machine.consumers:
+        membership = self._memberships.get(client.id, {}).get((topic, name))
+        if membership is None or membership.consumer not in membership.runner.machine.consumers:
             self.find(topic, name)
             raise InvalidRequest(f"this connection does not consume {name} of {topic}", subscription=name)
-        return found.runner, found.consumer
+        return membership.runner, membership.consumer
 
     def ack(self, client: Client, topic: TopicName, fields: Fields, reply: Reply, *, confirm: bool) -> list[Effect]:
         """Acknowledge messages, or extend their ack timeout. With `confirm`, answer once the cursor is durable;
@@ -450,11 +460,11 @@ class Subscriptions:
             spans = read.spans({"ranges": fields["extend"]})
             effects = runner.handle(events.Extend(consumer, partition, spans))
             extended = runner.last_counts.messages
-            return [*effects, *reply({"extended": extended, "ignored": _count(spans) - extended})]
+            return [*effects, *reply({"extended": extended, "ignored": _message_count(spans) - extended})]
         else:
             spans = read.spans(fields)
             effects = runner.handle(events.Ack(consumer, partition, spans))
-            named = _count(spans)
+            named = _message_count(spans)
         acked, already = runner.last_counts
         answer = {"acked": acked, "already": already, "ignored": named - acked - already}
         return [*effects, *self.cursor_store.when_durable(reply, answer)] if confirm else effects
@@ -468,7 +478,7 @@ class Subscriptions:
         event = events.Nack(consumer, read.number(fields, "partition", 0), spans, delay_ms, reason)
         effects = runner.handle(event)
         nacked = runner.last_counts.messages
-        answer = {"nacked": nacked, "ignored": _count(spans) - nacked}
+        answer = {"nacked": nacked, "ignored": _message_count(spans) - nacked}
         return [*effects, *self.cursor_store.when_durable(reply, answer)] if confirm else effects
 
     def seek(self, client: Client, topic: TopicName, fields: Fields, reply: Reply) -> list[Effect]:
@@ -477,17 +487,17 @@ class Subscriptions:
         runner = self.find(topic, read.text(fields, "subscription"))
         if runner.is_reader:
             self._membership(client, topic, fields)
-        place = read.place(fields.get("position"), "position")
+        position = read.place(fields.get("position"), "position")
         partition = read.number(fields, "partition") if "partition" in fields else None
 
-        def found(outcome: dict[int, int] | PenstockError) -> list[Effect]:
+        def sought(outcome: dict[int, int] | PenstockError) -> list[Effect]:
             if isinstance(outcome, PenstockError):
                 return reply(outcome)
             effects = runner.handle(events.Seek(outcome))
             answer = {"subscription": runner.name, "positions": {str(key): value for key, value in outcome.items()}}
             return [*effects, *self.cursor_store.when_durable(reply, answer)]
 
-        return [RunInThread(lambda: start_offsets(runner.topic, place, partition), found, read_only=True)]
+        return [RunInThread(lambda: start_offsets(runner.topic, position, partition), sought, read_only=True)]
 
 
 _ACK_FORMS: Final = ("offsets", "ranges", "cumulative", "extend")
@@ -496,54 +506,54 @@ _ACK_FORMS: Final = ("offsets", "ranges", "cumulative", "extend")
 def _check_one_form(fields: Fields) -> None:
     """Raise `InvalidRequest` unless an ack names messages in one form, so that none is overlooked; offsets and ranges
     count as one."""
-    given = [form for form in _ACK_FORMS if form in fields]
-    if len(given) > 1 and given != ["offsets", "ranges"]:
+    forms = [form for form in _ACK_FORMS if form in fields]
+    if len(forms) > 1 and forms != ["offsets", "ranges"]:
         raise InvalidRequest(
             "An ack has offsets and ranges, or cumulative, or extend, and one of these alone: not"
-            f" {', '.join(given[:-1])} and {given[-1]}",
-            field=given[-1],
+            f" {', '.join(forms[:-1])} and {forms[-1]}",
+            field=forms[-1],
         )
 
 
-def _count(spans: list[tuple[int, int]]) -> int:
+def _message_count(spans: list[tuple[int, int]]) -> int:
     return sum(stop - start for start, stop in spans)
 
 
 def start_offsets(
-    topic: TopicState, place: Position | dict[int, Position], partition: int | None = None
+    topic: TopicState, position: Position | dict[int, Position], partition: int | None = None
 ) -> dict[int, int]:
     """Return the offset of a position in each partition now. Raises `OffsetOutOfRange` for one that is not there."""
-    if isinstance(place, dict):
-        if set(place) != set(range(len(topic.logs))):
+    if isinstance(position, dict):
+        if set(position) != set(range(len(topic.logs))):
             raise InvalidRequest(f"{topic.name} has partitions 0 to {len(topic.logs) - 1}: name a place in each")
-        return {number: int(topic.logs[number].offset_of(each)) for number, each in place.items()}
+        return {number: int(topic.logs[number].offset_of(at)) for number, at in position.items()}
     numbers = range(len(topic.logs)) if partition is None else [partition]
     if partition is not None and not 0 <= partition < len(topic.logs):
         raise InvalidRequest(f"{topic.name} has partitions 0 to {len(topic.logs) - 1}, not {partition}")
-    if isinstance(place, AtOffset) and len(numbers) > 1:
+    if isinstance(position, AtOffset) and len(numbers) > 1:
         raise InvalidRequest(
             f"{topic.name} has {len(numbers)} partitions, each with offsets of its own: name the partition too"
         )
-    return {number: int(topic.logs[number].offset_of(place)) for number in numbers}
+    return {number: int(topic.logs[number].offset_of(position)) for number in numbers}
 
 
 def _defaults(topic: TopicState) -> Fields:
     """Return the topic's defaults for its subscriptions. A dead-letter topic has no dead letters of its own."""
     settings = topic.settings
-    found: Fields = {"exhausted": Exhausted.BLOCK} if is_dead_letters(topic.name) else {}
+    options: Fields = {"exhausted": Exhausted.BLOCK} if is_dead_letter_topic(topic.name) else {}
     if settings.redeliveries is not None:
-        found["redeliveries"] = settings.redeliveries
+        options["redeliveries"] = settings.redeliveries
     if settings.exhausted is not None:
-        found["exhausted"] = settings.exhausted
-    return found
+        options["exhausted"] = settings.exhausted
+    return options
 
 
-def is_dead_letters(name: TopicName) -> bool:
+def is_dead_letter_topic(name: TopicName) -> bool:
     return name.namespace.endswith(DEAD_LETTER_SUFFIX)
 
 
-def _check_dead_letters(topic: TopicState, options: SubscriptionOptions) -> None:
-    if options.exhausted is Exhausted.DEAD_LETTER and is_dead_letters(topic.name):
+def _check_exhausted(topic: TopicState, options: SubscriptionOptions) -> None:
+    if options.exhausted is Exhausted.DEAD_LETTER and is_dead_letter_topic(topic.name):
         raise InvalidRequest(
             f"{topic.name} holds dead letters, and has none of its own: exhausted is block or drop", field="exhausted"
         )

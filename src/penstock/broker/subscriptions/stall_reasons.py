@@ -12,16 +12,16 @@ from penstock.broker.subscriptions.ready_queue import Consumer
 from penstock.core.errors import PenstockError
 
 TimeOf = Callable[[int], str]
-"""Converts the broker's monotonic clock to a time of day."""
+"""A conversion from the broker's monotonic clock to a time of day."""
 AddressOf = Callable[[str], str]
-"""Returns the address of a consumer's connection; empty if that is not known."""
+"""A lookup of the address of a consumer's connection; empty if that is not known."""
 
 MOVING: Final = "moving"
 _QUIET_MS: Final = SECONDS * 1000
-"""For how long a full window without an ack is normal for a consumer at work; beyond that it is a reason."""
+"""The longest time without an ack that is normal for a consumer at work with a full window."""
 
 
-def reasons(
+def stall_reasons(
     machine: SubscriptionMachine,
     *,
     now_ms: int,
@@ -31,13 +31,13 @@ def reasons(
     address_of: AddressOf,
 ) -> list[str]:
     """Return all reasons; or that the subscription moves, or has nothing to do."""
-    found = [*_consumers(machine, reported_at, now_ms, address_of), *_partition_reasons(machine, time_of)]
+    causes = [*_consumers(machine, reported_at, now_ms, address_of), *_partition_reasons(machine, time_of)]
     if last_error is not None:
-        found.append(f"in trouble: {last_error.message}")
+        causes.append(f"in trouble: {last_error.message}")
     failed = [_failed(cursor, time_of(due_ms)) for cursor, due_ms in _waiting(machine)]
     filtered = list(_filter(machine))
-    if found:
-        return found + failed + filtered
+    if causes:
+        return causes + failed + filtered
     left = sum(cursor.backlog - cursor.waiting.count for cursor in machine.cursors.values())
     moving = [_moving(machine, now_ms)] if left > 0 else []
     return (moving + failed or ["caught up"]) + filtered
@@ -45,9 +45,9 @@ def reasons(
 
 def _moving(machine: SubscriptionMachine, now_ms: int) -> str:
     """Return that it moves, with its pace if consumers, not the log, limit it."""
-    if any(each.room for each in machine.eligible):
+    if any(consumer.room for consumer in machine.eligible):
         return MOVING
-    pace = sum(each.acks.a_second(now_ms) for each in machine.eligible)
+    pace = sum(consumer.acks.per_second(now_ms) for consumer in machine.eligible)
     return f"{MOVING}: {_pace(pace)}, and every window is full" if pace else MOVING
 
 
@@ -81,7 +81,7 @@ def _keys(machine: SubscriptionMachine, now_ms: int, address_of: AddressOf) -> I
     for consumer, count in machine.ready_by_holder().items():
         holder = machine.consumers[consumer]
         if not holder.room:
-            pace = f"where {_pace(holder.acks.a_second(now_ms))}"
+            pace = f"where {_pace(holder.acks.per_second(now_ms))}"
             yield (
                 f"{count} ready messages have keys of {_named(holder, address_of)}, whose window is full, and {pace}"
             )
@@ -89,8 +89,8 @@ def _keys(machine: SubscriptionMachine, now_ms: int, address_of: AddressOf) -> I
 
 def _filter(machine: SubscriptionMachine) -> Iterator[str]:
     """Yield a warning about a filter that matches nothing, which may well be a mistake: it acks messages unseen."""
-    wanted = [("types", machine.options.types), ("keys", machine.options.keys)]
-    only = " and ".join(f"{what} {', '.join(globs)}" for what, globs in wanted if globs)
+    globs_by_field = [("types", machine.options.types), ("keys", machine.options.keys)]
+    only = " and ".join(f"{field} {', '.join(globs)}" for field, globs in globs_by_field if globs)
     if only and machine.filtered and not machine.matched:
         yield f"its filter ({only}) has let none of {machine.filtered:,} messages through, and settled them all"
 

@@ -1,6 +1,6 @@
-"""Producers: what each of them wrote last, so that what is sent twice is stored once; and which connection each is.
+"""Idempotent publishing: each producer's last requests, so that one sent twice is stored once; and its connection.
 
-A producer numbers its messages, from 1, always upwards. A number seen before is answered with where that message lies.
+A producer numbers its messages, from 1, always upwards. A known number is answered with the position of its message.
 Number 0 means: not numbered, never recognised.
 """
 
@@ -24,14 +24,14 @@ from penstock.storage.catalog.topics import ProducerCheckpoint, RequestRun
 from penstock.storage.producer_windows import PRODUCERS_MAX, WINDOW
 
 BY_KEY: Final = "idempotency-key"
-"""The producer of all messages that were posted with a key of the sender's."""
-_FIRST = attrgetter("first")
+"""The producer of all messages that were posted with an idempotency key."""
+_FIRST_REQUEST = attrgetter("first")
 
 
-def check_not_own(name: str) -> None:
-    """Raises `InvalidRequest` for a name that is the broker's own.
+def check_not_reserved(name: str) -> None:
+    """Raise `InvalidRequest` for a producer name that is reserved for the broker.
 
-    Whoever had it could keep the broker from storing anything under it, or have it take messages for repetitions.
+    A client with such a name could keep the broker from storing under it, or have its messages taken for repetitions.
     """
     if name == BY_KEY or name.startswith((DEAD_LETTER_PRODUCER_PREFIX, REDRIVE_PRODUCER_PREFIX)):
         raise InvalidRequest(
@@ -40,22 +40,22 @@ def check_not_own(name: str) -> None:
 
 
 @dataclass(slots=True, frozen=True)
-class Entry:
-    """Requests with consecutive numbers, and where they lie: side by side in one partition, or each elsewhere."""
+class StoredRequests:
+    """Requests with consecutive numbers, and their positions: consecutive in one partition, or one by one."""
 
     first: int
     count: int
     partition: Any
     offset: Any
 
-    def place(self, request_id: int) -> tuple[int, int]:
+    def position_of(self, request_id: int) -> tuple[int, int]:
         index = request_id - self.first
         if isinstance(self.offset, int):
             return self.partition, self.offset + index
         return int(self.partition[index]), int(self.offset[index])
 
     def runs(self) -> Iterator[tuple[int, RequestRun]]:
-        """Partition and run: what a checkpoint keeps."""
+        """Yield partition and run, in the form that checkpoints keep."""
         if isinstance(self.offset, int):
             yield self.partition, RequestRun(self.first, self.offset, self.count)
             return
@@ -63,8 +63,8 @@ class Entry:
         for index, (partition, offset) in enumerate(places):
             yield partition, RequestRun(self.first + index, offset, 1)
 
-    def follows(self, other: Entry) -> bool:
-        """They are one: the numbers and the offsets go on."""
+    def continues(self, other: StoredRequests) -> bool:
+        """Return whether both numbers and offsets continue those of `other`, so that the two can be merged."""
         return (
             isinstance(self.offset, int)
             and isinstance(other.offset, int)
@@ -75,48 +75,48 @@ class Entry:
 
 
 @dataclass(slots=True)
-class Window:
+class ProducerWindow:
     """The last requests of one producer on one topic: at least `WINDOW` of them, at most about three times as many."""
 
-    entries: list[Entry] = field(default_factory=list)
-    """By their numbers."""
+    entries: list[StoredRequests] = field(default_factory=list)
+    """Stored requests in the order of their numbers."""
 
-    arrived: deque[Entry] = field(default_factory=deque)
+    arrived: deque[StoredRequests] = field(default_factory=deque)
     highest: int = 0
     count: int = 0
     submitted: int = 0
-    """The highest number that has come, and is perhaps not stored yet."""
+    """The highest number that has arrived, perhaps not stored yet."""
 
     pending: int = 0
-    """Blocks that are on their way: judged, or given to the log, which has not answered yet."""
+    """Blocks that are being validated, or were given to the log and are not answered yet."""
 
     refused: int = 0
-    """The first number of a block that was refused for now: those behind it wait for it, and are not stored first,"""
+    """The first number of a block that was refused for now: later blocks are not stored before it,"""
 
     refused_ms: int = 0
-    """but not for ever."""
+    """up to this time."""
 
     parked: deque[Callable[[], list[Effect]]] = field(default_factory=deque)
-    """Blocks that may repeat a pending one: they wait until that is known."""
+    """Blocks that may repeat a pending one: they wait until its outcome is known."""
 
-    scattered: bool = False
-    """Its numbers do not rise and say nothing of order: only what bears the same number waits for each other."""
+    unordered: bool = False
+    """True for numbers that say nothing of order: only blocks that share numbers wait for each other."""
 
     under_way: dict[int, int] = field(default_factory=dict)
-    """The first and the last number of every block that is pending."""
+    """The first and the last number of every pending block."""
 
     @classmethod
-    def of(cls, runs: Iterable[tuple[int, RequestRun]]) -> Window:
-        """From what the log holds: partition and run, oldest first."""
+    def of(cls, runs: Iterable[tuple[int, RequestRun]]) -> ProducerWindow:
+        """Build a window from the runs found in the log, each with its partition, oldest first."""
         window = cls()
         for partition, run in runs:
-            window.add(Entry(run.request_id, run.count, partition, run.offset))
+            window.add(StoredRequests(run.request_id, run.count, partition, run.offset))
         window.submitted = window.highest
         return window
 
     def must_wait(self, first: int, last: int) -> bool:
-        """Whether these numbers may be among those that are pending."""
-        if not self.scattered:
+        """Return whether these numbers may be among the pending ones."""
+        if not self.unordered:
             return bool(self.pending and (self.parked or first <= self.submitted))
         return any(first <= end and begin <= last for begin, end in self.under_way.items())
 
@@ -129,105 +129,110 @@ class Window:
         self.under_way.pop(first, None)
 
     def find(self, request_id: int) -> tuple[int, int] | None:
-        """Partition and offset of a request that is stored already."""
-        place = bisect_right(self.entries, request_id, key=_FIRST) - 1
-        if place < 0 or request_id >= self.entries[place].first + self.entries[place].count:
+        """Return partition and offset of a stored request, None if it is not known."""
+        position_of = bisect_right(self.entries, request_id, key=_FIRST_REQUEST) - 1
+        if position_of < 0 or request_id >= self.entries[position_of].first + self.entries[position_of].count:
             return None
-        return self.entries[place].place(request_id)
+        return self.entries[position_of].position_of(request_id)
 
-    def add(self, entry: Entry) -> None:
+    def add(self, entry: StoredRequests) -> None:
         self.highest = max(self.highest, entry.first + entry.count - 1)
         self.count += entry.count
-        if self.arrived and entry.follows(self.arrived[-1]):
+        if self.arrived and entry.continues(self.arrived[-1]):
             before = self.arrived.pop()
             self._forget(before)
-            entry = Entry(before.first, before.count + entry.count, before.partition, before.offset)
+            entry = StoredRequests(before.first, before.count + entry.count, before.partition, before.offset)
         self.arrived.append(entry)
-        insort(self.entries, entry, key=_FIRST)
+        insort(self.entries, entry, key=_FIRST_REQUEST)
         while self.count - self.arrived[0].count >= WINDOW:
             oldest = self.arrived.popleft()
             self._forget(oldest)
             self.count -= oldest.count
 
-    def _forget(self, entry: Entry) -> None:
-        place = bisect_right(self.entries, entry.first, key=_FIRST) - 1
-        while self.entries[place] is not entry:
-            place -= 1
-        del self.entries[place]
+    def _forget(self, entry: StoredRequests) -> None:
+        position_of = bisect_right(self.entries, entry.first, key=_FIRST_REQUEST) - 1
+        while self.entries[position_of] is not entry:
+            position_of -= 1
+        del self.entries[position_of]
 
 
-def entries_of(requests: Any, partitions: Any, offsets: Any) -> Iterator[Entry]:
-    """What was stored, as entries: rising numbers and where each lies."""
+def entries_of(requests: Any, partitions: Any, offsets: Any) -> Iterator[StoredRequests]:
+    """Yield entries for stored rows, given their rising numbers and their positions."""
     edges = np.flatnonzero(np.diff(requests) != 1) + 1
     for first, stop in zip([0, *edges.tolist()], [*edges.tolist(), len(requests)], strict=True):
         if first == stop:
             continue
         part, where = partitions[first:stop], offsets[first:stop]
         if part[0] == part[-1] and (part == part[0]).all() and (np.diff(where) == 1).all():
-            yield Entry(int(requests[first]), stop - first, int(part[0]), int(where[0]))
+            yield StoredRequests(int(requests[first]), stop - first, int(part[0]), int(where[0]))
         else:
-            yield Entry(int(requests[first]), stop - first, part.copy(), where.copy())
+            yield StoredRequests(int(requests[first]), stop - first, part.copy(), where.copy())
 
 
 def _oldest_first(runs: Mapping[int, tuple[RequestRun, ...]]) -> list[tuple[int, RequestRun]]:
-    """Of all partitions: the more of the producer's messages lie behind one in its partition, the older it is."""
+    """Order runs of all partitions by age: the more of the producer's messages follow in the partition, the older."""
     aged = []
     for partition, found in runs.items():
         behind = 0
         for run in reversed(found):
             aged.append((behind, partition, run))
             behind += run.count
-    aged.sort(key=lambda each: (-each[0], each[2].request_id))
+    aged.sort(key=lambda aged_run: (-aged_run[0], aged_run[2].request_id))
     return [(partition, run) for _, partition, run in aged]
 
 
 @dataclass(slots=True)
-class Owner:
-    """The connection that a numbered producer has now."""
+class ProducerOwner:
+    """A connection that has registered a producer."""
 
     client: str
     name: str
     exclusive: bool
     session: str = ""
-    """The same each time one producer object comes back."""
+    """Session of the client's producer object: the same each time it reconnects."""
 
     resumes: bool = False
-    """It comes back: if another has come since, that one stays."""
+    """True for a reconnect, which does not take over from a newer connection."""
 
 
-class Producers:
-    """Those of one topic: windows by producer id, and who may use each id."""
+class TopicProducers:
+    """The producers of one topic: windows by producer id, and the connections that own each id."""
 
     def __init__(self, checkpoints: Mapping[int, ProducerCheckpoint]) -> None:
-        self._windows: dict[int, Window] = {}
-        self.owners: dict[int, dict[str, Owner]] = {}
+        self._windows: dict[int, ProducerWindow] = {}
+        self.owners: dict[int, dict[str, ProducerOwner]] = {}
         runs: dict[int, dict[int, tuple[RequestRun, ...]]] = {}
         for partition, checkpoint in checkpoints.items():
             for producer, found in checkpoint.runs.items():
                 runs.setdefault(producer, {})[partition] = found
         for producer, of_partitions in runs.items():
-            self._windows[producer] = Window.of(_oldest_first(of_partitions))
+            self._windows[producer] = ProducerWindow.of(_oldest_first(of_partitions))
 
-    def window(self, producer_id: int) -> Window:
-        """The one that was asked for last is the last to be forgotten."""
-        found = self._windows.pop(producer_id, None) or Window()
+    def window(self, producer_id: int) -> ProducerWindow:
+        """Return the producer's window, and make it the last to be forgotten."""
+        found = self._windows.pop(producer_id, None) or ProducerWindow()
         self._windows[producer_id] = found
         if len(self._windows) > PRODUCERS_MAX:
             self._forget_one()
         return found
 
     def _forget_one(self) -> None:
-        """The one known for longest of those that nobody has now."""
-        idle = (each for each, window in self._windows.items() if each not in self.owners and not window.pending)
+        """Forget the least recently used window without an owner or pending blocks."""
+        idle = (
+            producer_id
+            for producer_id, window in self._windows.items()
+            if producer_id not in self.owners and not window.pending
+        )
         gone = next(idle, None)
         if gone is not None:
             del self._windows[gone]
 
-    def claim(self, producer_id: int, owner: Owner) -> list[str]:
-        """From now on it is this connection's; those that lose it. A shared one loses nobody but to an exclusive."""
+    def claim(self, producer_id: int, owner: ProducerOwner) -> list[str]:
+        """Make the connection an owner; return the clients that are fenced off. Shared owners exclude only exclusive
+        ones."""
         owners = self.owners.setdefault(producer_id, {})
-        fenced = [each.client for each in owners.values() if (owner.exclusive or each.exclusive)]
-        fenced = [each for each in fenced if each != owner.client]
+        fenced = [rival.client for rival in owners.values() if (owner.exclusive or rival.exclusive)]
+        fenced = [rival for rival in fenced if rival != owner.client]
         for client in fenced:
             del owners[client]
         owners[owner.client] = owner
@@ -237,35 +242,38 @@ class Producers:
         return client in self.owners.get(producer_id, ())
 
     def name(self, producer_id: int, client: str) -> str:
-        """Under which a connection has registered it; nothing if it has not."""
+        """Return the name under which a connection has registered the producer; empty if it has not."""
         owner = self.owners.get(producer_id, {}).get(client)
         return "" if owner is None else owner.name
 
     def release(self, client: str) -> None:
-        """The connection is gone."""
-        for producer_id in [each for each, owners in self.owners.items() if client in owners]:
+        """Drop a lost connection's ownership of producers."""
+        for producer_id in [owned_id for owned_id, owners in self.owners.items() if client in owners]:
             del self.owners[producer_id][client]
             if not self.owners[producer_id]:
                 del self.owners[producer_id]
 
-    def written(self) -> list[tuple[int, tuple[Entry, ...]]]:
-        """What each wrote last, as it is now."""
+    def written(self) -> list[tuple[int, tuple[StoredRequests, ...]]]:
+        """Return a snapshot of each producer's last requests."""
         return [(producer_id, tuple(window.arrived)) for producer_id, window in self._windows.items()]
 
 
 def checkpoints_of(
-    written: Iterable[tuple[int, tuple[Entry, ...]]], ends: Sequence[int]
+    written: Iterable[tuple[int, tuple[StoredRequests, ...]]], ends: Sequence[int]
 ) -> dict[int, ProducerCheckpoint]:
-    """A checkpoint for each partition, of what lies before its end."""
+    """Build a checkpoint for each partition, of the requests that lie before its end."""
     runs: list[dict[int, list[RequestRun]]] = [{} for _ in ends]
     for producer_id, entries in written:
-        for partition, run in (each for entry in entries for each in entry.runs()):
+        for partition, run in (run for entry in entries for run in entry.runs()):
             if run.offset < ends[partition]:
                 runs[partition].setdefault(producer_id, []).append(run)
     return {
         partition: ProducerCheckpoint(
             next_offset=Offset(ends[partition]),
-            runs={each: tuple(sorted(mine, key=lambda run: run.offset)) for each, mine in found.items()},
+            runs={
+                producer_id: tuple(sorted(producer_runs, key=lambda run: run.offset))
+                for producer_id, producer_runs in found.items()
+            },
         )
         for partition, found in enumerate(runs)
     }

@@ -1,4 +1,4 @@
-"""One message with its metadata, as a person writes it: a line of JSON, a newline, and the payload."""
+"""The text form of one message with its metadata: a line of JSON, a newline, and the payload."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from penstock.record.message import Message, SchemaRef
 
 
 def parse_message(payload: bytes, *, producer_name: str) -> Message:
-    """One line of JSON with any of attributes, key, type, schema, producer, request_id; then the payload itself."""
+    """Parse a line of JSON with any of attributes, key, type, schema, producer, request_id, followed by the payload."""
     line, newline, body = payload.partition(b"\n")
     if not newline:
         raise MalformedMessage("Expected a line of JSON, a newline and the payload", field="payload")
@@ -21,7 +21,7 @@ def parse_message(payload: bytes, *, producer_name: str) -> Message:
 
 
 def message_of(fields: Fields, payload: bytes, *, producer_name: str) -> Message:
-    """The message that this metadata tells of. Raises `InvalidRequest` naming the field that is wrong."""
+    """Build the message from its metadata. Raises `InvalidRequest` naming the wrong field."""
     known = {"attributes", "key", "key_base64", "type", "schema_id", "schema_version", "producer_name"}
     unknown = sorted(fields.keys() - known - {"producer_id", "request_id"})
     if unknown:

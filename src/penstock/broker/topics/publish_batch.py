@@ -1,7 +1,7 @@
-"""Posting: messages that come without a connection of their own, one or a block at a time, stored whole or not at all.
+"""Batches published without a connection of their own, over HTTP: each is stored whole or not at all.
 
-Whoever posts may be anybody, each time anew. What is sent twice is recognised by a producer's name and number, or by a
-key that the sender chose.
+Every post may come from another sender. One that is sent twice is recognised by a producer's name and number, or by an
+idempotency key that the sender chose.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import Final, NamedTuple
 from penstock.broker.access.policy import ANONYMOUS
 from penstock.broker.base.effects import Effect, RunInThread
 from penstock.broker.context import Reply, errors_to
-from penstock.broker.topics.idempotence import BY_KEY, Producers, check_not_own
-from penstock.broker.topics.publishing import Publishing, Submission
+from penstock.broker.topics.idempotence import BY_KEY, TopicProducers, check_not_reserved
+from penstock.broker.topics.publisher import Submission, TopicPublisher
 from penstock.broker.topics.schema_policy import names_schema
 from penstock.broker.topics.topics import Topics, TopicState
 from penstock.core.errors import InvalidRequest, NotOwner, OffsetOutOfRange, PenstockError, TopicNotSupported
@@ -31,72 +31,73 @@ from penstock.storage.log.log import Log
 from penstock.storage.producer_windows import WINDOW
 
 KEY_CHARS_MAX: Final = 255
-"""A UUID, or what an application makes up from its own ids."""
+"""The longest key: a UUID, or one that an application makes up from its own ids."""
 _KEY_BITS: Final = 62
-"""A key's number, and room behind it for a whole block."""
-_NOBODY: Final = "post"
-"""No connection has such an id: whoever sends again what is not known yet, and again, is told so."""
+"""Bits of a key's number; those left count the messages of a block."""
+_NO_CONNECTION: Final = "post"
+"""Client id that no connection has: a post that is repeated too often while the first is pending gets an error."""
 _PRODUCERS_KNOWN: Final = 10_000
-"""Numbers of producers that need not be looked up."""
+"""Producer ids that are cached and need no lookup."""
 
 
 @dataclass(frozen=True, slots=True)
-class Numbered:
-    """How messages are recognised when they are posted again."""
+class MessageNumbers:
+    """The numbers by which messages are recognised when they are posted again."""
 
     producer: str
     first: int
-    """The number of the first message; those behind it count up."""
-    scattered: bool = False
-    """Numbers say nothing of order."""
+    """Number of the first message; the following ones count up."""
+    unordered: bool = False
+    """True for numbers that say nothing of order."""
     principal: str = ""
-    """Who says so, where that is known: the producer's name is the first one's who used it on a topic."""
+    """The authenticated sender, if any: a producer's name on a topic belongs to the first principal that used it."""
 
     @classmethod
-    def by_number(cls, producer: str, first: int, principal: str = ANONYMOUS.name) -> Numbered:
-        """Raises `InvalidRequest` for a name or a number that cannot be."""
+    def by_number(cls, producer: str, first: int, principal: str = ANONYMOUS.name) -> MessageNumbers:
+        """Number messages under a producer's name. Raises `InvalidRequest` for an invalid name or number."""
         check_producer_name(producer)
-        check_not_own(producer)
+        check_not_reserved(producer)
         if not 1 <= first <= NUMBER_MAX - WINDOW:
             raise InvalidRequest(f"a request id is a whole number from 1, not {first}", field="request_id")
         return cls(producer, first, principal="" if principal == ANONYMOUS.name else principal)
 
     @classmethod
-    def by_key(cls, key: str, count: int, principal: str) -> Numbered:
-        """The same number for the same key with as many messages, of the same principal.
+    def by_key(cls, key: str, count: int, principal: str) -> MessageNumbers:
+        """Derive numbers from an idempotency key: the same for the same key, count and principal.
 
-        A longer post is no repetition, and what somebody else made up is not known here. Two keys in some billion
-        billion have the same number.
+        A longer post is no repetition, and another principal's keys do not count. Two keys in some billion billion have
+        the same number.
         """
         if not 1 <= len(key) <= KEY_CHARS_MAX:
             raise InvalidRequest(f"a key has 1 to {KEY_CHARS_MAX} characters, not {len(key)}", field="key")
-        said = f"{principal}\0{count}\0{key}"  # a principal's name has no zeros in it
+        said = f"{principal}\0{count}\0{key}"  # a principal's name has no NUL in it
         digest = blake2b(said.encode(errors="surrogateescape"), digest_size=8).digest()
-        return cls(BY_KEY, 1 + (int.from_bytes(digest) >> (64 - _KEY_BITS)), scattered=True)
+        return cls(BY_KEY, 1 + (int.from_bytes(digest) >> (64 - _KEY_BITS)), unordered=True)
 
 
-class Placed(NamedTuple):
-    """Where one message lies."""
+class StoredAt(NamedTuple):
+    """The position of one stored message."""
 
     partition: int
     offset: int
     id: bytes | None
-    """None where it was stored before, and retention has taken it since."""
+    """Message id; None if the message was stored before, and retention has taken it since."""
     duplicate: bool
 
 
-class Posting:
-    def __init__(self, topics: Topics, publishing: Publishing) -> None:
+class BatchPublisher:
+    def __init__(self, topics: Topics, publisher: TopicPublisher) -> None:
         self._topics = topics
-        self._publishing = publishing
+        self._publisher = publisher
         self._numbers: OrderedDict[tuple[int, str, str], int] = OrderedDict()
 
     def post(
-        self, topic: TopicName, messages: Sequence[Message] | Block, numbered: Numbered | None, reply: Reply
+        self, topic: TopicName, messages: Sequence[Message] | Block, numbered: MessageNumbers | None, reply: Reply
     ) -> list[Effect]:
-        """Store them, and tell where each lies: a list of `Placed`, once all is durable; or the error, and nothing is.
+        """Store messages, and reply with a list of `StoredAt` once all is durable; or with the error, and nothing is
+        stored.
 
-        On a topic of several partitions, a disk that fails in the middle may leave a part: whoever has numbered the
+        On a topic of several partitions, a disk that fails in the middle may leave a part: a sender that numbered the
         messages sends them again, and has them all.
         """
         if topic.is_system:
@@ -104,16 +105,18 @@ class Posting:
         return self._topics.get_or_create(topic, errors_to(reply, partial(self._with_topic, messages, numbered, reply)))
 
     def _with_topic(
-        self, messages: Sequence[Message] | Block, numbered: Numbered | None, reply: Reply, topic: TopicState
+        self, messages: Sequence[Message] | Block, numbered: MessageNumbers | None, reply: Reply, topic: TopicState
     ) -> list[Effect]:
         if not topic.is_durable:
             raise TopicNotSupported(f"{topic.name} is a live topic: nothing in it is kept", topic=str(topic.name))
         if numbered is None:
-            plain = self._plain(messages, reply, topic)
+            plain = self._store_plainly(messages, reply, topic)
             if plain is not None:
                 return plain
-            block = messages if isinstance(messages, Block) else _parsed(messages)
-            return self._publishing.store(topic, block, self._placing(topic, reply), whole=True, tell=_places)
+            block = messages if isinstance(messages, Block) else _block_of(messages)
+            return self._publisher.store(
+                topic, block, self._with_duplicate_ids(topic, reply), whole=True, format_result=_stored_positions
+            )
         go_on = partial(self._with_number, messages, numbered, reply, topic)
         known = self._numbers.get((topic.uid, numbered.producer, numbered.principal))
         if known is not None:
@@ -122,22 +125,30 @@ class Posting:
         take = partial(look_up, topic.catalog_topic, numbered.producer, principal=numbered.principal)
         return [RunInThread(take, errors_to(reply, go_on))]
 
-    def _plain(self, messages: Sequence[Message] | Block, reply: Reply, topic: TopicState) -> list[Effect] | None:
-        """The short way, for most of what is posted; None where it is not open."""
+    def _store_plainly(
+        self, messages: Sequence[Message] | Block, reply: Reply, topic: TopicState
+    ) -> list[Effect] | None:
+        """Store without checks, as most posts can be; return None if schema policy, numbers or partitions need the long
+        way."""
         one_log = len(topic.logs) == 1
         if isinstance(messages, Block) or not (one_log or len(messages) == 1):
             return None
-        if not self._publishing.takes_anything(topic) or any(map(names_schema, messages)):
+        if not self._publisher.takes_anything(topic) or any(map(names_schema, messages)):
             return None
-        partition = 0 if one_log else _partition(topic, messages[0].key)
+        partition = 0 if one_log else _partition_of(topic, messages[0].key)
 
         def placed(outcome: AppendResult | PenstockError) -> list[Effect]:
-            return reply(outcome if isinstance(outcome, PenstockError) else _run(partition, outcome))
+            return reply(outcome if isinstance(outcome, PenstockError) else _stored_run(partition, outcome))
 
-        return self._publishing.store_plain(topic, partition, _drafted(messages), placed)
+        return self._publisher.store_plain(topic, partition, _draft_of(messages), placed)
 
     def _with_number(
-        self, messages: Sequence[Message] | Block, numbered: Numbered, reply: Reply, topic: TopicState, producer_id: int
+        self,
+        messages: Sequence[Message] | Block,
+        numbered: MessageNumbers,
+        reply: Reply,
+        topic: TopicState,
+        producer_id: int,
     ) -> list[Effect]:
         self._numbers[topic.uid, numbered.producer, numbered.principal] = producer_id
         if len(self._numbers) > _PRODUCERS_KNOWN:
@@ -148,11 +159,11 @@ class Posting:
     def _store(
         self,
         messages: Sequence[Message] | Block,
-        numbered: Numbered,
+        numbered: MessageNumbers,
         producer_id: int,
         reply: Reply,
         topic: TopicState,
-        producers: Producers,
+        producers: TopicProducers,
     ) -> list[Effect]:
         if any(owner.exclusive for owner in producers.owners.get(producer_id, {}).values()):
             raise NotOwner(
@@ -160,30 +171,37 @@ class Posting:
                 " under its name",
                 producer_id=producer_id,
             )
-        block = _parsed(_with_numbers(messages, numbered, producer_id))
-        producers.window(producer_id).scattered = numbered.scattered
-        placing = self._placing(topic, reply)
-        return self._publishing.store(
-            topic, block, placing, client=_NOBODY, owned=True, trusted=False, whole=True, tell=_places
+        block = _block_of(_with_numbers(messages, numbered, producer_id))
+        producers.window(producer_id).unordered = numbered.unordered
+        placing = self._with_duplicate_ids(topic, reply)
+        return self._publisher.store(
+            topic,
+            block,
+            placing,
+            client=_NO_CONNECTION,
+            owned=True,
+            trusted=False,
+            whole=True,
+            format_result=_stored_positions,
         )
 
-    def _placing(self, topic: TopicState, reply: Reply) -> Reply:
-        """Whoever sent something again is told its id too, which is in the log."""
+    def _with_duplicate_ids(self, topic: TopicState, reply: Reply) -> Reply:
+        """Wrap a reply so that duplicates are answered with their message ids, which are read from the log."""
 
-        def placed(outcome: list[Placed] | PenstockError) -> list[Effect]:
-            if isinstance(outcome, PenstockError) or not any(each.duplicate for each in outcome):
+        def placed(outcome: list[StoredAt] | PenstockError) -> list[Effect]:
+            if isinstance(outcome, PenstockError) or not any(stored.duplicate for stored in outcome):
                 return reply(outcome)
             return [RunInThread(partial(_with_ids, topic.logs, outcome), reply, read_only=True)]
 
         return placed
 
 
-def _parsed(messages: Sequence[Message]) -> Block:
-    return read_draft(_drafted(messages))
+def _block_of(messages: Sequence[Message]) -> Block:
+    return read_draft(_draft_of(messages))
 
 
-def _drafted(messages: Sequence[Message]) -> Draft:
-    """Raises what is wrong with one of them, with its number."""
+def _draft_of(messages: Sequence[Message]) -> Draft:
+    """Encode messages. Raises the first error with the number of its message."""
     try:
         return Draft.of(messages)
     except PenstockError as error:
@@ -195,9 +213,9 @@ def _drafted(messages: Sequence[Message]) -> Draft:
         raise
 
 
-def _with_numbers(messages: Sequence[Message] | Block, numbered: Numbered, producer_id: int) -> list[Message]:
+def _with_numbers(messages: Sequence[Message] | Block, numbered: MessageNumbers, producer_id: int) -> list[Message]:
     plain = [record.message for record in messages] if isinstance(messages, Block) else messages
-    name = "" if numbered.scattered else numbered.producer
+    name = "" if numbered.unordered else numbered.producer
     return [
         replace(
             message,
@@ -209,34 +227,37 @@ def _with_numbers(messages: Sequence[Message] | Block, numbered: Numbered, produ
     ]
 
 
-def _partition(topic: TopicState, key: bytes | None) -> int:
+def _partition_of(topic: TopicState, key: bytes | None) -> int:
     return topic.next_partition() if key is None else partition_of(key, len(topic.logs))
 
 
-def _run(partition: int, appended: AppendResult) -> list[Placed]:
+def _stored_run(partition: int, appended: AppendResult) -> list[StoredAt]:
     ids, first = appended.ids, int(appended.offset)
-    return [Placed(partition, first + row, ids[row], duplicate=False) for row in range(appended.records)]
+    return [StoredAt(partition, first + row, ids[row], duplicate=False) for row in range(appended.records)]
 
 
-def _places(submission: Submission) -> list[Placed]:
-    found: dict[int, Placed] = {
-        row: Placed(partition, offset, None, duplicate=True) for row, partition, offset in submission.duplicates
+def _stored_positions(submission: Submission) -> list[StoredAt]:
+    found: dict[int, StoredAt] = {
+        row: StoredAt(partition, offset, None, duplicate=True) for row, partition, offset in submission.duplicates
     }
     for part in submission.parts:
         assert isinstance(part.outcome, AppendResult)  # noqa: S101 - or it would have failed
         ids, first = part.outcome.ids, int(part.outcome.offset)
         for place, row in enumerate(part.rows.tolist()):
-            found[row] = Placed(part.partition, first + place, ids[place], duplicate=False)
+            found[row] = StoredAt(part.partition, first + place, ids[place], duplicate=False)
     return [found[row] for row in sorted(found)]
 
 
-def _with_ids(logs: Sequence[Log], places: list[Placed]) -> list[Placed]:
-    """In another thread."""
-    found: dict[tuple[int, int], bytes] = {}
-    for each in places:
-        if each.duplicate and (each.partition, each.offset) not in found:
-            found |= _ids_from(logs[each.partition], each.partition, each.offset)
-    return [each._replace(id=found.get((each.partition, each.offset))) if each.duplicate else each for each in places]
+def _with_ids(logs: Sequence[Log], positions: list[StoredAt]) -> list[StoredAt]:
+    """Fill in the ids of duplicates. Runs in another thread."""
+    ids: dict[tuple[int, int], bytes] = {}
+    for stored in positions:
+        if stored.duplicate and (stored.partition, stored.offset) not in ids:
+            ids |= _ids_from(logs[stored.partition], stored.partition, stored.offset)
+    return [
+        stored._replace(id=ids.get((stored.partition, stored.offset))) if stored.duplicate else stored
+        for stored in positions
+    ]
 
 
 def _ids_from(log: Log, partition: int, offset: int) -> dict[tuple[int, int], bytes]:
@@ -245,4 +266,4 @@ def _ids_from(log: Log, partition: int, offset: int) -> dict[tuple[int, int], by
     except OffsetOutOfRange:
         return {}
     offsets = block.columns[:, at.OFFSET].tolist()
-    return {(partition, each): block.id(row) for row, each in enumerate(offsets)}
+    return {(partition, offset): block.id(row) for row, offset in enumerate(offsets)}

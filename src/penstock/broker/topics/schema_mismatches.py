@@ -1,6 +1,6 @@
-"""Messages that were stored although their topic's schemas do not allow them, as the log tells of them.
+"""The log of schema mismatches: warnings about messages that were stored although their topic's schemas do not match.
 
-A client that does it wrong does it a million times, so there is one line at once, and then one for every interval in
+A faulty client repeats its fault a million times, so there is one line at once, and then one for every interval in
 which there were more. Every message is counted in exactly one line.
 """
 
@@ -13,60 +13,60 @@ from typing import Final
 from penstock.broker.topics.topics import TopicState
 
 EVERY_MS: Final = 10_000
-"""Between two lines about one topic."""
+"""Interval between two lines about one topic."""
 
 _LOG: Final = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
 class _Tally:
-    """What came since the last line."""
+    """Mismatches of one topic since its last line."""
 
     due_ms: int
     messages: int = 0
     first: str = ""
 
 
-class Mismatches:
+class MismatchLog:
     def __init__(self) -> None:
         self._tallies: dict[TopicState, _Tally] = {}
-        """In the order in which they are due: all wait equally long."""
+        """Tallies in the order in which they are due: all wait equally long."""
 
     @property
     def due_ms(self) -> int | None:
         return next((tally.due_ms for tally in self._tallies.values()), None)
 
     def add(self, topic: TopicState, messages: int, reason: str, now_ms: int) -> None:
-        """Count some; `reason` is of the first of them."""
+        """Count mismatches; `reason` is that of the first message."""
         tally = self._tallies.get(topic)
         if tally is None:
-            _tell(topic, messages, reason, "")
+            _log_line(topic, messages, reason, "")
             self._tallies[topic] = _Tally(now_ms + EVERY_MS)
             return
         tally.first = tally.first or reason
         tally.messages += messages
 
     def tick(self, now_ms: int) -> None:
-        """Tell of every interval that is over; a topic without new ones is forgotten."""
-        for topic in [each for each, tally in self._tallies.items() if tally.due_ms <= now_ms]:
-            if self.settle(topic):
+        """Log every interval that is over; a topic without new mismatches is forgotten."""
+        for topic in [tallied for tallied, tally in self._tallies.items() if tally.due_ms <= now_ms]:
+            if self.flush(topic):
                 self._tallies[topic] = _Tally(now_ms + EVERY_MS)
 
-    def settle(self, topic: TopicState) -> bool:
-        """Tell what was not told yet of a topic, and forget it. Whether there was anything."""
+    def flush(self, topic: TopicState) -> bool:
+        """Log the mismatches of a topic since its last line, and forget it; return whether there were any."""
         tally = self._tallies.pop(topic, None)
         if tally is None or not tally.messages:
             return False
-        _tell(topic, tally.messages, tally.first, f" in the last {EVERY_MS // 1000} s")
+        _log_line(topic, tally.messages, tally.first, f" in the last {EVERY_MS // 1000} s")
         return True
 
     def close(self) -> None:
-        """Tell what was not told yet: there is no later."""
+        """Log all remaining mismatches before the broker stops."""
         for topic in list(self._tallies):
-            self.settle(topic)
+            self.flush(topic)
 
 
-def _tell(topic: TopicState, messages: int, reason: str, span: str) -> None:
+def _log_line(topic: TopicState, messages: int, reason: str, span: str) -> None:
     facts = {"topic": str(topic.name), "messages": messages, "reason": reason}
     many = "1 message" if messages == 1 else f"{messages} messages"
     _LOG.warning("%s of %s did not match its schemas%s; first: %s", many, topic.name, span, reason, extra=facts)

@@ -1,4 +1,4 @@
-"""The schema policy of topics: which schemas messages may name, and what happens to payloads that do not conform."""
+"""The schema policy of topics: which schemas messages may name, and how payloads that do not conform are treated."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import numpy as np
 
 from penstock.broker.base.effects import AdjustBacklog, Effect, RunInThread, ValidatePayloads
 from penstock.broker.context import BrokerContext
-from penstock.broker.topics.schema_mismatches import Mismatches
-from penstock.broker.topics.schema_rejections import sentence
+from penstock.broker.topics.schema_mismatches import MismatchLog
+from penstock.broker.topics.schema_rejections import fault_text
 from penstock.broker.topics.topics import TopicState
 from penstock.core.errors import PenstockError
 from penstock.core.limits import ATTRIBUTE_BYTES_MAX, ATTRIBUTES_MAX
@@ -38,8 +38,8 @@ def names_schema(message: Message) -> bool:
     return message.schema is not None or SCHEMA_ID in message.attributes
 
 
-def stamped(block: Block, default: SchemaRef | None) -> Block:
-    """The same, in which those that name no schema bear the one that their attributes name, or else the default."""
+def with_schemas_named(block: Block, default: SchemaRef | None) -> Block:
+    """Give messages without a schema the one that their attributes name, or else the default."""
     block = _by_attributes(block)
     if default is None:
         return block
@@ -48,7 +48,7 @@ def stamped(block: Block, default: SchemaRef | None) -> Block:
 
 
 def _by_attributes(block: Block) -> Block:
-    """An attribute of that name that is no number is somebody's own, and names nothing."""
+    """Apply schemas named by attributes. An attribute that is not a number is the application's own, and ignored."""
     columns = block.columns
     nameless = ((columns[:, at.FLAGS] & at.FLAG_SCHEMA) == 0) & (columns[:, at.ATTRIBUTES] > 0)
     if not nameless.any():
@@ -63,7 +63,7 @@ def _by_attributes(block: Block) -> Block:
 
 
 def _number(text: str, most: int) -> int:
-    """0 for anything but a number of at most so much."""
+    """Parse a number up to `most`; 0 for any other text."""
     if not (text.isascii() and text.isdecimal() and len(text) <= _DIGITS_MAX):
         return 0
     return int(text) if int(text) <= most else 0
@@ -71,15 +71,15 @@ def _number(text: str, most: int) -> int:
 
 _LOG: Final = logging.getLogger(__name__)
 WARNING: Final = "x-schema-warning"
-"""The attribute of a message that its topic's policy does not allow, and only warns of."""
+"""Attribute that the broker adds to a message that violates a policy of `warn`."""
 _WARNING_CHARS_MAX: Final = 256
 
-Passed = Callable[[Block, Mapping[int, PayloadFault]], list[Effect]]
-"""Where a block goes on: with the rows of it that are refused, and why."""
+Continuation = Callable[[Block, Mapping[int, PayloadFault]], list[Effect]]
+"""Continuation of a block: takes the block, and the faults of its refused rows."""
 
 
-class Rule(NamedTuple):
-    """What a topic asks of its messages, as of one revision of the registry."""
+class TopicSchemaRule(NamedTuple):
+    """The schema rules of a topic, as of one revision of the registry."""
 
     settings: TopicSettings
     revision: int
@@ -93,89 +93,89 @@ class Rule(NamedTuple):
 
 
 @dataclass(slots=True, eq=False)
-class Passage:
-    """One block on its way."""
+class PendingBlock:
+    """A block that is being validated, or waits behind such a block."""
 
-    rule: Rule
+    rule: TopicSchemaRule
     block: Block
     client: str
-    passed: Passed
+    proceed: Continuation
     failed: Callable[[PenstockError], list[Effect]]
-    judged: bool
+    validate: bool
     faults: dict[int, PayloadFault] = field(default_factory=dict)
-    open: int = 0
+    steps_left: int = 0
     error: PenstockError | None = None
 
 
-class Guards:
+class SchemaPolicyEnforcer:
     def __init__(self, registry: Registry, catalog: SchemaCatalog, context: BrokerContext) -> None:
         self._registry = registry
         self._catalog = catalog
         self._context = context
-        self._rules: dict[TopicState, Rule] = {}
-        self._waiting: dict[TopicState, deque[Passage]] = {}
-        self._used: set[tuple[int, int]] = set()
-        """Topic and schema of messages that are stored, or on their way, as far as they were seen since the start."""
+        self._rules: dict[TopicState, TopicSchemaRule] = {}
+        self._waiting: dict[TopicState, deque[PendingBlock]] = {}
+        self._uses_recorded: set[tuple[int, int]] = set()
+        """Topic and schema of messages that are stored or on their way, as far as they were seen since the start."""
 
-        self.mismatches = Mismatches()
+        self.mismatch_log = MismatchLog()
 
     @property
     def idle(self) -> bool:
         return not self._waiting
 
-    def quiet(self, topic: TopicState) -> bool:
-        """Whether all that came so far is in the log, or is not going to be."""
+    def is_quiet(self, topic: TopicState) -> bool:
+        """Return whether no block of the topic is on its way into the log."""
         return topic not in self._waiting and not topic.pending
 
     def take_uses(self, schema_id: int) -> set[int]:
-        """The topics that got messages of it since this was last asked; the next one is noted again."""
-        found = {uid for uid, used in self._used if used == schema_id}
-        self._used = {each for each in self._used if each[1] != schema_id}
+        """Return the topics that got messages of this schema since the last call; their next use is recorded again."""
+        found = {uid for uid, used in self._uses_recorded if used == schema_id}
+        self._uses_recorded = {use for use in self._uses_recorded if use[1] != schema_id}
         return found
 
     def forget(self, topic: TopicState) -> None:
-        """The topic is deleted. What is still on its way goes on, and is refused there."""
+        """Forget a deleted topic. Its pending blocks continue, and are refused by the log."""
         self._rules.pop(topic, None)
-        self.mismatches.settle(topic)
-        self._used = {each for each in self._used if each[0] != topic.uid}
+        self.mismatch_log.flush(topic)
+        self._uses_recorded = {use for use in self._uses_recorded if use[0] != topic.uid}
 
-    def watches(self, topic: TopicState) -> bool:
-        """Whether a block of its may have to wait, or be refused; if not, it need not be admitted."""
-        rule = self._rule(topic)
+    def has_policy(self, topic: TopicState) -> bool:
+        """Return whether a block of the topic may have to wait or be refused; if not, `enforce` can be skipped."""
+        rule = self._rule_of(topic)
         return rule.policy is not SchemaPolicy.NONE or rule.default is not None or topic in self._waiting
 
-    def default(self, topic: TopicState) -> SchemaRef | None:
-        """What a message that cannot name a schema is taken to be written with."""
-        return self._rule(topic).default
+    def default_schema(self, topic: TopicState) -> SchemaRef | None:
+        """Return the schema of messages that cannot name one."""
+        return self._rule_of(topic).default
 
-    def admit(
+    def enforce(
         self,
         topic: TopicState,
         block: Block,
         client: str,
-        passed: Passed,
+        proceed: Continuation,
         failed: Callable[[PenstockError], list[Effect]],
         *,
-        judged: bool = True,
+        validate: bool = True,
     ) -> list[Effect]:
-        """Have a block judged, and passed on; what cannot be judged is told to `failed`.
+        """Validate a block and proceed with it; `failed` gets the error if that is not possible.
 
-        What is not `judged` only waits for those before it, and until it is noted which schemas it uses.
+        Without `validate`, a block only waits for those before it, and until the use of its schemas is recorded.
         """
-        rule = self._rule(topic)
-        passage = Passage(rule, block, client, passed, failed, judged and rule.policy is not SchemaPolicy.NONE)
+        rule = self._rule_of(topic)
+        pending = PendingBlock(rule, block, client, proceed, failed, validate and rule.policy is not SchemaPolicy.NONE)
         try:
-            if judged:
-                passage.block = stamped(block, rule.default)
-            steps = [*self._inspections(topic, passage), *self._notes(topic, passage)]
+            if validate:
+                pending.block = with_schemas_named(block, rule.default)
+            steps = [*self._validations(topic, pending), *self._use_notes(topic, pending)]
         except PenstockError as error:
             return failed(error)
         if not steps and topic not in self._waiting:
-            return self._go_on(topic, passage)
-        self._waiting.setdefault(topic, deque()).append(passage)
-        return [AdjustBacklog(client, passage.block.data.size), *steps]
+            return self._finish(topic, pending)
+        self._waiting.setdefault(topic, deque()).append(pending)
+        return [AdjustBacklog(client, pending.block.data.size), *steps]
 
-    def _rule(self, topic: TopicState) -> Rule:
+    def _rule_of(self, topic: TopicState) -> TopicSchemaRule:
         settings, known = topic.settings, self._rules.get(topic)
         if known is not None and known.settings is settings and known.revision == self._registry.revision:
             return known
@@ -183,26 +183,28 @@ class Guards:
         allowed = (
             {} if settings.schema_policy in (None, SchemaPolicy.NONE) else self._registry.accepted_versions(subjects)
         )
-        default = self._default(subjects[0], settings.schema_default)
-        rule = self._rules[topic] = Rule(settings, self._registry.revision, subjects, allowed, default)
+        default = self._default_schema_of(subjects[0], settings.schema_default)
+        rule = self._rules[topic] = TopicSchemaRule(settings, self._registry.revision, subjects, allowed, default)
         return rule
 
-    def _default(self, subject: str, version: int | str | None) -> SchemaRef | None:
+    def _default_schema_of(self, subject: str, version: int | str | None) -> SchemaRef | None:
         if version is None:
             return None
         statuses = self._registry.accepted_versions((subject,)).items()
         found = {named[1]: SchemaRef(*named) for named, status in statuses if not status.deleted}
         return found.get(max(found, default=0) if version == LATEST else int(version))
 
-    # what is named
+    # schemas named by messages
 
-    def _misnamed(self, topic: TopicState, rule: Rule, block: Block) -> Iterator[tuple[int, PayloadFault]]:
-        for schema, rows in _named(block):
-            fault = self._fault(topic, rule, schema)
+    def _naming_faults(
+        self, topic: TopicState, rule: TopicSchemaRule, block: Block
+    ) -> Iterator[tuple[int, PayloadFault]]:
+        for schema, rows in _rows_by_schema(block):
+            fault = self._naming_fault(topic, rule, schema)
             if fault is not None:
                 yield from dict.fromkeys(rows.tolist(), fault).items()
 
-    def _fault(self, topic: TopicState, rule: Rule, schema: SchemaRef) -> PayloadFault | None:
+    def _naming_fault(self, topic: TopicState, rule: TopicSchemaRule, schema: SchemaRef) -> PayloadFault | None:
         status = rule.allowed.get((schema.id, schema.version))
         if status is None:
             return PayloadFault("", self._not_allowed(topic, rule, schema))
@@ -214,7 +216,7 @@ class Guards:
             )
         return None
 
-    def _not_allowed(self, topic: TopicState, rule: Rule, schema: SchemaRef) -> str:
+    def _not_allowed(self, topic: TopicState, rule: TopicSchemaRule, schema: SchemaRef) -> str:
         wanted = " or ".join(map(repr, rule.subjects))
         if not schema.id:
             return f"the message names no schema, and {topic.name} wants a version of {wanted}"
@@ -229,115 +231,120 @@ class Guards:
             return f"schema {schema.id} is not registered"
         return f"schema {schema.id} is of {subject!r}, and {topic.name} wants a version of {wanted}"
 
-    # what payloads hold
+    # validation of payloads
 
-    def _inspections(self, topic: TopicState, passage: Passage) -> Iterator[Effect]:
-        """What it names is judged at once, and what it holds is to be looked at."""
-        if not passage.judged:
+    def _validations(self, topic: TopicState, pending: PendingBlock) -> Iterator[Effect]:
+        """Check the schemas that messages name, and yield the validations of their payloads."""
+        if not pending.validate:
             return
-        passage.block = _unmarked(passage.block)
-        passage.faults = dict(self._misnamed(topic, passage.rule, passage.block))
-        if not passage.rule.settings.schema_payloads:
+        pending.block = _without_warnings(pending.block)
+        pending.faults = dict(self._naming_faults(topic, pending.rule, pending.block))
+        if not pending.rule.settings.schema_payloads:
             return
-        for schema, rows in _named(passage.block):
-            if int(rows[0]) in passage.faults:
+        for schema, rows in _rows_by_schema(pending.block):
+            if int(rows[0]) in pending.faults:
                 continue
             definition = self._registry.definition(schema.id)
             if definition.kind is not SchemaKind.BYTES:
-                passage.open += 1
-                whole = len(rows) == len(passage.block)
-                block = passage.block if whole else passage.block.gather(rows)
-                yield ValidatePayloads(definition, schema.id, block, partial(self._inspected, topic, passage, rows))
+                pending.steps_left += 1
+                whole = len(rows) == len(pending.block)
+                block = pending.block if whole else pending.block.gather(rows)
+                yield ValidatePayloads(definition, schema.id, block, partial(self._validated, topic, pending, rows))
 
-    def _inspected(
-        self, topic: TopicState, passage: Passage, rows: Any, outcome: dict[int, PayloadFault] | PenstockError
+    def _validated(
+        self, topic: TopicState, pending: PendingBlock, rows: Any, outcome: dict[int, PayloadFault] | PenstockError
     ) -> list[Effect]:
-        unseen = isinstance(outcome, InvalidSchema) or passage.rule.policy is SchemaPolicy.WARN
+        unseen = isinstance(outcome, InvalidSchema) or pending.rule.policy is SchemaPolicy.WARN
         if isinstance(outcome, PenstockError) and unseen:
-            passage.faults |= dict.fromkeys(rows.tolist(), PayloadFault("", f"it was not looked at: {outcome.message}"))
+            pending.faults |= dict.fromkeys(rows.tolist(), PayloadFault("", f"it was not looked at: {outcome.message}"))
         elif isinstance(outcome, PenstockError):
-            passage.error = passage.error or outcome
+            pending.error = pending.error or outcome
         else:
-            passage.faults |= {int(rows[row]): fault for row, fault in outcome.items()}
-        return self._closer(topic, passage)
+            pending.faults |= {int(rows[row]): fault for row, fault in outcome.items()}
+        return self._step_done(topic, pending)
 
-    # what is used
+    # recording of uses
 
-    def _notes(self, topic: TopicState, passage: Passage) -> Iterator[Effect]:
-        """A schema of which a topic has messages stays: that is noted before the first of them is stored."""
-        ids = passage.block.columns[:, at.SCHEMA_ID]
+    def _use_notes(self, topic: TopicState, pending: PendingBlock) -> Iterator[Effect]:
+        """Yield the records of new schema uses: a schema in use is not deleted, so this is durable before the first
+        message."""
+        ids = pending.block.columns[:, at.SCHEMA_ID]
         if not ids.any():
             return
         uid = topic.uid
         first = int(ids[0])
         for schema_id in [first] if (ids == first).all() else np.unique(ids).tolist():
-            if (uid, schema_id) not in self._used and self._knows(schema_id):
-                passage.open += 1
-                self._used.add((uid, schema_id))
+            if (uid, schema_id) not in self._uses_recorded and self._is_registered(schema_id):
+                pending.steps_left += 1
+                self._uses_recorded.add((uid, schema_id))
                 note = partial(self._catalog.note_use, schema_id, topic_place(uid))
-                yield RunInThread(note, partial(self._noted, topic, passage, (uid, schema_id)))
+                yield RunInThread(note, partial(self._use_recorded, topic, pending, (uid, schema_id)))
 
-    def _knows(self, schema_id: int) -> bool:
-        """What is not registered cannot be deleted."""
+    def _is_registered(self, schema_id: int) -> bool:
+        """Return whether a schema is registered; only then can it be deleted, and needs its use recorded."""
         try:
             self._registry.schema(schema_id)
         except SchemaNotFound:
             return False
         return True
 
-    def _noted(self, topic: TopicState, passage: Passage, use: tuple[int, int], outcome: object) -> list[Effect]:
+    def _use_recorded(
+        self, topic: TopicState, pending: PendingBlock, use: tuple[int, int], outcome: object
+    ) -> list[Effect]:
         if isinstance(outcome, PenstockError):
-            self._used.discard(use)
-            for each in self._waiting[topic]:  # those behind it rely on the same note
-                if (each.block.columns[:, at.SCHEMA_ID] == use[1]).any():
-                    each.error = each.error or outcome
-        elif not outcome:  # it was deleted meanwhile
-            self._used.discard(use)
-            passage.faults |= dict(self._misnamed(topic, self._rule(topic), passage.block)) if passage.judged else {}
-        return self._closer(topic, passage)
+            self._uses_recorded.discard(use)
+            for waiting in self._waiting[topic]:  # blocks behind it rely on the same record
+                if (waiting.block.columns[:, at.SCHEMA_ID] == use[1]).any():
+                    waiting.error = waiting.error or outcome
+        elif not outcome:  # the schema was deleted meanwhile
+            self._uses_recorded.discard(use)
+            pending.faults |= (
+                dict(self._naming_faults(topic, self._rule_of(topic), pending.block)) if pending.validate else {}
+            )
+        return self._step_done(topic, pending)
 
-    # further
+    # order of blocks
 
-    def _closer(self, topic: TopicState, passage: Passage) -> list[Effect]:
-        """Something that a block waited for is done: it and those behind it go on, if nothing else is open."""
-        passage.open -= 1
+    def _step_done(self, topic: TopicState, pending: PendingBlock) -> list[Effect]:
+        """Count a step of a block as done; finish all blocks at the head of the queue that have no open step."""
+        pending.steps_left -= 1
         waiting, effects = self._waiting[topic], list[Effect]()
-        while waiting and not waiting[0].open:
+        while waiting and not waiting[0].steps_left:
             first = waiting.popleft()
-            effects += [AdjustBacklog(first.client, -first.block.data.size), *self._go_on(topic, first)]
+            effects += [AdjustBacklog(first.client, -first.block.data.size), *self._finish(topic, first)]
         if not waiting:
             del self._waiting[topic]
         return effects
 
-    def _go_on(self, topic: TopicState, passage: Passage) -> list[Effect]:
-        """Whatever comes of it, those behind it have their turn."""
+    def _finish(self, topic: TopicState, pending: PendingBlock) -> list[Effect]:
+        """Store or fail this block; never raises, so that blocks queued behind it proceed."""
         try:
-            if passage.error is not None:
-                raise passage.error
-            return self._passed(topic, passage)
+            if pending.error is not None:
+                raise pending.error
+            return self._apply_policy(topic, pending)
         except PenstockError as error:
-            return passage.failed(error)
+            return pending.failed(error)
         except Exception as error:
-            _LOG.exception("a defect in the broker", extra={"topic": str(topic.name)})
-            return passage.failed(PenstockError(f"The broker failed: {type(error).__name__}"))
+            _LOG.exception("unhandled error in the schema policy", extra={"topic": str(topic.name)})
+            return pending.failed(PenstockError(f"The broker failed: {type(error).__name__}"))
 
-    def _passed(self, topic: TopicState, passage: Passage) -> list[Effect]:
-        faults = passage.faults
-        if faults and passage.rule.policy is SchemaPolicy.ENFORCE:
+    def _apply_policy(self, topic: TopicState, pending: PendingBlock) -> list[Effect]:
+        faults = pending.faults
+        if faults and pending.rule.policy is SchemaPolicy.ENFORCE:
             self._context.metrics.add("schema.refused", len(faults))
-            return passage.passed(passage.block, faults)
+            return pending.proceed(pending.block, faults)
         if faults:
             self._warn(topic, faults)
-            return passage.passed(_marked(passage.block, faults), {})
-        return passage.passed(passage.block, {})
+            return pending.proceed(_with_warnings(pending.block, faults), {})
+        return pending.proceed(pending.block, {})
 
     def _warn(self, topic: TopicState, faults: Mapping[int, PayloadFault]) -> None:
         self._context.metrics.add("schema.warned", len(faults))
-        self.mismatches.add(topic, len(faults), sentence(faults[min(faults)]), self._context.now_ms)
+        self.mismatch_log.add(topic, len(faults), fault_text(faults[min(faults)]), self._context.now_ms)
 
 
-def _named(block: Block) -> Iterator[tuple[SchemaRef, Any]]:
-    """Which schemas the messages name, and which messages name each."""
+def _rows_by_schema(block: Block) -> Iterator[tuple[SchemaRef, Any]]:
+    """Yield each schema that messages name, with their rows."""
     ids, versions = block.columns[:, at.SCHEMA_ID], block.columns[:, at.SCHEMA_VERSION]
     if (ids == ids[0]).all() and (versions == versions[0]).all():
         yield SchemaRef(int(ids[0]), int(versions[0])), np.arange(len(block))
@@ -347,8 +354,8 @@ def _named(block: Block) -> Iterator[tuple[SchemaRef, Any]]:
         yield SchemaRef(schema_id, version), np.flatnonzero(inverse.reshape(-1) == number)
 
 
-def _unmarked(block: Block) -> Block:
-    """Without warnings that are the sender's own: only the broker warns."""
+def _without_warnings(block: Block) -> Block:
+    """Remove warning attributes that the sender set: only the broker warns."""
     if not block.columns[:, at.ATTRIBUTES].any() or WARNING.encode() not in block.raw.tobytes():
         return block
     edited = {}
@@ -360,13 +367,13 @@ def _unmarked(block: Block) -> Block:
     return _edited(block, edited)
 
 
-def _marked(block: Block, faults: Mapping[int, PayloadFault]) -> Block:
-    """The same, with an attribute on the messages that are not as they should be and have room for it."""
+def _with_warnings(block: Block, faults: Mapping[int, PayloadFault]) -> Block:
+    """Add a warning attribute to faulty messages that have room for it."""
     columns = block.columns
     name = WARNING.encode()
     edited = {}
     for row in sorted(faults):
-        warning = sentence(faults[row])[:_WARNING_CHARS_MAX].encode()
+        warning = fault_text(faults[row])[:_WARNING_CHARS_MAX].encode()
         start, payload, end = (int(columns[row, field]) for field in (at.START, at.PAYLOAD, at.END))
         many = int(columns[row, at.ATTRIBUTES])
         if many < ATTRIBUTES_MAX and payload - start + len(name) + len(warning) < ATTRIBUTE_BYTES_MAX:
@@ -376,7 +383,7 @@ def _marked(block: Block, faults: Mapping[int, PayloadFault]) -> Block:
 
 
 def _with_attribute(block: Block, start: int, payload: int, end: int, type_bytes: int, added: bytes) -> list[Any]:
-    """A record with one attribute more, in pieces; its checksum is wrong until it is stamped."""
+    """Return a record with one more attribute, in pieces; its checksum is wrong until it is stamped."""
     data = block.data.data
     message = start + at.HEAD_BYTES + type_bytes
     name_bytes = int.from_bytes(data[message + at.NAME_LENGTH_AT : message + at.NAME_LENGTH_AT + 2])
@@ -389,7 +396,7 @@ def _with_attribute(block: Block, start: int, payload: int, end: int, type_bytes
 
 
 def _edited(block: Block, edited: Mapping[int, list[Any]]) -> Block:
-    """With other records, each in pieces, at some rows."""
+    """Replace records, each given in pieces, at some rows."""
     pieces, done = [], 0
     for row, record in edited.items():
         pieces += [block.select(done, row).raw, *record]

@@ -1,4 +1,4 @@
-"""What is said of messages that a topic's schema does not allow, and of what is not there."""
+"""Errors about messages that a topic's schema does not allow, and about names that do not exist."""
 
 from __future__ import annotations
 
@@ -9,33 +9,33 @@ from penstock.core.errors import InvalidRequest, SchemaRejected, VerbatimDetails
 from penstock.schema.language import PayloadFault
 
 _REASONS_MAX: Final = 256
-"""Refused messages of one block whose reasons are told: an answer has to fit into a frame."""
+"""Refused messages of one block whose reasons are sent: an answer has to fit into a frame."""
 _REASON_CHARS_MAX: Final = 300
 
 
-class NotThere(InvalidRequest):
-    """What was named is not there: where errors have a number for that, it is that one."""
+class NotFound(InvalidRequest):
+    """A named object does not exist: HTTP answers it with 404."""
 
 
-def sentence(fault: PayloadFault) -> str:
+def fault_text(fault: PayloadFault) -> str:
     return f"at {fault.path}: {fault.message}" if fault.path else fault.message
 
 
-def rejected(fault: PayloadFault) -> SchemaRejected:
+def rejection(fault: PayloadFault) -> SchemaRejected:
     shown = PayloadFault(fault.path[:_REASON_CHARS_MAX], fault.message[:_REASON_CHARS_MAX])
-    return SchemaRejected(sentence(shown), **({"path": shown.path} if shown.path else {}))
+    return SchemaRejected(fault_text(shown), **({"path": shown.path} if shown.path else {}))
 
 
-def all_rejected(refused: Mapping[int, PayloadFault]) -> SchemaRejected:
-    """A block of which nothing may be stored."""
+def block_rejection(refused: Mapping[int, PayloadFault]) -> SchemaRejected:
+    """Build the error for a block of which nothing may be stored."""
     row, fault = min(refused.items())
     return SchemaRejected(
-        f"message {row} of the block: {rejected(fault).message}", refused=VerbatimDetails(refusals(refused))
+        f"message {row} of the block: {rejection(fault).message}", refused=VerbatimDetails(rejection_rows(refused))
     )
 
 
-def refusals(refused: Mapping[int, PayloadFault]) -> list[list[Any]]:
-    """Row, reason and path; of very many, reasons for the first alone."""
+def rejection_rows(refused: Mapping[int, PayloadFault]) -> list[list[Any]]:
+    """List row, reason and path of each refused message; of very many, reasons for the first alone."""
     shown = sorted(refused.items())
     told = [
         [row, fault.message[:_REASON_CHARS_MAX], fault.path[:_REASON_CHARS_MAX]] for row, fault in shown[:_REASONS_MAX]
@@ -43,8 +43,8 @@ def refusals(refused: Mapping[int, PayloadFault]) -> list[list[Any]]:
     return [*told, *([row] for row, _ in shown[_REASONS_MAX:])]
 
 
-def alike(refused: Mapping[int, PayloadFault]) -> dict[PayloadFault, list[int]]:
-    """The rows that have the same fault."""
+def rows_by_fault(refused: Mapping[int, PayloadFault]) -> dict[PayloadFault, list[int]]:
+    """Group rows by their fault."""
     found: dict[PayloadFault, list[int]] = {}
     for row, fault in refused.items():
         found.setdefault(fault, []).append(row)

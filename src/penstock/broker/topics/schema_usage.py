@@ -1,4 +1,4 @@
-"""Uses of schemas: which topics, and archives of them, have messages of one. What is used is not deleted for good."""
+"""Schema usage: the topics, and their archives, with messages of a schema. A used schema is not deleted for good."""
 
 from __future__ import annotations
 
@@ -27,39 +27,45 @@ if TYPE_CHECKING:
 _SCAN_BYTES: Final = 4 * 1024 * 1024
 _TOPIC: Final = re.compile(rf"\b{TOPIC_PLACE}[0-9]+\b")
 
-Use = tuple[int, str]
+SchemaUse = tuple[int, str]
 """A schema's id, and the place where messages of it are kept."""
 
 
 def forget_unused(
     durable: DurableBroker, subject: str, version: int | str | None, then: Callable[[object], list[Effect]]
 ) -> list[Effect]:
-    """Look whether topics that had messages of these versions' schemas still have any, forget those that have not, and
-    go on. Topics into which something is on its way are left as they are.
+    """Scan topics that had messages of these versions' schemas, forget the uses that are gone, and continue.
 
-    What comes meanwhile is noted again before it is stored.
+    Topics with pending blocks are left as they are. Messages that arrive meanwhile have their use recorded again before
+    they are stored.
     """
-    ids = _going(durable.registry, subject, version)
+    ids = _ids_to_delete(durable.registry, subject, version)
     topics = list(durable.topics)
-    logs = {topic_place(each.uid): each.logs for each in topics if durable.guards.quiet(each)}
-    busy = {topic_place(each.uid) for each in topics} - logs.keys()
+    logs = {topic_place(topic.uid): topic.logs for topic in topics if durable.schema_enforcer.is_quiet(topic)}
+    busy = {topic_place(topic.uid) for topic in topics} - logs.keys()
     for schema_id in ids:
-        durable.guards.take_uses(schema_id)
+        durable.schema_enforcer.take_uses(schema_id)
     catalog = durable.topics.store.catalog.schemas
 
-    def forget(unused: list[Use] | PenstockError) -> list[Effect]:
+    def forget(unused: list[SchemaUse] | PenstockError) -> list[Effect]:
         if isinstance(unused, PenstockError):
             return then(unused)
-        again = {(each, topic_place(uid)) for each in ids for uid in durable.guards.take_uses(each)}
-        return [RunInThread(partial(_forget, catalog, [each for each in unused if each not in again]), then)]
+        again = {
+            (schema_id, topic_place(uid)) for schema_id in ids for uid in durable.schema_enforcer.take_uses(schema_id)
+        }
+        return [RunInThread(partial(_forget, catalog, [use for use in unused if use not in again]), then)]
 
-    return [RunInThread(lambda: list(_unused(catalog, ids, logs, busy)), forget, read_only=True)] if ids else then(None)
+    return (
+        [RunInThread(lambda: list(_unused_pairs(catalog, ids, logs, busy)), forget, read_only=True)]
+        if ids
+        else then(None)
+    )
 
 
-def note_archive(durable: DurableBroker, fields: Fields, then: Callable[[object], list[Effect]]) -> list[Effect]:
-    """An archive of a topic has come further: it may have messages of every schema that the topic has had any of.
+def record_archive_uses(durable: DurableBroker, fields: Fields, then: Callable[[object], list[Effect]]) -> list[Effect]:
+    """Record that an archive of a topic has advanced: it may hold messages of every schema that the topic ever used.
 
-    Go on when that is noted. Raises what is wrong with topic or subscription, under which the archive is known.
+    Continues when that is durable. Raises for an invalid topic or subscription, under which the archive is known.
     """
     topic, name = durable.topics.find(read.topic_name(fields)), read.text(fields, "subscription")
     check_subscription_name(name)
@@ -67,26 +73,28 @@ def note_archive(durable: DurableBroker, fields: Fields, then: Callable[[object]
     return [RunInThread(partial(catalog.copy_uses, topic_place(topic.uid), place), then)]
 
 
-def with_names(durable: DurableBroker, error: ReferenceExists) -> ReferenceExists:
-    """The same, with topics called as people call them."""
-    names = {topic_place(each.uid): f"topic {each.name}" for each in durable.topics}
+def with_topic_names(durable: DurableBroker, error: ReferenceExists) -> ReferenceExists:
+    """Return the error with topic names in place of topic uids."""
+    names = {topic_place(topic.uid): f"topic {topic.name}" for topic in durable.topics}
     message = _TOPIC.sub(lambda found: names.get(found[0], found[0]), error.message)
     return ReferenceExists(message, **error.details)
 
 
-def _going(registry: Registry, subject: str, version: int | str | None) -> set[int]:
-    """The schemas of what is to be deleted for good; none, if it may not be: whoever deletes it says why."""
+def _ids_to_delete(registry: Registry, subject: str, version: int | str | None) -> set[int]:
+    """Return the schemas of versions to delete for good; none if that is not allowed, as the deletion will report."""
     number = None if version is None else parse_version(version)
-    found = [
-        registry.version(subject, each, LookupFilter.INCLUDE_DELETED)
-        for each in registry.versions(subject, LookupFilter.INCLUDE_DELETED)
+    versions = [
+        registry.version(subject, version, LookupFilter.INCLUDE_DELETED)
+        for version in registry.versions(subject, LookupFilter.INCLUDE_DELETED)
     ]
-    wanted = [each for each in found if number in (None, each.version)]
-    return {each.schema_id for each in wanted} if all(each.deleted for each in wanted) else set()
+    chosen = [version for version in versions if number in (None, version.version)]
+    return {version.schema_id for version in chosen} if all(version.deleted for version in chosen) else set()
 
 
-def _unused(catalog: SchemaCatalog, ids: set[int], logs: dict[str, tuple[Log, ...]], busy: set[str]) -> Iterator[Use]:
-    """Each log is read once, whatever is looked for. A place that is no topic, such as an archive, stays noted."""
+def _unused_pairs(
+    catalog: SchemaCatalog, ids: set[int], logs: dict[str, tuple[Log, ...]], busy: set[str]
+) -> Iterator[SchemaUse]:
+    """Yield the unused pairs. Each log is read once. A place that is no topic, such as an archive, keeps its uses."""
     wanted: dict[str, set[int]] = {}
     for schema_id in ids:
         for place in catalog.uses(schema_id):
@@ -94,12 +102,12 @@ def _unused(catalog: SchemaCatalog, ids: set[int], logs: dict[str, tuple[Log, ..
                 wanted.setdefault(place, set()).add(schema_id)
     for place, candidates in wanted.items():
         for log in logs.get(place, ()):
-            candidates -= _found(log, candidates)
+            candidates -= _ids_in_log(log, candidates)
         yield from ((schema_id, place) for schema_id in candidates)
 
 
-def _found(log: Log, wanted: Iterable[int]) -> set[int]:
-    """Which of these schemas messages of the log have."""
+def _ids_in_log(log: Log, wanted: Iterable[int]) -> set[int]:
+    """Return which of these schemas occur in the log."""
     missing, found = set(wanted), set[int]()
     for columns in _columns(log):
         if not missing:
@@ -118,6 +126,6 @@ def _columns(log: Log) -> Iterator[np.ndarray[Any, Any]]:
         offset = max(int(chunk.next_offset), offset + 1)
 
 
-def _forget(catalog: SchemaCatalog, uses: list[Use]) -> None:
+def _forget(catalog: SchemaCatalog, uses: list[SchemaUse]) -> None:
     for schema_id, place in uses:
         catalog.forget_use(schema_id, place)

@@ -1,4 +1,4 @@
-"""Streams: the topics that are kept. Which there are, how one comes to be, what belongs to each."""
+"""The topics of a broker: their state in memory, and their creation."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Final
 
 from penstock.broker.base.effects import AdjustBacklog, Effect, RunInThread
-from penstock.broker.topics.idempotence import Producers, checkpoints_of
+from penstock.broker.topics.idempotence import TopicProducers, checkpoints_of
 from penstock.core.errors import InvalidRequest, PenstockError, ServiceUnavailable, TopicNotSupported
 from penstock.core.names import TopicName, nearest
 from penstock.record.block import Block, scan
@@ -23,28 +23,28 @@ if TYPE_CHECKING:
     from penstock.broker.subscriptions.delivery import SubscriptionRunner
 
 _CHECKPOINT_EVERY: Final = 100_000
-"""Messages of numbered producers between two checkpoints. After a crash, what came since is read again."""
+"""Messages of numbered producers between two checkpoints. After a crash, those since the last are read again."""
 
 
 _COMPARED_MAX: Final = 200
-"""Names compared for "did you mean", while everybody waits."""
+"""Topics compared for "did you mean", at most: all other clients wait meanwhile."""
 _WAITING_MAX: Final = 1_000
 """Messages and batches that wait for a topic to be created: a few milliseconds' worth."""
 
 
 class AutoCreate(StrEnum):
-    """What becomes of a topic that nobody created, when it is first published to or durably subscribed to."""
+    """Treatment of a topic that does not exist, when it is first published to or durably subscribed to."""
 
     RELIABLE = "reliable"
-    """It is created, and kept."""
+    """Create it as a durable topic."""
     LIVE = "live"
-    """It is a live topic: a message goes to whoever listens."""
+    """Treat it as a live topic: a message goes to the current subscribers."""
     OFF = "off"
-    """It is refused."""
+    """Refuse it."""
 
 
 class _LentBlocks:
-    """Blocks that were just stored behind each other, as one, if anybody asks."""
+    """Blocks that were just stored behind each other; joined into one when it is first read."""
 
     def __init__(self, appended: Sequence[AppendResult]) -> None:
         self.offset = int(appended[0].offset)
@@ -52,42 +52,42 @@ class _LentBlocks:
 
     @cached_property
     def block(self) -> Block:
-        # A copy: what was written together with it is not to be kept for its sake.
-        return scan(b"".join([each.stamped for each in self._appended]), verify=False)[0]
+        # A copy: a lent block must not keep alive the larger write it was part of.
+        return scan(b"".join([block.stamped for block in self._appended]), verify=False)[0]
 
 
 class TopicState:
-    """One topic that is kept, or that somebody created as a live one."""
+    """A durable topic, or a live one that was created explicitly."""
 
     def __init__(self, catalog_topic: Topic, logs: tuple[Log, ...]) -> None:
         self.catalog_topic = catalog_topic
-        """The catalog's row of this topic; another one after each change of its settings."""
+        """The catalog's row of this topic; replaced after each change of its settings."""
 
         self.logs = logs
-        self.producers: Producers | None = None
-        """None until a numbered producer is first heard of: only then must the log be looked through."""
+        self.producers: TopicProducers | None = None
+        """Numbered producers; None until the first registers: only then must the log be scanned."""
 
-        self.awaiting_producers: list[Callable[[Producers | PenstockError], list[Effect]]] = []
-        """Who waits for that, in order."""
+        self.awaiting_producers: list[Callable[[TopicProducers | PenstockError], list[Effect]]] = []
+        """Continuations that wait for that scan, in order."""
 
         self.subscriptions: dict[str, SubscriptionRunner] = {}
-        """Its durable subscriptions, by name, and readers, by their ids."""
+        """Durable subscriptions, by name, and readers, by their ids."""
 
         self.pending = 0
         """Blocks on their way into its logs."""
 
         self.messages = 0
-        """Stored since the broker started."""
+        """Messages stored since the broker started."""
 
         self.bytes = 0
-        """Of these, as they lie in the log."""
+        """Bytes of these messages in the log."""
 
         self.rate = 0
         self._ends = [int(log.next_offset) for log in logs]
-        """Up to where it is known what every partition holds."""
+        """Offset of each partition up to which its records are known here."""
 
         self._outside_windows: dict[int, set[int]] = {}
-        """Where blocks begin that are stored, and whose producer has not been told yet, of partitions that had any."""
+        """First offsets of stored blocks that are not yet in their producer's window, by partition."""
 
         self._lent: dict[int, _LentBlocks] = {}
         self._counted = 0
@@ -111,12 +111,12 @@ class TopicState:
         return self.catalog_topic.dispatch is Dispatch.RELIABLE
 
     def next_partition(self) -> int:
-        """In turn, for messages without a key."""
+        """Return the next partition in turn, for messages without a key."""
         self._turn = (self._turn + 1) % len(self.logs)
         return self._turn
 
     def on_stored(self, partition: int, appended: AppendResult, *, numbered: bool = False) -> None:
-        """A block is on disk."""
+        """Count a block that is on disk."""
         self._ends[partition] = int(appended.offset) + appended.records
         self.messages += appended.records
         self.bytes += len(appended.stamped)
@@ -126,7 +126,7 @@ class TopicState:
 
     @contextmanager
     def lend_blocks(self, partition: int, appended: Sequence[AppendResult]) -> Iterator[None]:
-        """While blocks that were just stored are at hand, behind each other: whoever waits for them gets them so."""
+        """Lend just stored blocks to the subscriptions within this context, so that they need not read them back."""
         self._lent[partition] = _LentBlocks(appended)
         try:
             yield
@@ -134,44 +134,44 @@ class TopicState:
             del self._lent[partition]
 
     def lent_block(self, partition: int, offset: int) -> Block | None:
-        """The records from this offset on, if they were just stored."""
+        """Return the records from this offset on, if they are lent now."""
         lent = self._lent.get(partition)
         return lent.block if lent is not None and lent.offset == offset else None
 
     def mark_in_window(self, partition: int, offset: int) -> None:
-        """The block that begins there will be recognised if it is sent again."""
+        """Note that the block that begins there is in its producer's window, and recognised if sent again."""
         self._outside_windows.get(partition, set()).discard(offset)
 
     def second_passed(self) -> None:
         self.rate, self._counted = self.messages - self._counted, self.messages
 
     def checkpoint_due(self) -> bool:
-        """Asked after every block: whether it is time to note what producers wrote last."""
+        """Return, and reset, whether producers should be checkpointed. Called after every block."""
         if self._numbered_since_checkpoint < _CHECKPOINT_EVERY:
             return False
         self._numbered_since_checkpoint = 0
         return True
 
     def checkpoint_builder(self) -> Callable[[], dict[int, ProducerCheckpoint]]:
-        """What producers wrote last, of every partition: as of now, to be put together in another thread."""
+        """Return a function that builds checkpoints of the producers as they are now; it may run in another thread."""
         if self.producers is None:
             return dict
-        # What the log holds and nobody has noted is read again: a checkpoint must not reach over it.
+        # Stored requests that are not in a window yet are read again: a checkpoint must not reach over them.
         ends = [min(self._outside_windows.get(partition, ()), default=end) for partition, end in enumerate(self._ends)]
         return partial(checkpoints_of, self.producers.written(), ends)
 
 
 class Topics:
-    """All of them, by name."""
+    """The topics of a broker, by name."""
 
     def __init__(self, store: Store, *, auto_create: AutoCreate) -> None:
         self.store = store
         self.auto_create = auto_create
         self.on_added: Callable[[TopicState], None] = lambda _topic: None
-        """Told of every topic that comes to be, however it does."""
+        """Callback for every topic that is added."""
 
         self.revision = 0
-        """Another one with every topic that comes or goes."""
+        """Number that changes when a topic is added or removed."""
 
         self._topics: dict[TopicName, TopicState] = {}
         self._creating: dict[TopicName, list[Callable[[TopicState | PenstockError], list[Effect]]]] = {}
@@ -188,7 +188,7 @@ class Topics:
         return self._topics.get(name)
 
     def find(self, name: TopicName) -> TopicState:
-        """Raises `TopicNotSupported`, with the closest name there is if all may know it, if there is no such topic."""
+        """Return a topic, or raise `TopicNotSupported`, with the closest name if all clients may see it."""
         found = self._topics.get(name)
         if found is None:
             raise self._unknown_topic(name)
@@ -203,12 +203,12 @@ class Topics:
         return TopicNotSupported(f"there is no topic {name}{hint}", topic=str(name))
 
     def add(self, stored: Topic) -> TopicState:
-        """The stream of a topic that exists; the same if it is known already."""
+        """Add a topic that exists in the catalog; return the known state if there is one."""
         known = self._topics.get(stored.name)
         if known is not None and known.uid == stored.topic_uid:
             return known
         durable = stored.dispatch is Dispatch.RELIABLE
-        logs = tuple(self.store.log(stored.name, each) for each in range(stored.partitions)) if durable else ()
+        logs = tuple(self.store.log(stored.name, number) for number in range(stored.partitions)) if durable else ()
         topic = self._topics[stored.name] = TopicState(stored, logs)
         self.revision += 1
         self.on_added(topic)
@@ -218,7 +218,7 @@ class Topics:
         self._topics.pop(name, None)
         self.revision += 1
 
-    # coming to be
+    # creation
 
     def get_or_create(
         self,
@@ -229,9 +229,9 @@ class Topics:
         forced: bool = False,
         backlog: AdjustBacklog | None = None,
     ) -> list[Effect]:
-        """Go on with the topic, which is created if need be and if that is allowed; or with the error.
+        """Continue with the topic, which is created if that is needed and allowed; or with the error.
 
-        All who ask while it is being created go on in the order in which they asked.
+        Requests that arrive while it is being created continue in their order.
         """
         found = self._topics.get(name)
         if found is not None:
@@ -247,12 +247,12 @@ class Topics:
         return [RunInThread(lambda: self._create(name, settings), lambda outcome: self._creation_done(name, outcome))]
 
     def _create(self, name: TopicName, settings: TopicSettings | None) -> Topic:
-        """In the catalog's thread, where nobody else creates one meanwhile."""
+        """Create the topic in the catalog's thread, where no other creation runs meanwhile."""
         try:
             return self.store.create_topic(name, settings=settings)
         except InvalidRequest as refused:
             try:
-                return self.store.catalog.get_topic(name)  # somebody was faster
+                return self.store.catalog.get_topic(name)  # created by another process meanwhile
             except TopicNotSupported:
                 raise refused from None
 
@@ -260,9 +260,9 @@ class Topics:
         waiting = self._creating.pop(name)
         try:
             found = outcome if isinstance(outcome, PenstockError) else self.add(outcome)
-        except PenstockError as error:  # it has no logs: it could not be deleted, and not be kept either
+        except PenstockError as error:  # its logs cannot be opened, so it can neither be used nor be deleted
             found = error
-        return [each for then in waiting for each in then(found)]
+        return [effect for then in waiting for effect in then(found)]
 
     def _not_created(self, name: TopicName) -> TopicNotSupported:
         advice = "create it with `penstock topic create`, or start the broker with auto_create = reliable"
@@ -271,9 +271,9 @@ class Topics:
     # producers
 
     def with_producers(
-        self, topic: TopicState, then: Callable[[Producers | PenstockError], list[Effect]]
+        self, topic: TopicState, then: Callable[[TopicProducers | PenstockError], list[Effect]]
     ) -> list[Effect]:
-        """Go on once it is known what the producers of a topic wrote last."""
+        """Continue once the last requests of the topic's producers are known."""
         if topic.producers is not None:
             return then(topic.producers)
         topic.awaiting_producers.append(then)
@@ -283,9 +283,9 @@ class Topics:
         def done(outcome: dict[int, ProducerCheckpoint] | PenstockError) -> list[Effect]:
             waiting, topic.awaiting_producers = topic.awaiting_producers, []
             if isinstance(outcome, PenstockError):
-                return [each for then in waiting for each in then(outcome)]
-            topic.producers = Producers(outcome)
-            return [each for then in waiting for each in then(topic.producers)]
+                return [effect for then in waiting for effect in then(outcome)]
+            topic.producers = TopicProducers(outcome)
+            return [effect for then in waiting for effect in then(topic.producers)]
 
         return [RunInThread(lambda: self._derive_producers(topic), done, read_only=True)]
 
@@ -313,10 +313,10 @@ def _release_and_continue(
     then: Callable[[TopicState | PenstockError], list[Effect]],
     found: TopicState | PenstockError,
 ) -> list[Effect]:
-    """Go on with what has waited."""
+    """Release the bytes that waited, and continue."""
     return [AdjustBacklog(backlog.client, -backlog.size), *then(found)]
 
 
 def _ignore_outcome(_outcome: object) -> list[Effect]:
-    """A checkpoint saves time at the next start, nothing else: it is tried again later."""
+    """Ignore the outcome: a checkpoint only saves time at the next start, and is tried again later."""
     return []

@@ -1,1 +1,1 @@
-"""Commands about access: keys, and what their holders may do."""
+"""Commands about access: keys, and the roles of their holders."""

@@ -1,4 +1,4 @@
-"""`penstock access`: who may what, and where."""
+"""`penstock access`: roles of principals, and their scopes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from penstock.cli import options as opt
-from penstock.cli.access.target import Directory, ask
+from penstock.cli.access.target import DataDirectory, ask_access
 from penstock.cli.output import print_json, table, time_text
 
 app = typer.Typer(help="Who may what: grant, revoke, show.", no_args_is_help=True)
@@ -27,9 +27,13 @@ Bindings = Annotated[
 @app.command()
 @opt.bundled
 def grant(
-    broker: opt.Broker, principal: Principal, binding: Bindings, data: Directory = None, json: opt.Json = False
+    broker: opt.BrokerOptions,
+    principal: Principal,
+    binding: Bindings,
+    data: DataDirectory = None,
+    json: opt.Json = False,
 ) -> None:
-    """Let somebody have a role. It holds when the command returns.
+    """Grant a role to a principal. It holds when the command returns.
 
     Examples:
 
@@ -43,17 +47,23 @@ def grant(
 @app.command()
 @opt.bundled
 def revoke(
-    broker: opt.Broker, principal: Principal, binding: Bindings, data: Directory = None, json: opt.Json = False
+    broker: opt.BrokerOptions,
+    principal: Principal,
+    binding: Bindings,
+    data: DataDirectory = None,
+    json: opt.Json = False,
 ) -> None:
-    """Take a role from somebody. What they consume and may no longer consume ends at once.
+    """Revoke a role of a principal. Consumption that is no longer allowed ends at once.
 
     Example: `penstock access revoke key:shop publisher@topic:/shop/orders.#`
     """
     _change(broker, data, "system.access.revoke", principal, binding, json=json)
 
 
-def _change(broker: opt.Broker, data: Any, topic: str, principal: str, binding: list[str], *, json: bool) -> None:
-    answer = ask(broker, data, topic, {"principal": principal, "binding": binding})
+def _change(
+    broker: opt.BrokerOptions, data: Any, topic: str, principal: str, binding: list[str], *, json: bool
+) -> None:
+    answer = ask_access(broker, data, topic, {"principal": principal, "binding": binding})
     if json:
         print_json(answer)
     else:
@@ -63,12 +73,12 @@ def _change(broker: opt.Broker, data: Any, topic: str, principal: str, binding: 
 @app.command()
 @opt.bundled
 def show(
-    broker: opt.Broker,
+    broker: opt.BrokerOptions,
     principal: Annotated[str | None, typer.Argument(help="Of one. Default: of all.")] = None,
-    data: Directory = None,
+    data: DataDirectory = None,
     json: opt.Json = False,
 ) -> None:
-    """Show who has which role, and where.
+    """Show the roles of principals, and their scopes.
 
     Examples:
 
@@ -76,15 +86,18 @@ def show(
 
     `penstock access show key:shop --json`
     """
-    answer = ask(broker, data, "system.access.show", {} if principal is None else {"principal": principal})
-    found = answer["bindings"]
+    answer = ask_access(broker, data, "system.access.show", {} if principal is None else {"principal": principal})
+    bindings = answer["bindings"]
     if json:
-        for facts in found:
+        for facts in bindings:
             print_json(facts)
-    elif not found:
+    elif not bindings:
         typer.echo("nobody has a role yet: penstock access grant PRINCIPAL ROLE@SCOPE")
     else:
-        rows = [[each["principal"], each["role"], each["scope"], time_text(each["created_ms"])] for each in found]
+        rows = [
+            [binding["principal"], binding["role"], binding["scope"], time_text(binding["created_ms"])]
+            for binding in bindings
+        ]
         table("roles", ("principal", "role", "scope", "since"), rows)
     if answer.get("truncated"):
-        sys.stderr.write(f"penstock: {len(found)} of {answer['total']:,} are shown: name a principal\n")
+        sys.stderr.write(f"penstock: {len(bindings)} of {answer['total']:,} are shown: name a principal\n")

@@ -1,4 +1,4 @@
-"""`penstock key`: keys by which clients say who they are. Shown once, when they are made."""
+"""`penstock key`: keys that authenticate clients. A key is shown once, when it is created."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from penstock.cli import options as opt
-from penstock.cli.access.target import Directory, ask
+from penstock.cli.access.target import DataDirectory, ask_access
 from penstock.cli.output import many, print_json, table, time_text
 from penstock.core.errors import InvalidRequest
 from penstock.core.units import parse_duration_ms
@@ -38,15 +38,15 @@ Expires = Annotated[
 @app.command()
 @opt.bundled
 def create(
-    broker: opt.Broker,
+    broker: opt.BrokerOptions,
     name: Annotated[str, typer.Argument(help="Who it is for: the principal is key:NAME.")],
     role: Role = None,
     expires: Expires = None,
-    data: Directory = None,
+    data: DataDirectory = None,
     out: Out = None,
     json: opt.Json = False,
 ) -> None:
-    """Make a key and print it: the only time that it can be seen.
+    """Create a key and print it: the only time that it can be seen.
 
     A second key of the same name is good beside the first, with the same roles: that is how one is replaced. Where no
     key of the name is good any more, the new one has the roles given here alone.
@@ -62,7 +62,7 @@ def create(
         fields["expires_ms"] = int(time.time() * 1000) + parse_duration_ms(expires)
     if out is not None and out.exists():
         raise InvalidRequest(f"{out} exists, and a key overwrites nothing", given=str(out))
-    facts = ask(broker, data, "system.key.create", fields)
+    facts = ask_access(broker, data, "system.key.create", fields)
     if out is not None:
         _write(out, facts.pop("key"))
     if json:
@@ -77,7 +77,7 @@ def create(
 
 
 def _write(path: Path, key: str) -> None:
-    """For its owner alone from the first moment on."""
+    """Write a file that only its owner can read, from the first moment on."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "w") as file:
         file.write(f"{key}\n")
@@ -85,8 +85,8 @@ def _write(path: Path, key: str) -> None:
 
 @app.command("ls")
 @opt.bundled
-def ls(broker: opt.Broker, data: Directory = None, json: opt.Json = False) -> None:
-    """List keys, revoked ones too. Never the keys themselves: nobody has them.
+def ls(broker: opt.BrokerOptions, data: DataDirectory = None, json: opt.Json = False) -> None:
+    """List keys, revoked ones too. The keys themselves are stored nowhere.
 
     Examples:
 
@@ -94,18 +94,18 @@ def ls(broker: opt.Broker, data: Directory = None, json: opt.Json = False) -> No
 
     `penstock key ls --data penstock-data --json`
     """
-    answer = ask(broker, data, "system.key.list", {})
-    found = answer["keys"]
+    answer = ask_access(broker, data, "system.key.list", {})
+    keys = answer["keys"]
     if json:
-        for facts in found:
+        for facts in keys:
             print_json(facts)
-    elif not found:
+    elif not keys:
         typer.echo("no keys yet: penstock key create NAME --role ROLE")
     else:
         columns = ("id", "name", "created", "expires", "state")
-        table("keys", columns, [_row(facts) for facts in found])
+        table("keys", columns, [_row(facts) for facts in keys])
     if answer.get("truncated"):
-        sys.stderr.write(f"penstock: {len(found)} of {answer['total']:,} are shown\n")
+        sys.stderr.write(f"penstock: {len(keys)} of {answer['total']:,} are shown\n")
 
 
 def _row(facts: dict[str, Any]) -> list[Any]:
@@ -119,12 +119,12 @@ def _row(facts: dict[str, Any]) -> list[Any]:
 @app.command()
 @opt.bundled
 def revoke(
-    broker: opt.Broker,
+    broker: opt.BrokerOptions,
     key: Annotated[str, typer.Argument(help="Its id; or a name, for all keys of that name.")],
-    data: Directory = None,
+    data: DataDirectory = None,
     json: opt.Json = False,
 ) -> None:
-    """Let a key open nothing any more. Connections that came with it are closed within a second.
+    """Revoke a key. Connections that were opened with it are closed within a second.
 
     With the last good key of a name its roles go too: a later key of that name has only what it is given.
 
@@ -134,7 +134,7 @@ def revoke(
 
     `penstock key revoke 7q2m4kd5a3xyz --data penstock-data`
     """
-    answer = ask(broker, data, "system.key.revoke", {"key": key})
+    answer = ask_access(broker, data, "system.key.revoke", {"key": key})
     if json:
         print_json(answer)
     else:

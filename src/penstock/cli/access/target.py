@@ -1,4 +1,4 @@
-"""Where keys and bindings are asked for: a running broker, or a data directory whether or not one runs there."""
+"""The target of commands about keys and roles: a running broker, or a data directory, with or without a broker."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import typer
 
 from penstock.cli import options as opt
 
-Directory = Annotated[
+DataDirectory = Annotated[
     Path | None,
     typer.Option(
         "--data",
@@ -20,7 +20,7 @@ Directory = Annotated[
 ]
 
 
-def ask(broker: opt.Broker, data: Path | None, topic: str, fields: dict[str, Any]) -> dict[str, Any]:
+def ask_access(broker: opt.BrokerOptions, data: Path | None, topic: str, fields: dict[str, Any]) -> dict[str, Any]:
     if data is None:
         with broker.connect() as client:
             answer: dict[str, Any] = client.ask(topic, fields)

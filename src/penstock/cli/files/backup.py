@@ -1,4 +1,4 @@
-"""`penstock backup` and `penstock restore`: a data directory, copied while its broker runs, and brought back."""
+"""`penstock backup` and `penstock restore`: copy a data directory while its broker runs, and restore it."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 _CREATE: Final = "create"
 _FINDINGS_SHOWN: Final = 20
-"""On a terminal; `--json` has all."""
+"""The most findings on a terminal; `--json` has all."""
 
 
 class _Group(TyperGroup):
-    """`penstock backup DEST` is short for `penstock backup create DEST`."""
+    """A group in which `penstock backup DEST` is short for `penstock backup create DEST`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         helped = {"-h", "--help"} & set(args[:1])
@@ -75,17 +75,17 @@ def create(
     """
     from penstock.storage.backup.backup import back_up
 
-    with _stages() as stage:
-        done = back_up(data, destination, replace=replace, quick=quick, release=__version__, stage=stage)
+    with _progress_bars() as stage:
+        backup = back_up(data, destination, replace=replace, quick=quick, release=__version__, stage=stage)
     if json:
-        for what in done.findings:
+        for what in backup.findings:
             print_json({"finding": what})
-        print_json({"backup": _facts(done.manifest) | _work(done) | {"path": str(destination)}})
+        print_json({"backup": _facts(backup.manifest) | _work_facts(backup) | {"path": str(destination)}})
     else:
-        _print_findings(list(done.findings))
-        print_facts([("backup", str(destination)), *_shown(done.manifest)])
-        typer.echo(f"{bytes_text(done.copied_bytes)} copied, {bytes_text(done.kept_bytes)} there already")
-    if done.findings:
+        _print_findings(list(backup.findings))
+        print_facts([("backup", str(destination)), *_summary(backup.manifest)])
+        typer.echo(f"{bytes_text(backup.copied_bytes)} copied, {bytes_text(backup.kept_bytes)} there already")
+    if backup.findings:
         raise typer.Exit(EXIT_FINDINGS)
 
 
@@ -99,19 +99,19 @@ def verify(source: Source, json: opt.Json = False) -> None:
     """
     from penstock.storage.backup.restore import check_backup
 
-    with _stages() as stage:
-        found = check_backup(source, stage=stage)
+    with _progress_bars() as stage:
+        check = check_backup(source, stage=stage)
     if json:
-        for problem in found.problems:
+        for problem in check.problems:
             print_json({"finding": {"file": problem.file, "where": problem.where, "what": problem.what}})
-        print_json({"summary": _facts(found.manifest) | {"findings": len(found.problems)}})
+        print_json({"summary": _facts(check.manifest) | {"findings": len(check.problems)}})
     else:
-        rows = [(problem.file, problem.where, problem.what) for problem in found.problems]
+        rows = [(problem.file, problem.where, problem.what) for problem in check.problems]
         if rows:
             table("findings", ("file", "of", "what"), rows)
-        print_facts(_shown(found.manifest))
+        print_facts(_summary(check.manifest))
         typer.echo(many(len(rows), "finding") if rows else "whole")
-    if found.problems:
+    if check.problems:
         raise typer.Exit(EXIT_FINDINGS)
 
 
@@ -132,18 +132,18 @@ def restore(
     """
     from penstock.storage.backup.restore import restore as run
 
-    with _stages() as stage:
+    with _progress_bars() as stage:
         manifest = run(source, directory, stage=stage)
     if json:
         print_json({"restored": _facts(manifest) | {"data": str(directory)}})
     else:
-        print_facts([("restored", str(directory)), *_shown(manifest)])
+        print_facts([("restored", str(directory)), *_summary(manifest)])
         typer.echo(f"start it with: penstock serve --data {directory}")
 
 
 @contextmanager
-def _stages() -> Iterator[Callable[[str, int], Callable[[int], None]]]:
-    """A bar for each piece of work that is begun."""
+def _progress_bars() -> Iterator[Callable[[str, int], Callable[[int], None]]]:
+    """Show a progress bar for each stage."""
     with progress() as bar:
 
         def stage(what: str, size: int) -> Callable[[int], None]:
@@ -166,11 +166,11 @@ def _facts(manifest: Manifest) -> dict[str, Any]:
     }
 
 
-def _work(done: Backup) -> dict[str, Any]:
-    return {"copied_bytes": done.copied_bytes, "kept_bytes": done.kept_bytes, "findings": len(done.findings)}
+def _work_facts(backup: Backup) -> dict[str, Any]:
+    return {"copied_bytes": backup.copied_bytes, "kept_bytes": backup.kept_bytes, "findings": len(backup.findings)}
 
 
-def _shown(manifest: Manifest) -> list[tuple[str, Any]]:
+def _summary(manifest: Manifest) -> list[tuple[str, Any]]:
     facts = _facts(manifest)
     held = f"{many(facts['topics'], 'topic')}, {many(facts['partitions'], 'partition')}"
     damaged = [("damaged", f"{many(facts['damaged'], 'message')}, as in the original")] if facts["damaged"] else []

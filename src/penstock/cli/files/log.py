@@ -1,4 +1,4 @@
-"""`penstock log`: create, append to, import into, read and look at the logs of a data directory, without a broker."""
+"""`penstock log`: create, append to, import into, read and describe logs of a data directory, without a broker."""
 
 from __future__ import annotations
 
@@ -65,11 +65,11 @@ def create(
     segment_bytes_max = None if segment_bytes is None else parse_size(segment_bytes)
     settings = TopicSettings(retention=retention, segment_bytes_max=segment_bytes_max)
     with Store.open(data, create=True) as store:
-        made = store.create_topic(name, partitions=partitions, settings=settings)
+        topic_record = store.create_topic(name, partitions=partitions, settings=settings)
     if json:
-        print_json({"topic": str(made.name), "partitions": made.partitions, "data": str(data)})
+        print_json({"topic": str(topic_record.name), "partitions": topic_record.partitions, "data": str(data)})
     else:
-        typer.echo(f"created {made.name} with {many(made.partitions, 'partition')} in {data}")
+        typer.echo(f"created {topic_record.name} with {many(topic_record.partitions, 'partition')} in {data}")
 
 
 @app.command()
@@ -85,7 +85,7 @@ def append(
     batch: Annotated[int, typer.Option(min=1, help="Messages a block: each block is one sync at most.")] = 1000,
     json: opt.Json = False,
 ) -> None:
-    """Append messages; each is on disk when this says so.
+    """Append messages; each is on disk when the command says so.
 
     Examples:
 
@@ -107,21 +107,23 @@ def append(
     record_bytes = len(draft_bytes(message(b"")))
     with _source(file) as source, Store.open(data) as store:
         log = store.log(name, partition)
-        room = line_reader.Room(
+        limits = line_reader.MessageLimits(
             block_bytes=log.limits.block_bytes_max,
             record_bytes=record_bytes,
             payload_bytes=log.limits.payload_bytes_max,
         )
-        stored = Stored(str(name), partition, log.next_offset)
-        with _told(store, log, stored):
+        summary = AppendSummary(str(name), partition, log.next_offset)
+        with _summary_on_failure(store, log, summary):
             for group in (
-                line_reader.whole(source, room) if whole else line_reader.groups(source, room, count_max=batch)
+                line_reader.whole_input(source, limits)
+                if whole
+                else line_reader.line_groups(source, limits, count_max=batch)
             ):
                 store.append(name, Draft.of(map(message, group)), partition=partition)
     if json:
-        print_json(stored.as_dict(log.next_offset))
+        print_json(summary.as_dict(log.next_offset))
     else:
-        typer.echo(stored.text(log.next_offset))
+        typer.echo(summary.text(log.next_offset))
 
 
 @app.command("import")
@@ -159,46 +161,47 @@ def import_(
     bad = False
     with Store.open(data) as store:
         log = store.log(name, partition)
-        stored = Stored(str(name), partition, log.next_offset)
+        summary = AppendSummary(str(name), partition, log.next_offset)
         work = RawImport(store.writer, log, key=key, restamp=restamp)
-        with _told(store, log, stored):
+        with _summary_on_failure(store, log, summary):
             for path in files:
                 with opened(OsDisk(), path) as file:
                     for finding in work.take(file):
                         bad = True
                         sys.stderr.write(f"penstock: {path}: {finding}\n")
     if json:
-        print_json(stored.as_dict(log.next_offset))
+        print_json(summary.as_dict(log.next_offset))
     else:
-        typer.echo(stored.text(log.next_offset))
+        typer.echo(summary.text(log.next_offset))
     if bad:
         raise typer.Exit(EXIT_FINDINGS)
 
 
 def _check_files(files: list[Path]) -> None:
-    """All of them, before anything of one is stored."""
+    """Check that every file can be read, before anything is stored."""
     for file in files:
         with _source(file) as source:
             source.read(1)
 
 
 @contextmanager
-def _told(store: Store, log: Log, stored: Stored) -> Iterator[None]:
-    """Whatever ends the appending, its user learns how much is stored."""
+def _summary_on_failure(store: Store, log: Log, summary: AppendSummary) -> Iterator[None]:
+    """Add to an error, or print at an interruption, how much is stored."""
     try:
         yield
     except PenstockError as error:
         store.close()
-        raise stored.explained(error, log.next_offset) from error
+        raise summary.with_summary(error, log.next_offset) from error
     except (KeyboardInterrupt, SystemExit):
         store.close()
-        sys.stderr.write(f"penstock: interrupted: {stored.text(log.next_offset)}\n")
+        sys.stderr.write(f"penstock: interrupted: {summary.text(log.next_offset)}\n")
         raise
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
-    """What one command has appended: all that its log has grown by, since nobody else may write to it."""
+class AppendSummary:
+    """The messages that one command has appended: all that its log has grown by, since no other process may write to
+    it."""
 
     topic: str
     partition: int
@@ -221,8 +224,8 @@ class Stored:
         offsets = f"offset {self.first}" if count == 1 else f"offsets {self.first} to {stop - 1}"
         return f"{many(count, 'message')} appended to {self.topic}: {offsets}"
 
-    def explained(self, error: PenstockError, stop: int) -> PenstockError:
-        """The error, and how much was stored before it."""
+    def with_summary(self, error: PenstockError, stop: int) -> PenstockError:
+        """Return the error with the number of messages stored before it."""
         return type(error)(f"{error.message}; before that: {self.text(stop)}", **(error.details | self.as_dict(stop)))
 
 
@@ -267,19 +270,21 @@ def read(
     start, stop = parse_positions(from_, to)
     from penstock.storage.inspect.data_reader import DataReader
 
-    found = DataReader(data).topic(TopicName.parse(topic))
-    if follow and partition is None and found.partitions > 1:
-        raise InvalidRequest(f"--follow reads one partition: choose it with --partition 0 to {found.partitions - 1}")
-    numbers = range(found.partitions) if partition is None else [partition]
+    topic_reader = DataReader(data).topic(TopicName.parse(topic))
+    if follow and partition is None and topic_reader.partitions > 1:
+        raise InvalidRequest(
+            f"--follow reads one partition: choose it with --partition 0 to {topic_reader.partitions - 1}"
+        )
+    numbers = range(topic_reader.partitions) if partition is None else [partition]
     shown, damaged = 0, False
-    for number, reader in _opened(found, numbers, start):
+    for number, reader in _partition_readers(topic_reader, numbers, start):
         for record, damages in reader.follow(start, stop, wait=_pause if follow else None):
             for damage in damages:
                 damaged = True
-                sys.stderr.write(f"penstock: {found.name}[{number}]: skipped {damage}\n")
+                sys.stderr.write(f"penstock: {topic_reader.name}[{number}]: skipped {damage}\n")
             if record is None or (only_type is not None and not fnmatchcase(record.message.type, only_type)):
                 continue
-            _print(record, number if found.partitions > 1 else None, payload=payload, raw=raw, json=json)
+            _print(record, number if topic_reader.partitions > 1 else None, payload=payload, raw=raw, json=json)
             shown += 1
             if shown == limit:
                 raise typer.Exit(EXIT_FINDINGS if damaged else EXIT_OK)
@@ -287,14 +292,17 @@ def read(
         raise typer.Exit(EXIT_FINDINGS)
 
 
-def _opened(found: TopicReader, numbers: Sequence[int], start: Position) -> list[tuple[int, LogReader]]:
-    """The partitions asked for. An offset that one of them does not hold is refused before anything is printed."""
-    readers = [(number, found.partition(number)) for number in numbers]
+def _partition_readers(
+    topic_reader: TopicReader, numbers: Sequence[int], start: Position
+) -> list[tuple[int, LogReader]]:
+    """Return the readers of partitions. Raises for an offset that one of them does not hold, before anything is
+    printed."""
+    readers = [(number, topic_reader.partition(number)) for number in numbers]
     for number, reader in readers:
         try:
             reader.offset_of(start)
         except OffsetOutOfRange as error:
-            raise OffsetOutOfRange(f"{found.name}[{number}]: {error.message}", **error.details) from None
+            raise OffsetOutOfRange(f"{topic_reader.name}[{number}]: {error.message}", **error.details) from None
     return readers
 
 
@@ -318,7 +326,7 @@ def info(
     data: opt.Data = opt.DEFAULT_DATA,
     json: opt.Json = False,
 ) -> None:
-    """What is in a data directory: partitions, offsets, sizes, times.
+    """Show what a data directory holds: partitions, offsets, sizes, times.
 
     Example: `penstock log info orders.created --json`
     """
@@ -326,7 +334,7 @@ def info(
 
     reader = DataReader(data)
     topics = [reader.topic(TopicName.parse(topic))] if topic else reader.topics()
-    rows = [row for found in topics for row in _facts(found)]
+    rows = [row for topic_reader in topics for row in _facts(topic_reader)]
     if json:
         for row in rows:
             print_json(row)
@@ -338,10 +346,10 @@ def info(
     table(f"{data}", columns, [_row(facts) for facts in rows])
 
 
-def _facts(found: TopicReader) -> Iterator[dict[str, object]]:
-    for number in range(found.partitions):
-        facts = found.partition(number).facts()
-        yield {"topic": str(found.name), "partition": number, **facts}
+def _facts(topic_reader: TopicReader) -> Iterator[dict[str, object]]:
+    for number in range(topic_reader.partitions):
+        facts = topic_reader.partition(number).facts()
+        yield {"topic": str(topic_reader.name), "partition": number, **facts}
 
 
 def _row(facts: dict[str, object]) -> list[object]:

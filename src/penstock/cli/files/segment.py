@@ -1,4 +1,4 @@
-"""`penstock segment`: look into segment files, without touching them."""
+"""`penstock segment`: read segment files, without changing them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,8 @@ Raw = Annotated[bool, typer.Option("--raw", help="Messages are any bytes, not Pe
 
 
 def _hash_key(raw: bool, text: str | None) -> bytes | None:
-    """Raises `InvalidRequest` for a key that is none, or without --raw: our own segments have ours."""
+    """Parse the hash key. Raises `InvalidRequest` for an invalid one, or without --raw: our own segments
+    have our key."""
     if text is None:
         return None
     if not raw:
@@ -48,9 +49,9 @@ def _hash_key(raw: bool, text: str | None) -> bytes | None:
 
 
 def _paths(targets: list[str], data: Path) -> list[Path]:
-    """Files as they are, directories searched, topics looked up; each once, however often it is named."""
-    found = [path for target in targets for path in _target_paths(target, data)]
-    return list({path.absolute(): path for path in found}.values())
+    """Return the segment files of targets: files, directories (searched), topics (looked up); each once."""
+    paths = [path for target in targets for path in _target_paths(target, data)]
+    return list({path.absolute(): path for path in paths}.values())
 
 
 def _target_paths(target: str, data: Path) -> Sequence[Path]:
@@ -61,10 +62,10 @@ def _target_paths(target: str, data: Path) -> Sequence[Path]:
 
     path = Path(target)
     if path.is_dir():
-        found = segment_paths(path)
-        if not found and not is_data_directory(OsDisk(), path):
+        paths = segment_paths(path)
+        if not paths and not is_data_directory(OsDisk(), path):
             raise InvalidRequest(f"there are no segments in {target}")
-        return found
+        return paths
     if path.is_file():
         return [path]
     if path.exists():
@@ -73,7 +74,7 @@ def _target_paths(target: str, data: Path) -> Sequence[Path]:
         topic = DataReader(data).topic(TopicName.parse(target))
     except PenstockError as error:
         raise InvalidRequest(f"{target} is no file or directory, and no topic: {error.message}") from None
-    return [each for folder in topic.paths for each in segment_paths(folder)]
+    return [segment for folder in topic.paths for segment in segment_paths(folder)]
 
 
 @app.command("ls")
@@ -186,20 +187,20 @@ def verify(
     from penstock.storage.inspect.missing_logs import missing_offsets
     from penstock.storage.inspect.verify import verify_sequence
 
-    noted, unread = _noted(targets)
+    noted, unread = _catalog_notes(targets)
     key, jobs = _hash_key(raw, hash_key), jobs or os.cpu_count() or 1
-    reports = _verified(_paths(targets, data), raw=raw, key=key, jobs=jobs)
+    reports = _verify_all(_paths(targets, data), raw=raw, key=key, jobs=jobs)
     problems = [problem for report in reports for problem in report.problems]
     problems += verify_sequence(OsDisk(), reports)
     problems += [*missing_offsets(OsDisk(), noted, reports), *unread]
-    with contextlib.suppress(BrokenPipeError):  # `verify | head` still has findings, or has not
+    with contextlib.suppress(BrokenPipeError):  # `verify | head` has the same exit code
         (_print_json if json else _print_table)(reports, problems)
     if problems:
         raise typer.Exit(EXIT_FINDINGS)
 
 
-def _noted(targets: list[str]) -> tuple[list[RecordedLog], list[SegmentProblem]]:
-    """What the catalogs of data directories say of their logs, and which of them cannot be read: the segments can."""
+def _catalog_notes(targets: list[str]) -> tuple[list[RecordedLog], list[SegmentProblem]]:
+    """Return the catalogs' notes of how far logs went, and problems for catalogs that cannot be read."""
     from penstock.storage.base.disk import OsDisk
     from penstock.storage.base.layout import CATALOG
     from penstock.storage.inspect.missing_logs import recorded_logs
@@ -216,8 +217,8 @@ def _noted(targets: list[str]) -> tuple[list[RecordedLog], list[SegmentProblem]]
     return logs, problems
 
 
-def _verified(paths: list[Path], *, raw: bool, key: bytes | None, jobs: int) -> list[SegmentReport]:
-    """The kernels release the GIL, so threads are enough."""
+def _verify_all(paths: list[Path], *, raw: bool, key: bytes | None, jobs: int) -> list[SegmentReport]:
+    """Verify files in threads: the kernels release the GIL."""
     from penstock.storage.base.disk import OsDisk
     from penstock.storage.inspect.verify import verify_if_there
 
@@ -232,7 +233,7 @@ def _verified(paths: list[Path], *, raw: bool, key: bytes | None, jobs: int) -> 
 
         started = [pool.submit(verify_if_there, OsDisk(), path, raw=raw, key=key, progress=advance) for path in paths]
         try:
-            return [report for each in started if (report := each.result()) is not None]
+            return [report for job in started if (report := job.result()) is not None]
         except BaseException:
             interrupted.set()
             pool.shutdown(wait=False, cancel_futures=True)

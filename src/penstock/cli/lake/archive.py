@@ -16,9 +16,9 @@ import typer
 from penstock.cli import options as opt
 from penstock.cli.exit_codes import EXIT_FINDINGS
 from penstock.cli.lake.jobs import naming_loss_option
-from penstock.cli.lake.warehouse import Log, Warehouse, directory
+from penstock.cli.lake.warehouse import LogOptions, WarehouseOptions, directory
 from penstock.cli.output import bytes_text, many, on_one_line, print_json, table, time_text
-from penstock.cli.signals import Stopping, stopping
+from penstock.cli.signals import StopRequest, stop_on_signals
 from penstock.core.clock import SystemClock, now_ms
 from penstock.core.errors import InvalidRequest
 from penstock.core.positions import parse_positions
@@ -27,17 +27,17 @@ from penstock.core.units import parse_duration_ms, parse_size
 if TYPE_CHECKING:
     from penstock.core.positions import Position
     from penstock.spark.files.location import Location
-    from penstock.spark.lake.archive.archive import ArchiveReport
     from penstock.spark.lake.archive.batch_commit import BatchReport, Destination, TableReport
     from penstock.spark.lake.archive.engines import Backlog, Engine
+    from penstock.spark.lake.archive.run import ArchiveReport
 
 
 ALLOW_LOSS: Final = "--allow-loss"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class What:
-    """What becomes of payloads, and of what is missing."""
+class PayloadOptions:
+    """Options for payloads, and for missing messages."""
 
     one_table: Annotated[bool, typer.Option("--one-table", help="All topics into one table, payloads as they are.")] = (
         False
@@ -56,8 +56,8 @@ class What:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class By:
-    """Who does it: this process, or Spark."""
+class EngineOptions:
+    """The engine that does the work: this process, or Spark."""
 
     engine: Annotated[
         str, typer.Option(help="local: this process; spark: its workers; auto: Spark where there is more to do.")
@@ -67,31 +67,31 @@ class By:
     ] = "64MiB"  # done in the time that Spark takes to start, and a few seconds
 
     def check(self) -> None:
-        """Raises `InvalidRequest` for an engine or a size that there is not."""
+        """Raises `InvalidRequest` for an unknown engine or an invalid size."""
         from penstock.spark.lake.archive.engines import check_engine
 
         check_engine(self.engine)
         parse_size(self.local_max)
 
-    def is_little(self, backlog: Backlog | None) -> bool:
-        """Whether what is new can be left to this process; None is without an end."""
+    def is_small(self, backlog: Backlog | None) -> bool:
+        """Return True if this process can do the work; a backlog of None has no end."""
         return backlog is not None and backlog.bytes <= parse_size(self.local_max)
 
-    def chosen(self, backlog: Backlog | None) -> str:
+    def engine_for(self, backlog: Backlog | None) -> str:
         from penstock.spark.lake.archive.engines import AUTO, LOCAL, SPARK
 
         if self.engine != AUTO:
             return self.engine
-        return LOCAL if self.is_little(backlog) else SPARK
+        return LOCAL if self.is_small(backlog) else SPARK
 
 
 @opt.bundled
 def archive(
-    log: Log,
-    to: Warehouse,
-    what: What,
-    by: By,
-    spark: opt.Spark,
+    log: LogOptions,
+    to: WarehouseOptions,
+    payloads: PayloadOptions,
+    engines: EngineOptions,
+    spark: opt.SparkOptions,
     topics: Annotated[list[str] | None, typer.Argument(help="The topics. Default: all, new ones too.")] = None,
     once: Annotated[bool, typer.Option("--once", help="End when all that is there now is archived.")] = False,
     from_: Annotated[
@@ -132,31 +132,33 @@ def archive(
     is_backfill = from_ is not None or to_place is not None
     if is_backfill and (once or take_over or subscription):
         raise InvalidRequest("--once, --take-over and --subscription are not for a backfill (--from, --to)")
-    by.check()
-    every_ms, batch_bytes, given = parse_duration_ms(every), parse_size(batch), directory(checkpoint)
-    on_batch = _Told(json=json)
+    engines.check()
+    every_ms, batch_bytes, checkpoint_dir = parse_duration_ms(every), parse_size(batch), directory(checkpoint)
+    on_batch = _Printer(json=json)
     if is_backfill:
         places = parse_positions(from_ or "earliest", to_place)
-        ready = _backfill(log, to, what, topics or [], places, name, given, batch_bytes, on_batch)
+        prepared_archive = _backfill(
+            log, to, payloads, topics or [], places, name, checkpoint_dir, batch_bytes, on_batch
+        )
     else:
-        kept = _checkpoint(to, name, given)
+        kept = _checkpoint(to, name, checkpoint_dir)
         more: dict[str, Any] = {"once": once, "take_over": take_over, "subscription": subscription, "broker": broker}
         more |= {"every_seconds": every_ms / 1000, "batch_bytes": batch_bytes}
-        ready = _archive(log, to, what, topics or [], kept, on_batch, **more)
+        prepared_archive = _archive(log, to, payloads, topics or [], kept, on_batch, **more)
     with (
         naming_loss_option(ALLOW_LOSS),
-        ready as run,
-        _engine(by, spark, run.backlog, on_batch) as used,
-        stopping() as asked,
+        prepared_archive as run,
+        _engine(engines, spark, run.backlog, on_batch) as used,
+        stop_on_signals() as stop,
     ):
-        report = run.run(used, asked.asked)
+        report = run.run(used, stop.requested)
     on_batch.report(report)
-    raise typer.Exit(_exit_code(report, asked))
+    raise typer.Exit(_exit_code(report, stop))
 
 
 @dataclass(frozen=True, slots=True)
-class _Ready:
-    """What has been checked and only waits for an engine."""
+class _PreparedArchive:
+    """An archive or a backfill that has been checked and waits for an engine."""
 
     backlog: Backlog | None
     run: Callable[[Engine, threading.Event], ArchiveReport]
@@ -164,48 +166,54 @@ class _Ready:
 
 @contextmanager
 def _archive(
-    log: Log, to: Warehouse, what: What, topics: list[str], checkpoint: Path, on_batch: _Told, **more: Any
-) -> Iterator[_Ready]:
-    from penstock.spark.lake.archive.archive import ArchiveRequest, open_archive
+    log: LogOptions,
+    to: WarehouseOptions,
+    payloads: PayloadOptions,
+    topics: list[str],
+    checkpoint: Path,
+    on_batch: _Printer,
+    **more: Any,
+) -> Iterator[_PreparedArchive]:
+    from penstock.spark.lake.archive.run import ArchiveRequest, open_archive
 
     location = log.location()
-    destination = _destination(location, to, what)
-    wanted = ArchiveRequest(
+    destination = _destination(location, to, payloads)
+    request = ArchiveRequest(
         location=location, topics=tuple(topics), destination=destination, checkpoint=checkpoint, **more
     )
-    with open_archive(wanted, on_batch) as archive:
-        yield _Ready(archive.backlog(), archive.run)
+    with open_archive(request, on_batch) as archive:
+        yield _PreparedArchive(archive.backlog(), archive.run)
 
 
 @contextmanager
 def _backfill(
-    log: Log,
-    to: Warehouse,
-    what: What,
+    log: LogOptions,
+    to: WarehouseOptions,
+    payloads: PayloadOptions,
     topics: list[str],
     places: tuple[Position, Position | None],
     name: str,
     checkpoint: str | None,
     batch_bytes: int,
-    on_batch: _Told,
-) -> Iterator[_Ready]:
+    on_batch: _Printer,
+) -> Iterator[_PreparedArchive]:
     from penstock.spark.lake.archive.backfill import backfill_checkpoint, open_backfill
 
     location = log.location()
-    destination = _destination(location, to, what)
+    destination = _destination(location, to, payloads)
     kept = backfill_checkpoint(to.warehouse, name, checkpoint)
     with open_backfill(location, topics, destination, kept, *places) as filling:
-        yield _Ready(filling.backlog(), partial(filling.run, batch_bytes=batch_bytes, on_batch=on_batch))
+        yield _PreparedArchive(filling.backlog(), partial(filling.run, batch_bytes=batch_bytes, on_batch=on_batch))
 
 
-def _checkpoint(to: Warehouse, name: str, given: str | None) -> Path:
-    from penstock.spark.lake.archive.archive import checkpoint_of
+def _checkpoint(to: WarehouseOptions, name: str, checkpoint_dir: str | None) -> Path:
+    from penstock.spark.lake.archive.run import checkpoint_of
 
-    return checkpoint_of(to.warehouse, name, given)
+    return checkpoint_of(to.warehouse, name, checkpoint_dir)
 
 
-def _destination(location: Location, to: Warehouse, what: What) -> Destination:
-    from penstock.spark.lake.archive.archive import destination_of
+def _destination(location: Location, to: WarehouseOptions, payloads: PayloadOptions) -> Destination:
+    from penstock.spark.lake.archive.run import destination_of
 
     return destination_of(
         location,
@@ -213,41 +221,43 @@ def _destination(location: Location, to: Warehouse, what: What) -> Destination:
         table_format=to.format,
         storage_options=to.storage_options,
         catalog=to.catalog_options,
-        one_table=what.one_table,
-        registry=what.registry,
-        decode=not what.no_decode,
-        keep_values=not what.drop_values,
-        fail_on_data_loss=not what.allow_loss,
+        one_table=payloads.one_table,
+        registry=payloads.registry,
+        decode=not payloads.no_decode,
+        keep_values=not payloads.drop_values,
+        fail_on_data_loss=not payloads.allow_loss,
     )
 
 
 @contextmanager
-def _engine(by: By, spark: opt.Spark, backlog: Backlog | None, on_batch: _Told) -> Iterator[Engine]:
-    """Which one was chosen is said; Spark runs until the context ends."""
+def _engine(
+    engines: EngineOptions, spark: opt.SparkOptions, backlog: Backlog | None, on_batch: _Printer
+) -> Iterator[Engine]:
+    """Choose the engine and print its name; Spark runs until the context ends."""
     from penstock.spark.lake.archive.engines import LOCAL, LOCAL_ENGINE, SparkEngine
 
-    name = by.chosen(backlog)
+    name = engines.engine_for(backlog)
     on_batch.engine(name, backlog)
     if name == LOCAL:
         yield LOCAL_ENGINE
         return
     if sys.stderr.isatty():
         sys.stderr.write("penstock: starting Spark ...\n")
-    session = spark.session("penstock archive", quick=by.is_little(backlog))
+    session = spark.session("penstock archive", quick=engines.is_small(backlog))
     try:
         yield SparkEngine(session)
     finally:
         session.stop()
 
 
-def _exit_code(report: ArchiveReport, asked: Stopping) -> int:
+def _exit_code(report: ArchiveReport, stop: StopRequest) -> int:
     if report.lost:
         return EXIT_FINDINGS
-    return asked.exit_code
+    return stop.exit_code
 
 
-class _Told:
-    """Tells of an archive: lines on standard error for people, objects on standard output for scripts."""
+class _Printer:
+    """The progress output of an archive: lines on standard error for people, JSON on standard output for scripts."""
 
     def __init__(self, *, json: bool) -> None:
         self._json = json
@@ -294,15 +304,15 @@ class _Told:
             f" {report.seconds:.1f} s ({rate:,} rows/s){lost}"
         )
 
-    def _bad(self, name: str, found: TableReport) -> None:
-        """Where the bad ones are, and why."""
-        if not found.bad:
+    def _bad(self, name: str, report: TableReport) -> None:
+        """Print the offsets of bad records, and the reasons."""
+        if not report.bad:
             return
         from penstock.spark.lake.tables.names import bad_table_of
 
-        places = "; ".join(_offsets(place, *edges) for place, edges in sorted(found.why.places.items()))
-        typer.echo(f"{many(found.bad, 'bad record')} of {name} in {bad_table_of(name)}: {places}")
-        for reason, count in found.why.top():
+        places = "; ".join(_offsets(place, *edges) for place, edges in sorted(report.why.places.items()))
+        typer.echo(f"{many(report.bad, 'bad record')} of {name} in {bad_table_of(name)}: {places}")
+        for reason, count in report.why.top():
             typer.echo(f"{count:>9,}  {on_one_line(reason)}")
 
 

@@ -1,4 +1,4 @@
-"""`penstock audit`: look at every message of a log, and hold the log against its archive."""
+"""`penstock audit`: check every message of a log, and compare the log with its archive."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ import typer
 from penstock.cli import options as opt
 from penstock.cli.exit_codes import EXIT_FINDINGS
 from penstock.cli.lake.jobs import Topics, parse_topics, run_job, write_file
-from penstock.cli.lake.warehouse import Log, Reach
+from penstock.cli.lake.warehouse import LogOptions, TableAccess
 from penstock.cli.output import bytes_text, many, print_json, table
 from penstock.core.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from penstock.spark.jobs.audit.archive_side import Warehouse
-    from penstock.spark.jobs.audit.audit import Audit
+    from penstock.spark.jobs.audit.run import Audit
 
 _FINDINGS_SHOWN = 50
-"""On a screen; the page and the JSON have more."""
+"""The most findings on a screen; the page and the JSON have more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Archive(Reach):
-    """What the log is compared with, if anything."""
+class ComparedArchive(TableAccess):
+    """The archive that the log is compared with, if any."""
 
     against: Annotated[
         str | None,
@@ -35,7 +35,7 @@ class Archive(Reach):
     ] = None
 
     def warehouse(self) -> Warehouse | None:
-        """Raises `InvalidRequest` for options of an archive that is not named."""
+        """Return the warehouse. Raises `InvalidRequest` for options of an archive without --against."""
         if self.against is None:
             if self.storage_option or self.catalog or self.catalog_option:
                 raise InvalidRequest("--storage-option and --catalog are of an archive: name it with --against")
@@ -49,9 +49,9 @@ class Archive(Reach):
 
 @opt.bundled
 def audit(
-    log: Log,
-    archive: Archive,
-    spark: opt.Spark,
+    log: LogOptions,
+    archive: ComparedArchive,
+    spark: opt.SparkOptions,
     topics: Topics = None,
     schemas: Annotated[bool, typer.Option("--schemas", help="Hold every payload against the schema it names.")] = False,
     registry: Annotated[
@@ -76,22 +76,22 @@ def audit(
 
     `penstock audit --schemas --duplicates --json | jq .findings`
     """
-    from penstock.spark.jobs.audit.audit import AuditRequest
-    from penstock.spark.jobs.audit.audit import audit as run
     from penstock.spark.jobs.audit.report.fields import as_dict
+    from penstock.spark.jobs.audit.run import AuditRequest
+    from penstock.spark.jobs.audit.run import audit as run
 
     location = log.location()
-    wanted = AuditRequest(
+    request = AuditRequest(
         topics=parse_topics(topics),
         against=archive.warehouse(),
         schemas=schemas,
         registry=registry,
         duplicates=duplicates,
     )
-    location.open()  # what is not there is said before Spark is started
+    location.open()  # a missing log is reported before Spark is started
     _check_target(html)
-    found = run_job(spark, "penstock audit", lambda session, stage: run(session, location, wanted, stage=stage))
-    report = as_dict(found)
+    result = run_job(spark, "penstock audit", lambda session, stage: run(session, location, request, stage=stage))
+    report = as_dict(result)
     if html is not None:
         from penstock.spark.jobs.audit.report.page import page
 
@@ -99,32 +99,32 @@ def audit(
     if json:
         print_json(report)
     else:
-        _print(found, report, html)
-    if not found.is_clean:
+        _print(result, report, html)
+    if not result.is_clean:
         raise typer.Exit(EXIT_FINDINGS)
 
 
 def _check_target(html: Path | None) -> None:
-    """Better now than after an hour's work."""
+    """Check the path of the page now, not after an hour's work."""
     if html is not None and not html.absolute().parent.is_dir():
         raise InvalidRequest(f"--html {html}: there is no directory {html.absolute().parent}")
 
 
-def _print(found: Audit, report: dict[str, Any], html: Path | None) -> None:
-    if found.found.listed:
+def _print(result: Audit, report: dict[str, Any], html: Path | None) -> None:
+    if result.found.listed:
         rows = [_row(each) for each in report["findings"]["told"][:_FINDINGS_SHOWN]]
         table("findings", ("kind", "topic", "partition", "offset", "messages", "what"), rows)
-        more = found.found.count - len(rows)
+        more = result.found.count - len(rows)
         if more > 0:
             typer.echo(f"... and {more:,} more: --html or --json has them")
     table("topics", ("topic", "messages", "size", "first", "last"), [_topic(each) for each in report["topics"]])
-    if found.request.against is not None:
+    if result.request.against is not None:
         _print_archive(report)
-    for note in found.notes:
+    for note in result.notes:
         typer.echo(note)
     summary = report["summary"]
-    verdict = "clean" if found.is_clean else many(found.found.count, "finding")
-    speed = bytes_text(summary["bytes"] / max(found.seconds, 1e-9))
+    verdict = "clean" if result.is_clean else many(result.found.count, "finding")
+    speed = bytes_text(summary["bytes"] / max(result.seconds, 1e-9))
     typer.echo(f"{many(summary['messages'], 'message')}, {bytes_text(summary['bytes'])}: {verdict} ({speed}/s)")
     if html is not None:
         typer.echo(f"report: {html}")
@@ -140,10 +140,10 @@ def _topic(topic: dict[str, Any]) -> list[Any]:
 
 def _print_archive(report: dict[str, Any]) -> None:
     rows = [
-        [topic["topic"], each["partition"], archive["table"], archive["messages"], _equal(archive), archive["lag"]]
+        [topic["topic"], partition["partition"], archive["table"], archive["messages"], _equal(archive), archive["lag"]]
         for topic in report["topics"]
-        for each in topic["partitions"]
-        if (archive := each["archive"])
+        for partition in topic["partitions"]
+        if (archive := partition["archive"])
     ]
     table("archive", ("topic", "partition", "table", "compared", "equal", "lag"), rows)
 

@@ -1,4 +1,4 @@
-"""`penstock compact`: of every key its latest message, into a topic or a table."""
+"""`penstock compact`: the latest message of every key, into a topic or a table."""
 
 from __future__ import annotations
 
@@ -7,10 +7,19 @@ from typing import Annotated, Any
 import typer
 
 from penstock.cli import options as opt
-from penstock.cli.lake.copy_report import SKIP_LOST, Run, SkipLost, Target, Which, going_on, print_report, spark_job
+from penstock.cli.lake.copy_report import (
+    SKIP_LOST,
+    MessageSelection,
+    PublishTarget,
+    Run,
+    SkipLost,
+    print_report,
+    run_name_on_failure,
+    spark_job,
+)
 from penstock.cli.lake.jobs import naming_loss_option
-from penstock.cli.lake.replay import Archive, Topics
-from penstock.cli.lake.warehouse import Log, pairs
+from penstock.cli.lake.replay import ArchiveSource, Topics
+from penstock.cli.lake.warehouse import LogOptions, pairs
 from penstock.core.errors import InvalidRequest
 from penstock.core.names import TopicName
 
@@ -18,11 +27,11 @@ from penstock.core.names import TopicName
 @opt.bundled
 def compact(
     topics: Topics,
-    log: Log,
-    archive: Archive,
-    which: Which,
-    target: Target,
-    spark: opt.Spark,
+    log: LogOptions,
+    archive: ArchiveSource,
+    which: MessageSelection,
+    target: PublishTarget,
+    spark: opt.SparkOptions,
     to_topic: Annotated[str | None, typer.Option("--to-topic", "-t", help="The topic to publish into.")] = None,
     to_table: Annotated[str | None, typer.Option("--to-table", help="Instead: a table of --warehouse.")] = None,
     warehouse: Annotated[
@@ -37,10 +46,10 @@ def compact(
     run: Run = None,
     json: opt.Json = False,
 ) -> None:
-    """The latest message of every key, into a new topic or a table of the lake.
+    """Publish the latest message of every key into a new topic, or write it into a table of the lake.
 
-    An empty payload is a tombstone: the key is gone, and nothing of it is left. Messages without a key are kept. They
-    all keep key, payload, type, attributes and schema. Exit code 1 if something was left out with --skip-lost.
+    An empty payload is a tombstone: the key is gone, and nothing of it is left. Messages without a key are kept. All
+    messages keep key, payload, type, attributes and schema. Exit code 1 if something was left out with --skip-lost.
 
     Examples:
 
@@ -58,17 +67,17 @@ def compact(
         raise InvalidRequest("into what? Give one of --to-topic and --to-table")
     name = run or new_run()
     selection, names = which.selection(), [TopicName.parse(topic) for topic in topics]
-    made: Any = (
+    destination: Any = (
         target.options(to_topic, name) if to_table is None else _table(table_format, warehouse, to_table, archive)
     )
     origin = archive.origin(log)
-    going = going_on(name, made_up=run is None, json=json)
-    with going, naming_loss_option(SKIP_LOST), spark_job(spark, "penstock compact") as (session, progress):
+    naming = run_name_on_failure(name, generated=run is None, json=json)
+    with naming, naming_loss_option(SKIP_LOST), spark_job(spark, "penstock compact") as (session, progress):
         report = job(
             session,
             origin,
             names,
-            made,
+            destination,
             selection=selection,
             tombstones=Tombstones.KEEP if keep_tombstones else Tombstones.DROP,
             keyless=Keyless.DROP if drop_keyless else Keyless.KEEP,
@@ -79,7 +88,7 @@ def compact(
     print_report(report, json=json)
 
 
-def _table(table_format: str, warehouse: str, name: str, archive: Archive) -> Any:
+def _table(table_format: str, warehouse: str, name: str, archive: ArchiveSource) -> Any:
     from penstock.spark.lake.tables.table_factory import open_table
 
     named = {} if archive.catalog is None else {"name": archive.catalog}

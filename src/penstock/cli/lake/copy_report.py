@@ -1,4 +1,4 @@
-"""What the commands share that publish many messages: which of them, into what, and how far they have come."""
+"""Options and output that commands which publish many messages share: their selection, target and progress."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ SKIP_LOST: Final = "--skip-lost"
 SkipLost = Annotated[
     bool, typer.Option(SKIP_LOST, help="Leave out what cannot be read and count it, instead of ending there.")
 ]
-Tell = Callable[[int, int | None], None]
-"""How many messages are done, and of how many, where that is known."""
+ReportMessages = Callable[[int, int | None], None]
+"""A function that takes the number of finished messages, and the total where it is known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
-    """Into what messages are published: a broker, or a data directory that no broker owns."""
+class PublishTarget:
+    """The target of messages: a broker, or a data directory that no broker owns."""
 
     broker: Annotated[
         str | None,
@@ -61,13 +61,13 @@ class Target:
     tls_key: Annotated[Path | None, typer.Option(help="Its private key (PEM).")] = None
 
     def options(self, topic: str | None, run: str | None) -> SinkOptions:
-        """Raises `InvalidRequest` for what cannot be."""
+        """Return options of the sink. Raises `InvalidRequest` if they contradict each other."""
         from penstock.client.wire.address import parse_url
         from penstock.spark.sink.options import SinkOptions
 
         if self.into is not None and self.rate is not None:
             raise InvalidRequest("--rate is for a broker, which others use too: --into writes at once")
-        given = {
+        values = {
             "topic": topic,
             "run": run,
             "createPartitions": self.partitions,
@@ -76,13 +76,13 @@ class Target:
             "tlsCert": self.tls_cert,
             "tlsKey": self.tls_key,
         }
-        given |= {"path": self.into} if self.into is not None else {"broker": str(parse_url(self.broker))}
-        return SinkOptions.parse({name: str(value) for name, value in given.items() if value is not None})
+        values |= {"path": self.into} if self.into is not None else {"broker": str(parse_url(self.broker))}
+        return SinkOptions.parse({name: str(value) for name, value in values.items() if value is not None})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Which:
-    """Which messages of a topic."""
+class MessageSelection:
+    """A selection of messages of a topic."""
 
     from_: opt.From = "earliest"
     to: opt.To = None
@@ -112,7 +112,7 @@ class Which:
 
 
 def print_report(report: PublishReport, *, json: bool) -> None:
-    """And leave with the exit code of findings, if messages were left out."""
+    """Print the report, and exit with the code of findings if messages were left out."""
     if json:
         print_json({**asdict(report), "seconds": round(report.seconds, 3)})
     else:
@@ -133,12 +133,12 @@ def lost_text(lost: int) -> str:
 
 
 @contextmanager
-def going_on(run: str, *, made_up: bool, json: bool) -> Iterator[None]:
-    """Whatever ends a run, its user learns how to go on with it. A name that was made up is told at once: a process
-    that is killed says nothing at its end."""
-    if made_up:
-        told = jsons.dumps({"run": run}) if json else f"penstock: run {run}; if it breaks off, --run {run} goes on"
-        sys.stderr.write(f"{told}\n")
+def run_name_on_failure(run: str, *, generated: bool, json: bool) -> Iterator[None]:
+    """Add to an error, or print at an interruption, how to resume the run. A generated name is printed at once: a
+    process that is killed prints nothing at its end."""
+    if generated:
+        text = jsons.dumps({"run": run}) if json else f"penstock: run {run}; if it breaks off, --run {run} goes on"
+        sys.stderr.write(f"{text}\n")
         sys.stderr.flush()
     try:
         yield
@@ -151,8 +151,8 @@ def going_on(run: str, *, made_up: bool, json: bool) -> Iterator[None]:
 
 
 @contextmanager
-def counting(what: str) -> Iterator[Tell]:
-    """Messages and how many a second, on standard error; nothing where that is not a terminal."""
+def message_progress(what: str) -> Iterator[ReportMessages]:
+    """Show the number of messages and the rate, on standard error; nothing where that is not a terminal."""
     from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
     columns = (
@@ -167,19 +167,19 @@ def counting(what: str) -> Iterator[Tell]:
     with Progress(*columns, console=console(stderr=True), transient=True, disable=hidden) as bar:
         task = bar.add_task(what, total=None, rate="")
 
-        def tell(done: int, total: int | None = None) -> None:
+        def report(done: int, total: int | None = None) -> None:
             speed = bar.tasks[task].speed
             bar.update(task, description=what, completed=done, total=total, rate=f"{speed:,.0f}/s" if speed else "")
 
-        yield tell
+        yield report
 
 
 @contextmanager
-def spark_job(spark: opt.Spark, name: str) -> Iterator[tuple[SparkSession, Callable[[int], None]]]:
-    """A session for as long as the job takes, and whom to tell of progress."""
-    with counting("starting Spark") as tell:
+def spark_job(spark: opt.SparkOptions, name: str) -> Iterator[tuple[SparkSession, Callable[[int], None]]]:
+    """Start a Spark session for the job, and yield it with the function that shows progress."""
+    with message_progress("starting Spark") as report:
         session = spark.session(name)
         try:
-            yield session, lambda done: tell(done, None)
+            yield session, lambda done: report(done, None)
         finally:
             session.stop()

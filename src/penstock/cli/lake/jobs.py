@@ -1,4 +1,4 @@
-"""What the commands that run jobs over logs share: which topics, Spark for as long as it takes, and a bar."""
+"""Parts that commands which run jobs over logs share: topics, a Spark session, and a progress bar."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Topics = Annotated[list[str] | None, typer.Argument(help="Topics. Default: all.")]
-Stage = Callable[[str, int, int], None]
+ReportStage = Callable[[str, int, int], None]
 _Result = TypeVar("_Result")
 
 
@@ -30,7 +30,7 @@ def parse_topics(topics: Sequence[str] | None) -> tuple[TopicName, ...]:
 
 @contextmanager
 def naming_loss_option(option: str) -> Iterator[None]:
-    """Where messages are lost, the source advises its own option: here, that of the command."""
+    """Replace the source's option in errors about lost messages by the option of the command."""
     try:
         yield
     except PenstockError as error:
@@ -39,23 +39,23 @@ def naming_loss_option(option: str) -> Iterator[None]:
         raise type(error)(error.message.replace(READ_ON, f"give {option}"), **error.details) from None
 
 
-def run_job(spark: opt.Spark, name: str, job: Callable[[SparkSession, Stage], _Result]) -> _Result:
-    """What a job gives on a session of its own, with a bar for each of its stages on standard error.
+def run_job(spark: opt.SparkOptions, name: str, job: Callable[[SparkSession, ReportStage], _Result]) -> _Result:
+    """Run a job on a Spark session of its own and return its result, with a progress bar on standard error.
 
-    The job has a thread of its own. Ctrl-C then meets this thread waiting, not in the middle of a call into the JVM,
-    which cannot be left in order: what Spark is doing is cancelled, and the session closed.
+    The job runs in a thread. Ctrl-C then interrupts this thread while it waits, not in the middle of a call into the
+    JVM, which cannot be unwound: Spark's work is cancelled, and the session closed.
     """
-    with _bar() as tell:
+    with _stage_progress() as report:
         session = spark.session(name)
         try:
             with ThreadPoolExecutor(1) as pool:
-                return pool.submit(job, session, tell).result()
+                return pool.submit(job, session, report).result()
         finally:
             session.stop()
 
 
 @contextmanager
-def _bar() -> Iterator[Stage]:
+def _stage_progress() -> Iterator[ReportStage]:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
     columns = (
@@ -69,14 +69,14 @@ def _bar() -> Iterator[Stage]:
     with Progress(*columns, console=console(stderr=True), transient=True, disable=hidden) as bar:
         task = bar.add_task("starting Spark", total=None)
 
-        def tell(what: str, done: int, count: int) -> None:
+        def report(what: str, done: int, count: int) -> None:
             bar.update(task, description=what, completed=done, total=count)
 
-        yield tell
+        yield report
 
 
 def write_file(path: Path, text: str) -> None:
-    """Raises `InvalidRequest` if it cannot be written."""
+    """Write a text file. Raises `InvalidRequest` if that fails."""
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:

@@ -1,4 +1,4 @@
-"""`penstock lake`: what is in the tables of a warehouse, and their upkeep. No Spark is started."""
+"""`penstock lake`: tables of a warehouse, and their maintenance. No Spark is started."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from penstock.cli import options as opt
-from penstock.cli.lake.warehouse import Lake
+from penstock.cli.lake.warehouse import LakeOptions
 from penstock.cli.output import bytes_text, confirm, many, print_facts, print_json, progress, table, time_text
 from penstock.core.errors import InvalidRequest
 from penstock.core.units import parse_duration_ms, parse_size
@@ -22,13 +22,14 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would be 
 
 _HOUR_MS: Final = 3_600_000
 _AGE_MS_MIN: Final = _HOUR_MS
-"""Queries and commits that take longer than an hour are rare; files that one of them uses must stay."""
+"""The youngest age: queries and commits that take longer than an hour are rare, and files that one of them uses must
+stay."""
 
 
 @app.command()
 @opt.bundled
 def show(
-    where: Lake,
+    where: LakeOptions,
     name: Annotated[str | None, typer.Argument(help="One table, with its columns and positions. Default: all.")] = None,
     json: opt.Json = False,
 ) -> None:
@@ -40,11 +41,11 @@ def show(
 
     `penstock lake show orders --json`
     """
-    found = where.tables([name] if name else None)
-    facts = [_facts(each) for each in found]
+    tables = where.tables([name] if name else None)
+    facts = [_facts(lake_table) for lake_table in tables]
     if json:
-        for each in facts:
-            print_json(each)
+        for table_facts in facts:
+            print_json(table_facts)
     elif name:
         _show_one(facts[0])
     elif not facts:
@@ -52,29 +53,34 @@ def show(
     else:
         shown = ("table", "format", "rows", "files")
         rows = [
-            [*(each[name] for name in shown), bytes_text(each["bytes"]), each["version"], each["owner"]]
-            for each in facts
+            [
+                *(table_facts[name] for name in shown),
+                bytes_text(table_facts["bytes"]),
+                table_facts["version"],
+                table_facts["owner"],
+            ]
+            for table_facts in facts
         ]
         table(where.warehouse, ("table", "format", "rows", "files", "size", "version", "archived by"), rows)
 
 
-def _facts(found: LakeTable) -> dict[str, Any]:
-    files = found.live_files()
-    history = found.commit_history(1)
+def _facts(lake_table: LakeTable) -> dict[str, Any]:
+    files = lake_table.live()
+    history = lake_table.commit_history(1)
     return {
-        "table": found.name,
-        "format": found.table_format,
-        "location": found.folder.uri,
-        "version": found.version(),
-        "owner": found.owner(),
-        "rows": sum(each.rows for each in files),
+        "table": lake_table.name,
+        "format": lake_table.table_format,
+        "location": lake_table.folder.uri,
+        "version": lake_table.version(),
+        "owner": lake_table.owner(),
+        "rows": sum(item.rows for item in files),
         "files": len(files),
-        "bytes": sum(each.size for each in files),
-        "partitioned_by": found.partition_by(),
-        "columns": {each.name: str(each.type) for each in found.schema()},
+        "bytes": sum(item.size for item in files),
+        "partitioned_by": lake_table.partition_by(),
+        "columns": {item.name: str(item.type) for item in lake_table.schema()},
         "positions": [
             {"topic": topic, "partition": partition, "first_offset": span.first, "next_offset": span.next}
-            for (topic, partition), span in sorted(found.spans().items())
+            for (topic, partition), span in sorted(lake_table.spans().items())
         ],
         "last_commit_ms": history[-1][0] if history else None,
         "last_batch": history[-1][1].batch_id if history else None,
@@ -95,7 +101,7 @@ def _show_one(facts: dict[str, Any]) -> None:
 @app.command()
 @opt.bundled
 def compact(
-    where: Lake,
+    where: LakeOptions,
     names: Tables = None,
     target: Annotated[str, typer.Option(help="The size of file to aim at.")] = "128MiB",
     dry_run: DryRun = False,
@@ -114,38 +120,40 @@ def compact(
     target_bytes = parse_size(target)
     if not target_bytes:
         raise InvalidRequest(f"--target {target}: expected a size such as 128MiB", given=target)
-    for each in where.tables(names):
-        _compact(each, target_bytes, dry_run=dry_run, json=json)
+    for lake_table in where.tables(names):
+        _compact(lake_table, target_bytes, dry_run=dry_run, json=json)
 
 
-def _compact(found: LakeTable, target_bytes: int, *, dry_run: bool, json: bool) -> None:
+def _compact(lake_table: LakeTable, target_bytes: int, *, dry_run: bool, json: bool) -> None:
     from dataclasses import asdict
 
     from penstock.spark.lake.tables import compaction
 
-    planned = compaction.plan_compaction(found, target_bytes=target_bytes)
+    planned = compaction.plan_compaction(lake_table, target_bytes=target_bytes)
     done = planned
     if not dry_run:
         with progress(shown=not json) as bar:
-            task = bar.add_task(found.name, total=planned.bytes_before)
+            task = bar.add_task(lake_table.name, total=planned.bytes_before)
             done = compaction.compact(
-                found, target_bytes=target_bytes, on_group=lambda size: bar.update(task, advance=size)
+                lake_table, target_bytes=target_bytes, on_group=lambda size: bar.update(task, advance=size)
             )
     if json:
-        print_json({"table": found.name, "dry_run": dry_run, **asdict(done)})
+        print_json({"table": lake_table.name, "dry_run": dry_run, **asdict(done)})
     elif dry_run or not done.files_before:
         would = "would be rewritten" if done.files_before else "to rewrite"
-        typer.echo(f"{found.name}: {many(done.files_before, 'small file')} {would}, {bytes_text(done.bytes_before)}")
+        typer.echo(
+            f"{lake_table.name}: {many(done.files_before, 'small file')} {would}, {bytes_text(done.bytes_before)}"
+        )
     else:
         before = f"{many(done.files_before, 'file')}, {bytes_text(done.bytes_before)}"
         after = f"{many(done.files_after, 'file')}, {bytes_text(done.bytes_after)}"
-        typer.echo(f"{found.name}: {before}, became {after} with the same {many(done.rows, 'row')}")
+        typer.echo(f"{lake_table.name}: {before}, became {after} with the same {many(done.rows, 'row')}")
 
 
 @app.command()
 @opt.bundled
 def vacuum(
-    where: Lake,
+    where: LakeOptions,
     names: Tables = None,
     older_than: Annotated[str, typer.Option(help="Only files older than this: 7d, 12h.")] = "7d",
     dry_run: DryRun = False,
@@ -164,21 +172,21 @@ def vacuum(
     `penstock lake vacuum orders --older-than 2d --yes`
     """
     hours = _hours(older_than)
-    found = where.tables(names)
+    tables = where.tables(names)
     if not dry_run:
-        confirm(f"delete unused files of {many(len(found), 'table')} in {where.warehouse}?", yes=yes)
-    for each in found:
-        unused = each.vacuum(hours=hours, dry_run=dry_run)
+        confirm(f"delete unused files of {many(len(tables), 'table')} in {where.warehouse}?", yes=yes)
+    for lake_table in tables:
+        unused = lake_table.vacuum(hours=hours, dry_run=dry_run)
         if json:
-            print_json({"table": each.name, "dry_run": dry_run, "count": len(unused), "files": unused})
+            print_json({"table": lake_table.name, "dry_run": dry_run, "count": len(unused), "files": unused})
         else:
-            typer.echo(f"{each.name}: {many(len(unused), 'file')} {'would be deleted' if dry_run else 'deleted'}")
+            typer.echo(f"{lake_table.name}: {many(len(unused), 'file')} {'would be deleted' if dry_run else 'deleted'}")
 
 
 @app.command()
 @opt.bundled
 def expire(
-    where: Lake,
+    where: LakeOptions,
     names: Tables = None,
     older_than: Annotated[str, typer.Option(help="Versions older than this: 7d, 12h.")] = "7d",
     yes: opt.Yes = False,
@@ -193,14 +201,14 @@ def expire(
     `penstock lake expire --warehouse lake --older-than 30d --yes`
     """
     hours = _hours(older_than)
-    found = where.tables(names)
-    confirm(f"forget versions of {many(len(found), 'table')} that are older than {older_than}?", yes=yes)
-    for each in found:
-        count = each.expire(hours=hours)
+    tables = where.tables(names)
+    confirm(f"forget versions of {many(len(tables), 'table')} that are older than {older_than}?", yes=yes)
+    for lake_table in tables:
+        count = lake_table.expire(hours=hours)
         if json:
-            print_json({"table": each.name, "expired": count})
+            print_json({"table": lake_table.name, "expired": count})
         else:
-            typer.echo(f"{each.name}: {many(count, 'version')} forgotten")
+            typer.echo(f"{lake_table.name}: {many(count, 'version')} forgotten")
 
 
 def _hours(text: str) -> float:

@@ -13,7 +13,7 @@ import typer
 from penstock.cli import options as opt
 from penstock.cli.exit_codes import EXIT_FINDINGS
 from penstock.cli.output import fail, many, print_json, table
-from penstock.cli.signals import Stopping, stopping
+from penstock.cli.signals import StopRequest, stop_on_signals
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,7 +33,7 @@ NoSpark = Annotated[bool, typer.Option("--no-spark", help="Read the file alone, 
 @opt.bundled
 def run(
     file: File,
-    spark: opt.Spark,
+    spark: opt.SparkOptions,
     once: Annotated[bool, typer.Option("--once", help="Take what is there now, then end.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No line for every batch.")] = False,
     json: opt.Json = False,
@@ -57,16 +57,16 @@ def run(
 
     pipeline = load(file)
     _warn(pipeline)
-    told = _Told(json=json, quiet=quiet)
-    with _session(pipeline, spark) as session, stopping() as stopped:
-        results = run_pipeline(session, pipeline, once=once, say=told, stop=stopped.asked)
-    told.report(pipeline, results)
-    raise typer.Exit(_exit_code(results, stopped, json=json))
+    printer = _Printer(json=json, quiet=quiet)
+    with _session(pipeline, spark) as session, stop_on_signals() as stop:
+        results = run_pipeline(session, pipeline, once=once, say=printer, stop=stop.requested)
+    printer.report(pipeline, results)
+    raise typer.Exit(_exit_code(results, stop, json=json))
 
 
 @app.command("validate")
 @opt.bundled
-def validate(file: File, spark: opt.Spark, no_spark: NoSpark = False, json: opt.Json = False) -> None:
+def validate(file: File, spark: opt.SparkOptions, no_spark: NoSpark = False, json: opt.Json = False) -> None:
     """Check a pipeline without running it: its file, names, SQL, columns, functions and output modes.
 
     Nothing is read but schemas and the columns of tables and files. Exit code 1 if there is something to mend.
@@ -77,7 +77,7 @@ def validate(file: File, spark: opt.Spark, no_spark: NoSpark = False, json: opt.
 
     `penstock pipeline validate revenue.toml --no-spark --json`
     """
-    pipeline, problems = _checked(file)
+    pipeline, problems = _load(file)
     if pipeline is not None and not no_spark:
         from penstock.spark.pipeline.run.checks import problems as found_by_spark
 
@@ -96,7 +96,7 @@ def validate(file: File, spark: opt.Spark, no_spark: NoSpark = False, json: opt.
 @opt.bundled
 def explain(
     file: File,
-    spark: opt.Spark,
+    spark: opt.SparkOptions,
     no_spark: NoSpark = False,
     extended: Annotated[bool, typer.Option("--extended", help="Logical plans, too.")] = False,
     json: opt.Json = False,
@@ -119,11 +119,11 @@ def explain(
     columns: dict[str, dict[str, str]] = {}
     plans: dict[str, str] = {}
     if not no_spark:
-        columns, plans = _planned(pipeline, spark, extended=extended)
+        columns, plans = _columns_and_plans(pipeline, spark, extended=extended)
     if json:
         print_json({"pipeline": pipeline.name, "graph": lines, "columns": columns, "plans": plans})
         return
-    for line in (*lines, *_sections(columns, plans)):
+    for line in (*lines, *_plan_lines(columns, plans)):
         typer.echo(line)
 
 
@@ -131,13 +131,13 @@ def explain(
 
 
 @contextmanager
-def _session(pipeline: Pipeline, given: opt.Spark, *, quick: bool = False) -> Iterator[SparkSession]:
-    """As the file says, and the command line before it."""
+def _session(pipeline: Pipeline, options: opt.SparkOptions, *, quick: bool = False) -> Iterator[SparkSession]:
+    """Start a Spark session with options of the command line, or else of the file."""
     file = pipeline.spark
-    merged = opt.Spark(
-        master=given.master or file.master,
-        memory=given.memory or file.memory,
-        conf=[*(f"{name}={value}" for name, value in file.config), *(given.conf or [])],
+    merged = opt.SparkOptions(
+        master=options.master or file.master,
+        memory=options.memory or file.memory,
+        conf=[*(f"{name}={value}" for name, value in file.config), *(options.conf or [])],
     )
     if sys.stderr.isatty():
         sys.stderr.write("penstock: starting Spark ...\n")
@@ -148,18 +148,18 @@ def _session(pipeline: Pipeline, given: opt.Spark, *, quick: bool = False) -> It
         session.stop()
 
 
-def _exit_code(results: list[Result], stopped: Stopping, *, json: bool) -> int:
-    for each in results:
-        if each.failure is not None:
-            return fail(each.failure.error(f"query {each.query} failed"), json=json)
-    return stopped.exit_code
+def _exit_code(results: list[Result], stop: StopRequest, *, json: bool) -> int:
+    for result in results:
+        if result.failure is not None:
+            return fail(result.failure.error(f"query {result.query} failed"), json=json)
+    return stop.exit_code
 
 
-# what is printed
+# output
 
 
-class _Told:
-    """Tells of a run: lines on standard error for people, objects on standard output for scripts."""
+class _Printer:
+    """The progress output of a run: lines on standard error for people, JSON on standard output for scripts."""
 
     def __init__(self, *, json: bool, quiet: bool) -> None:
         self._json = json
@@ -236,11 +236,11 @@ def _print_findings(file: Path, problems: list[str], warnings: list[str]) -> Non
     typer.echo(f"{file}: {many(len(problems), 'problem') if problems else 'valid'}")
 
 
-# what is asked of Spark
+# checks
 
 
-def _checked(file: Path) -> tuple[Pipeline | None, list[str]]:
-    """The pipeline, or what is wrong with its file."""
+def _load(file: Path) -> tuple[Pipeline | None, list[str]]:
+    """Load the pipeline, or return the problems of its file."""
     from penstock.spark.pipeline.file.parsing import PipelineInvalid, load
 
     try:
@@ -249,10 +249,10 @@ def _checked(file: Path) -> tuple[Pipeline | None, list[str]]:
         return None, list(error.problems)
 
 
-def _planned(
-    pipeline: Pipeline, spark: opt.Spark, *, extended: bool
+def _columns_and_plans(
+    pipeline: Pipeline, spark: opt.SparkOptions, *, extended: bool
 ) -> tuple[dict[str, dict[str, str]], dict[str, str]]:
-    """The columns of everything that has a name, and the plans of queries. Raises `PipelineInvalid`."""
+    """Return the columns of every named frame, and the plans of queries. Raises `PipelineInvalid`."""
     from penstock.spark.pipeline.file.parsing import PipelineInvalid
     from penstock.spark.pipeline.run.explain import plans
     from penstock.spark.pipeline.run.frames import Frames
@@ -260,13 +260,13 @@ def _planned(
     with _session(pipeline, spark, quick=True) as session:
         frames = Frames(session).build(pipeline, unused=True)
         if frames.problems:
-            raise PipelineInvalid(str(pipeline.file), [pipeline.secrets.hide(each) for each in frames.problems])
-        columns = {name: dict(frame.dtypes) for name, frame in frames.made.items()}
+            raise PipelineInvalid(str(pipeline.file), [pipeline.secrets.hide(problem) for problem in frames.problems])
+        columns = {name: dict(frame.dtypes) for name, frame in frames.by_name.items()}
         return columns, plans(pipeline, frames, extended=extended)
 
 
-def _sections(columns: dict[str, dict[str, str]], plans: dict[str, str]) -> Iterator[str]:
-    for name, found in columns.items():
-        yield f"\n{name}: {', '.join(f'{column} {kind}' for column, kind in found.items())}"
+def _plan_lines(columns: dict[str, dict[str, str]], plans: dict[str, str]) -> Iterator[str]:
+    for name, types in columns.items():
+        yield f"\n{name}: {', '.join(f'{column} {kind}' for column, kind in types.items())}"
     for query, plan in plans.items():
         yield f"\nquery {query}\n{plan}"

@@ -1,4 +1,4 @@
-"""`penstock replay`: messages of a log or of its archive, published again."""
+"""`penstock replay`: publish messages of a log, or of its archive, again."""
 
 from __future__ import annotations
 
@@ -8,9 +8,18 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from penstock.cli import options as opt
-from penstock.cli.lake.copy_report import SKIP_LOST, Run, SkipLost, Target, Which, going_on, print_report, spark_job
+from penstock.cli.lake.copy_report import (
+    SKIP_LOST,
+    MessageSelection,
+    PublishTarget,
+    Run,
+    SkipLost,
+    print_report,
+    run_name_on_failure,
+    spark_job,
+)
 from penstock.cli.lake.jobs import naming_loss_option
-from penstock.cli.lake.warehouse import Log, Reach
+from penstock.cli.lake.warehouse import LogOptions, TableAccess
 from penstock.core.names import TopicName
 
 if TYPE_CHECKING:
@@ -18,8 +27,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Archive(Reach):
-    """The archive, in place of the log."""
+class ArchiveSource(TableAccess):
+    """The archive to read in place of the log."""
 
     archive: Annotated[
         str | None,
@@ -28,13 +37,13 @@ class Archive(Reach):
         ),
     ] = None
 
-    def origin(self, log: Log) -> Origin:
-        """Where messages come from. Raises `InvalidRequest` for what is not there."""
+    def origin(self, log: LogOptions) -> Origin:
+        """Return the source of messages. Raises `InvalidRequest` if it is not there."""
         from penstock.spark.jobs.transfer.selection import ArchiveOrigin, LogOrigin
 
         if self.archive is None:
             location = log.location()
-            location.open()  # what is not there is said before Spark is started
+            location.open()  # a missing log is reported before Spark is started
             return LogOrigin(location)
         self.check(self.archive)
         return ArchiveOrigin(
@@ -51,11 +60,11 @@ Topics = Annotated[list[str], typer.Argument(metavar="TOPIC...", help="The topic
 @opt.bundled
 def replay(
     topics: Topics,
-    log: Log,
-    archive: Archive,
-    which: Which,
-    target: Target,
-    spark: opt.Spark,
+    log: LogOptions,
+    archive: ArchiveSource,
+    which: MessageSelection,
+    target: PublishTarget,
+    spark: opt.SparkOptions,
     to_topic: Annotated[str, typer.Option("--to-topic", "-t", help="The topic to publish into.")],
     where: Annotated[str | None, typer.Option(help="A condition in Spark's SQL, on the columns of the log.")] = None,
     unmarked: Annotated[
@@ -88,8 +97,8 @@ def replay(
     name = run or new_run()
     selection, names = which.selection(where), [TopicName.parse(topic) for topic in topics]
     options, origin = target.options(to_topic, name), archive.origin(log)
-    going = going_on(name, made_up=run is None, json=json)
-    with going, naming_loss_option(SKIP_LOST), spark_job(spark, "penstock replay") as (session, progress):
+    naming = run_name_on_failure(name, generated=run is None, json=json)
+    with naming, naming_loss_option(SKIP_LOST), spark_job(spark, "penstock replay") as (session, progress):
         report = job(
             session,
             origin,

@@ -1,4 +1,4 @@
-"""`penstock export | import`: topics into files that other tools read, and back; or into another data directory."""
+"""`penstock export | import`: topics into files of other formats, and back; or into another data directory."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from penstock.cli import options as opt
 from penstock.cli.exit_codes import EXIT_FINDINGS
 from penstock.cli.lake.copy_report import (
     SKIP_LOST,
+    MessageSelection,
+    PublishTarget,
     Run,
     SkipLost,
-    Target,
-    Which,
-    counting,
-    going_on,
     lost_text,
+    message_progress,
     print_report,
+    run_name_on_failure,
 )
 from penstock.cli.lake.jobs import naming_loss_option, parse_topics
-from penstock.cli.lake.warehouse import Log
+from penstock.cli.lake.warehouse import LogOptions
 from penstock.cli.output import bytes_text, many, print_json
 from penstock.core.errors import InvalidRequest
 from penstock.core.names import TopicName
@@ -39,8 +39,8 @@ FormatOption = Annotated[
 
 @opt.bundled
 def export(
-    log: Log,
-    which: Which,
+    log: LogOptions,
+    which: MessageSelection,
     output: Annotated[Path, typer.Argument(help="The file, or the data directory.")],
     topics: Annotated[list[str] | None, typer.Argument(help="Topics. Default: all.")] = None,
     format_: FormatOption = None,
@@ -68,28 +68,33 @@ def export(
     from penstock.spark.jobs.transfer.transfer import export as job
 
     location, selection, kind = log.location(), which.selection(), format_of(output, format_)
-    names = _named(location, topics)
+    names = _topic_names(location, topics)
     if kind is FileFormat.DIRECTORY:
         from penstock.spark.jobs.transfer.replay import new_run
 
         name = run or new_run()
-        going, options = going_on(name, made_up=run is None, json=json), Target(into=output).options(None, name)
-        with going, naming_loss_option(SKIP_LOST), counting("copying") as tell:
-            report = copy(location, names, options, selection=selection, run=name, skip_lost=skip_lost, progress=tell)
+        naming, options = (
+            run_name_on_failure(name, generated=run is None, json=json),
+            PublishTarget(into=output).options(None, name),
+        )
+        with naming, naming_loss_option(SKIP_LOST), message_progress("copying") as progress:
+            report = copy(
+                location, names, options, selection=selection, run=name, skip_lost=skip_lost, progress=progress
+            )
         print_report(report, json=json)
         return
     if run is not None:
         raise InvalidRequest("--run is for a copy into a directory: a file is written anew each time")
-    with naming_loss_option(SKIP_LOST), counting("exporting") as tell:
-        exported = job(location, names, output, kind, selection=selection, skip_lost=skip_lost, progress=tell)
+    with naming_loss_option(SKIP_LOST), message_progress("exporting") as progress:
+        exported = job(location, names, output, kind, selection=selection, skip_lost=skip_lost, progress=progress)
     _print_exported(exported, json=json)
 
 
-def _named(location: Location, topics: list[str] | None) -> list[TopicName]:
-    found = list(parse_topics(topics)) or [each.name for each in location.open().topics()]
-    if not found:
+def _topic_names(location: Location, topics: list[str] | None) -> list[TopicName]:
+    names = list(parse_topics(topics)) or [topic.name for topic in location.open().topics()]
+    if not names:
         raise InvalidRequest(f"{location} has no topics")
-    return found
+    return names
 
 
 def _print_exported(exported: ExportReport, *, json: bool) -> None:
@@ -104,7 +109,7 @@ def _print_exported(exported: ExportReport, *, json: bool) -> None:
 
 @opt.bundled
 def import_(
-    target: Target,
+    target: PublishTarget,
     source: Annotated[Path, typer.Argument(help="What `export` wrote, or any such file; or a data directory.")],
     topic: Annotated[str | None, typer.Argument(help="Into this topic. Default: those that the file names.")] = None,
     format_: FormatOption = None,
@@ -140,16 +145,18 @@ def import_(
 
     name, kind = run or new_run(), format_of(source, format_)
     if target.into is not None and kind is not FileFormat.DIRECTORY:
-        target = replace(target, partitions=target.partitions or 1)  # topics of a directory have as many as there
+        target = replace(
+            target, partitions=target.partitions or 1
+        )  # topics of a directory keep their number of partitions
     options = target.options(topic, name)
     if kind is not FileFormat.DIRECTORY:
-        check_file(source)  # what is not there is said before the run begins
-    going = going_on(name, made_up=run is None, json=json)
-    with going, naming_loss_option(SKIP_LOST), counting("importing") as tell:
+        check_file(source)  # a missing file is reported before the run begins
+    naming = run_name_on_failure(name, generated=run is None, json=json)
+    with naming, naming_loss_option(SKIP_LOST), message_progress("importing") as progress:
         if kind is FileFormat.DIRECTORY:
             location = Location.parse(path=str(source))
-            topics = _named(location, None)
-            report = copy(location, topics, options, run=name, skip_lost=skip_lost, progress=tell)
+            topics = _topic_names(location, None)
+            report = copy(location, topics, options, run=name, skip_lost=skip_lost, progress=progress)
         else:
-            report = import_file(source, kind, options, run=name, keep_partitions=keep_partitions, progress=tell)
+            report = import_file(source, kind, options, run=name, keep_partitions=keep_partitions, progress=progress)
     print_report(report, json=json)

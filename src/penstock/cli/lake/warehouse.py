@@ -1,4 +1,4 @@
-"""Where the tables of the lake are: options that its commands share."""
+"""Options of the commands of the lake: the location and format of tables, and of the log."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 ANY_FORMAT: Final = "any"
 _NAMED_MAX: Final = 10
-"""Tables that are named to whoever asks for one that is not there."""
+"""The most tables that an error lists."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reach:
-    """In which format tables are, and how to reach them."""
+class TableAccess:
+    """The format of tables, and access to their store and catalog."""
 
     format: Annotated[str, typer.Option("--format", "-f", help="delta, iceberg or parquet.")] = "delta"
     storage_option: Annotated[
@@ -49,8 +49,7 @@ class Reach:
         return (named | pairs("--catalog-option", self.catalog_option)) or None
 
     def check(self, warehouse: str) -> None:
-        """Raises `InvalidRequest` for a format that there is not, and for options that the warehouse's store has
-        not."""
+        """Raises `InvalidRequest` for an unknown format, and for options that the warehouse's store does not have."""
         from penstock.spark.lake.tables.folder import Folder
         from penstock.spark.lake.tables.table_factory import check_table_format
 
@@ -59,8 +58,8 @@ class Reach:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Warehouse(Reach):
-    """Which tables."""
+class WarehouseOptions(TableAccess):
+    """The warehouse of tables."""
 
     warehouse: Annotated[
         str,
@@ -69,38 +68,39 @@ class Warehouse(Reach):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lake(Warehouse):
-    """Tables that are there, of whichever format they are."""
+class LakeOptions(WarehouseOptions):
+    """Existing tables, of any format."""
 
     format: Annotated[
         str, typer.Option("--format", "-f", help="delta, iceberg or parquet. Default: whatever is there.")
     ] = ANY_FORMAT
 
     def tables(self, names: list[str] | None) -> list[LakeTable]:
-        """Those that are named, or all there are. Raises `InvalidRequest` for one that is not there."""
-        known = self._known()
+        """Return the named tables, or all. Raises `InvalidRequest` for one that is not there."""
+        known = self._all_tables()
         if not names:
             return list(known.values())
-        full = {each: ".".join(self._parsed(each)) for each in names}
+        full = {name: ".".join(self._name_parts(name)) for name in names}
         for name in full.values():
             if name not in known:
                 there = ", ".join(sorted(known)[:_NAMED_MAX]) or "none"
                 raise InvalidRequest(f"there is no table {name} in {self.warehouse}; there are: {there}", table=name)
         return [known[name] for name in full.values()]
 
-    def _known(self) -> dict[str, LakeTable]:
-        """All tables, by their names."""
+    def _all_tables(self) -> dict[str, LakeTable]:
+        """Return all tables, by name."""
         from penstock.spark.lake import open_table, table_names
 
         reach: Any = {"storage_options": self.storage_options, "catalog": self.catalog_options}
         return {
             name: open_table(kind, self.warehouse, name, **reach)
-            for kind in self._kinds()
+            for kind in self._formats()
             for name in table_names(kind, self.warehouse, **reach)
         }
 
-    def _kinds(self) -> list[str]:
-        """Raises `InvalidRequest` where a format is asked for that no table has, and others have one."""
+    def _formats(self) -> list[str]:
+        """Return the formats of tables. Raises `InvalidRequest` if no table has the one that was given, and others have
+        one."""
         from penstock.spark.lake.tables.table_factory import check_table_format, formats_present
 
         there = formats_present(self.warehouse, storage_options=self.storage_options, catalog=self.catalog_options)
@@ -113,18 +113,18 @@ class Lake(Warehouse):
                 f" or say --format {there[0]}",
                 given=self.format,
             )
-        return [each for each in there if each == self.format]
+        return [kind for kind in there if kind == self.format]
 
     @staticmethod
-    def _parsed(name: str) -> tuple[str, ...]:
+    def _name_parts(name: str) -> tuple[str, ...]:
         from penstock.spark.lake.tables.names import parse_table_name
 
         return tuple(parse_table_name(name))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Log:
-    """Where the log is: its files, or a broker's HTTP."""
+class LogOptions:
+    """The location of the log: its files, or a broker's HTTP."""
 
     data: Annotated[
         str,
@@ -146,16 +146,16 @@ class Log:
         return Location.parse(path=self.data, storage_options=options)
 
 
-def pairs(option: str, given: list[str] | None) -> dict[str, str]:
-    """Of `name=value`."""
-    found: dict[str, str] = {}
-    for each in given or []:
-        name, equals, value = each.partition("=")
+def pairs(option: str, texts: list[str] | None) -> dict[str, str]:
+    """Parse `name=value` options."""
+    values: dict[str, str] = {}
+    for text in texts or []:
+        name, equals, value = text.partition("=")
         if not equals or not name:
-            raise InvalidRequest(f"{option} {each!r}: expected name=value", given=each)
-        found[name] = value
-    return found
+            raise InvalidRequest(f"{option} {text!r}: expected name=value", given=text)
+        values[name] = value
+    return values
 
 
-def directory(given: Path | None) -> str | None:
-    return None if given is None else str(given.expanduser().absolute())
+def directory(path: Path | None) -> str | None:
+    return None if path is None else str(path.expanduser().absolute())

@@ -1,4 +1,4 @@
-"""`penstock schema diff`: two versions beside each other, and whether each can read what the other wrote."""
+"""`penstock schema diff`: two versions side by side, and whether each can read what the other wrote."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ import typer
 
 from penstock.cli import options as opt
 from penstock.cli.output import on_one_line, print_json
-from penstock.cli.registry.registry_calls import Ask, Subject, asking
-from penstock.cli.registry.verdict import HEAD, Sides, line, print_lines, print_reading
+from penstock.cli.registry.registry_calls import AskRegistry, Subject, registry_client
+from penstock.cli.registry.verdict import HEAD, SchemaPair, line, print_comparison, print_lines
 from penstock.cli.schema_source import parse_version
 from penstock.core.schemas import SchemaKind
 
 _CONTEXT_LINES: Final = 3
-"""Around each difference, as other tools have it."""
+"""Lines of context around each difference, as in other tools."""
 _STYLES: Final = {"<": ("red", ""), ">": ("", "green"), "|": ("red", "green"), " ": ("", "")}
 _UNIFIED_STYLES: Final = {"-": "red", "+": "green", "@": "cyan"}
 
 
 @opt.bundled
 def diff(
-    broker: opt.Broker,
+    broker: opt.BrokerOptions,
     subject: Subject,
     first: Annotated[str, typer.Argument(help="A version, or latest.", metavar="V1")],
     second: Annotated[str, typer.Argument(help="Another.", metavar="V2")],
@@ -44,20 +44,20 @@ def diff(
 
     `penstock schema diff orders-value 1 latest --unified`
     """
-    wanted = [parse_version(name, text) for name, text in (("V1", first), ("V2", second))]
-    with asking(broker) as ask:
-        left, right = (Version.of(ask("get", subject=subject, version=version)) for version in wanted)
+    numbers = [parse_version(name, text) for name, text in (("V1", first), ("V2", second))]
+    with registry_client(broker) as ask:
+        left, right = (ComparedVersion.of(ask("get", subject=subject, version=version)) for version in numbers)
         lenient = ask("config", subject=subject)["lenient"]
-        readings = [_reading(ask, *pair, lenient=lenient) for pair in ((right, left), (left, right))]
+        comparisons = [_compare(ask, *pair, lenient=lenient) for pair in ((right, left), (left, right))]
     if json:
-        print_json(_compared(subject, left, right) | {"readings": readings})
+        print_json(_as_json(subject, left, right) | {"readings": comparisons})
     else:
-        _print(left, right, readings, below=unified)
+        _print(left, right, comparisons, below=unified)
 
 
 @dataclass(frozen=True, slots=True)
-class Version:
-    """One of the two."""
+class ComparedVersion:
+    """A version to be compared."""
 
     number: int
     id: int
@@ -65,24 +65,24 @@ class Version:
     lines: list[str]
 
     @classmethod
-    def of(cls, facts: dict[str, Any]) -> Version:
-        return cls(facts["version"], facts["id"], facts["type"], laid_out(facts["schema"], facts["type"]))
+    def of(cls, facts: dict[str, Any]) -> ComparedVersion:
+        return cls(facts["version"], facts["id"], facts["type"], schema_lines(facts["schema"], facts["type"]))
 
     def __str__(self) -> str:
         return f"version {self.number} ({self.kind}, id {self.id})"
 
 
-def _reading(ask: Ask, reader: Version, writer: Version, *, lenient: bool) -> dict[str, Any]:
+def _compare(ask: AskRegistry, reader: ComparedVersion, writer: ComparedVersion, *, lenient: bool) -> dict[str, Any]:
     answer = ask("compare", reader={"id": reader.id}, writer={"id": writer.id}, lenient=lenient)
     return {"reader": reader.number, "writer": writer.number} | answer
 
 
-def _compared(subject: str, left: Version, right: Version) -> dict[str, Any]:
+def _as_json(subject: str, left: ComparedVersion, right: ComparedVersion) -> dict[str, Any]:
     same = left.id == right.id
     return {"subject": subject, "versions": [left.number, right.number], "same": same, "diff": unified(left, right)}
 
 
-def _print(left: Version, right: Version, readings: list[dict[str, Any]], *, below: bool) -> None:
+def _print(left: ComparedVersion, right: ComparedVersion, comparisons: list[dict[str, Any]], *, below: bool) -> None:
     if left.lines == right.lines:
         typer.echo(f"{left} and {right} are the same")
         return
@@ -91,18 +91,21 @@ def _print(left: Version, right: Version, readings: list[dict[str, Any]], *, bel
     else:
         _print_side_by_side(left, right)
     sys.stdout.write("\n")
-    for each in readings:
-        print_reading(Sides(f"version {each['reader']}", f"version {each['writer']}"), each["problems"])
+    for comparison in comparisons:
+        print_comparison(
+            SchemaPair(f"version {comparison['reader']}", f"version {comparison['writer']}"), comparison["problems"]
+        )
 
 
 # lines
 
 
-def laid_out(text: str, kind: str) -> list[str]:
-    """The lines of a schema. JSON is laid out anew, so that spaces make no difference and one line is many."""
+def schema_lines(text: str, kind: str) -> list[str]:
+    """Return the lines of a schema. JSON is indented anew, so that spaces make no difference and one line
+    becomes many."""
     if kind in (SchemaKind.AVRO, SchemaKind.JSON):
         text = _indented(text)
-    return [on_one_line(each.expandtabs(4)) for each in text.splitlines()]
+    return [on_one_line(row.expandtabs(4)) for row in text.splitlines()]
 
 
 def _indented(text: str) -> str:
@@ -112,38 +115,38 @@ def _indented(text: str) -> str:
         return text
 
 
-class Row(NamedTuple):
-    """A line of each, beside each other. The mark is `<`, `>`, `|` for both, or a space where they are the same."""
+class DiffRow(NamedTuple):
+    """A line of each schema, side by side. The mark is `<`, `>`, `|` for both, or a space where they are the same."""
 
     left: str
     mark: str
     right: str
 
 
-def side_by_side(left: list[str], right: list[str]) -> Iterator[Row]:
-    """The lines that differ, with some around them; a row of dots where lines are left out."""
+def side_by_side(left: list[str], right: list[str]) -> Iterator[DiffRow]:
+    """Yield lines that differ, with their context; a row of dots where lines are left out."""
     groups = difflib.SequenceMatcher(None, left, right).get_grouped_opcodes(_CONTEXT_LINES)
     for number, group in enumerate(groups):
         if number:
-            yield Row("...", " ", "...")
+            yield DiffRow("...", " ", "...")
         for _, start, end, other_start, other_end in group:
-            yield from _paired(left[start:end], right[other_start:other_end])
+            yield from _pair_lines(left[start:end], right[other_start:other_end])
 
 
-def _paired(left: list[str], right: list[str]) -> Iterator[Row]:
+def _pair_lines(left: list[str], right: list[str]) -> Iterator[DiffRow]:
     for one, other in zip_longest(left, right):
         if one is None or other is None:
-            yield Row(one or "", ">" if one is None else "<", other or "")
+            yield DiffRow(one or "", ">" if one is None else "<", other or "")
         else:
-            yield Row(one, " " if one == other else "|", other)
+            yield DiffRow(one, " " if one == other else "|", other)
 
 
-def unified(left: Version, right: Version) -> list[str]:
+def unified(left: ComparedVersion, right: ComparedVersion) -> list[str]:
     return list(difflib.unified_diff(left.lines, right.lines, str(left), str(right), n=_CONTEXT_LINES, lineterm=""))
 
 
-def _print_side_by_side(left: Version, right: Version) -> None:
-    """In two columns; on a terminal of its width, and what does not fit is folded."""
+def _print_side_by_side(left: ComparedVersion, right: ComparedVersion) -> None:
+    """Print two columns, as wide as the terminal; long lines are folded."""
     from rich.table import Table
     from rich.text import Text
 
@@ -156,7 +159,7 @@ def _print_side_by_side(left: Version, right: Version) -> None:
     print_lines([drawn])
 
 
-def _print_unified(left: Version, right: Version) -> None:
+def _print_unified(left: ComparedVersion, right: ComparedVersion) -> None:
     styles = chain((HEAD, HEAD), repeat(None))
     lines = zip(unified(left, right), styles, strict=False)
     print_lines([line(each, style or _UNIFIED_STYLES.get(each[:1], "")) for each, style in lines])

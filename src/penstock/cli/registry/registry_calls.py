@@ -1,4 +1,4 @@
-"""How commands ask the registry, and what they add to what it says: what to do about it."""
+"""Calls of commands to the registry, whose errors get advice."""
 
 from __future__ import annotations
 
@@ -33,33 +33,33 @@ _ADVICE: Final[dict[object, str]] = {
     40407: "delete it without --permanent first",
     42205: "`penstock schema config` shows the mode, and sets it with --mode",
 }
-"""By the number that the registry gives its errors."""
+"""Advice by the registry's error code."""
 _REFER: Final = "register it, and name it with --reference NAME=SUBJECT:VERSION"
 _ADVICE_BY_WORDS: Final = (
     (42201, re.compile(r"the reference .* is not registered"), _REFER),
     (42201, re.compile(r"is not defined before it is used, nor by a reference"), _REFER),
     (42201, re.compile(r"is not among the references of this schema"), _REFER),
 )
-"""Where the number alone does not tell."""
+"""Advice by code and message, where the code alone is not enough."""
 _REFERRED: Final = re.compile(
     r"One or more references exist to the schema \{magic=1,keytype=SCHEMA,subject=(.*),version=([0-9]+)\}\. ", re.DOTALL
 )
-"""As other registries write it: for programs, not for people."""
+"""A sentence that other registries use, too: for programs, not for people."""
 
 SUBJECT_NOT_FOUND: Final = 40401
 _CLOSE: Final = 0.85
-"""Names that are so much alike that one may be a slip of the other."""
+"""The similarity at which one name may be a typo of the other."""
 _CLOSE_MAX: Final = 3
 
 
-class Ask(Protocol):
-    """Ask the registry: `ask("get", id=7)`. Raises what it says, with what can be done about it."""
+class AskRegistry(Protocol):
+    """A call to the registry: `ask("get", id=7)`. Raises its error, with advice."""
 
     def __call__(self, what: str, /, **fields: Any) -> dict[str, Any]: ...
 
 
 @contextmanager
-def asking(broker: opt.Broker) -> Iterator[Ask]:
+def registry_client(broker: opt.BrokerOptions) -> Iterator[AskRegistry]:
     with broker.connect() as client:
         yield partial(_ask, client)
 
@@ -68,16 +68,16 @@ def _ask(client: Client, what: str, /, **fields: Any) -> dict[str, Any]:
     try:
         return client.ask(f"system.schema.{what}", fields)
     except PenstockError as error:
-        raise _advised(error) from None
+        raise _with_advice(error) from None
 
 
-def _advised(error: PenstockError) -> PenstockError:
-    """With the same details; its words are for people."""
+def _with_advice(error: PenstockError) -> PenstockError:
+    """Return the error with advice and the same details, in words for people."""
     text = _REFERRED.sub(r"version \2 of '\1' stays: ", error.message)
     advice = _advice(error)
-    made = type(error)(f"{text.rstrip('.')}: {advice}" if advice else text)
-    made.details = error.details
-    return made
+    advised = type(error)(f"{text.rstrip('.')}: {advice}" if advice else text)
+    advised.details = error.details
+    return advised
 
 
 def _advice(error: PenstockError) -> str | None:
@@ -86,13 +86,15 @@ def _advice(error: PenstockError) -> str | None:
     return _ADVICE.get(number) or next(by_words, None)
 
 
-# subjects that may be a slip
+# subjects that may be a typo
 
 
-def has_versions(ask: Ask, subject: str) -> bool:
-    """Whether there is anything to compare with."""
+def has_versions(ask: AskRegistry, subject: str) -> bool:
+    """Return True if the subject has versions."""
     try:
-        ask("versions", subject=subject, after=SCHEMA_VERSION_MAX)  # none of them: whether there are is the question
+        ask(
+            "versions", subject=subject, after=SCHEMA_VERSION_MAX
+        )  # no version comes after this one: only the error is of interest
     except InvalidRequest as error:
         if error.details.get("registry_code") != SUBJECT_NOT_FOUND:
             raise
@@ -100,14 +102,14 @@ def has_versions(ask: Ask, subject: str) -> bool:
     return True
 
 
-def similar(ask: Ask, subject: str) -> list[str]:
-    """Subjects that this one may be meant to be."""
-    names = (each for each in ask("subjects")["subjects"] if each != subject)
+def similar_subjects(ask: AskRegistry, subject: str) -> list[str]:
+    """Return subjects that may have been meant."""
+    names = (name for name in ask("subjects")["subjects"] if name != subject)
     return difflib.get_close_matches(subject, names, _CLOSE_MAX, _CLOSE)
 
 
-def hint_at_similar(ask: Ask, subject: str) -> None:
-    """Of a subject without versions, on standard error."""
-    if found := similar(ask, subject):
-        names = " or ".join(map(on_one_line, found))
+def hint_at_similar(ask: AskRegistry, subject: str) -> None:
+    """Print subjects that may have been meant, for one without versions, on standard error."""
+    if candidates := similar_subjects(ask, subject):
+        names = " or ".join(map(on_one_line, candidates))
         sys.stderr.write(f"penstock: {on_one_line(subject)} is a new subject; was {names} meant?\n")

@@ -1,4 +1,4 @@
-"""`penstock schema`: schemas that are registered with a broker, and those that may be."""
+"""`penstock schema`: register, check and read schemas of a broker."""
 
 from __future__ import annotations
 
@@ -11,9 +11,17 @@ from penstock.cli import options as opt
 from penstock.cli.exit_codes import EXIT_FINDINGS
 from penstock.cli.output import on_one_line, print_json, table, time_text
 from penstock.cli.registry import diff, subjects, transfer
-from penstock.cli.registry.registry_calls import Ask, Deleted, Subject, asking, has_versions, hint_at_similar, similar
+from penstock.cli.registry.registry_calls import (
+    AskRegistry,
+    Deleted,
+    Subject,
+    has_versions,
+    hint_at_similar,
+    registry_client,
+    similar_subjects,
+)
 from penstock.cli.registry.verdict import print_verdict
-from penstock.cli.schema_source import File, Writing, about, parse_version
+from penstock.cli.schema_source import File, SchemaInput, naming_file, parse_version
 from penstock.core.errors import InvalidRequest, PenstockError
 
 app = typer.Typer(help="Schemas: register, get, check, compare, configure, delete, export.", no_args_is_help=True)
@@ -27,8 +35,8 @@ _INCOMPATIBLE = 409
 @app.command()
 @opt.bundled
 def register(
-    broker: opt.Broker,
-    writing: Writing,
+    broker: opt.BrokerOptions,
+    schema_input: SchemaInput,
     subject: Subject,
     file: File = None,
     description: Annotated[str | None, typer.Option(help="What this version is, in a sentence.")] = None,
@@ -48,35 +56,40 @@ def register(
 
     `penstock schema register prices-value --type number`
     """
-    schema = writing.read(file)
+    schema = schema_input.read(file)
     words = {"description": description, "tags": tag}
-    given = {name: each for name, each in words.items() if each}
-    with asking(broker) as ask, about(file):
+    description_fields = {name: value for name, value in words.items() if value}
+    with registry_client(broker) as ask, naming_file(file):
         if dry_run:
-            _verdict(ask, subject, schema, json=json)
+            _check(ask, subject, schema, json=json)
             return
         known = has_versions(ask, subject)
-        made = _registered(ask, subject, schema | given, json=json)
+        registered = _register(ask, subject, schema | description_fields, json=json)
         if not json:
-            typer.echo(f"{on_one_line(subject)}: version {made['version']}, id {made['id']} ({made['type']})")
-            _hint(ask, made, given, known=known)
+            typer.echo(
+                f"{on_one_line(subject)}: version {registered['version']}, id {registered['id']} ({registered['type']})"
+            )
+            _hint(ask, registered, description_fields, known=known)
     if json:
-        print_json(made)
+        print_json(registered)
 
 
-def _hint(ask: Ask, made: dict[str, Any], words: dict[str, Any], *, known: bool) -> None:
-    """At what may not be as it was meant: a subject with a slip in it, words that were not taken."""
+def _hint(ask: AskRegistry, registered: dict[str, Any], words: dict[str, Any], *, known: bool) -> None:
+    """Print a hint about a subject that may be a typo, or about a description that an existing version did not take."""
     if not known:
-        hint_at_similar(ask, made["subject"])
-    elif words and not words.items() <= ask("get", **_place(made["subject"], made["version"])).items():
+        hint_at_similar(ask, registered["subject"])
+    elif (
+        words
+        and not words.items() <= ask("get", **_version_fields(registered["subject"], registered["version"])).items()
+    ):
         sys.stderr.write(
-            f"penstock: version {made['version']} was there already, with other words: `penstock schema describe`"
+            f"penstock: version {registered['version']} was there already, with other words: `penstock schema describe`"
             " changes them\n"
         )
 
 
-def _registered(ask: Ask, subject: str, fields: dict[str, Any], *, json: bool) -> dict[str, Any]:
-    """If it is refused because of earlier versions, people are told everything that is in the way."""
+def _register(ask: AskRegistry, subject: str, fields: dict[str, Any], *, json: bool) -> dict[str, Any]:
+    """Register a schema. If earlier versions forbid it, print every problem, for people."""
     try:
         return ask("register", subject=subject, **fields)
     except PenstockError as error:
@@ -92,8 +105,8 @@ def _registered(ask: Ask, subject: str, fields: dict[str, Any], *, json: bool) -
 @app.command()
 @opt.bundled
 def check(
-    broker: opt.Broker,
-    writing: Writing,
+    broker: opt.BrokerOptions,
+    schema_input: SchemaInput,
     subject: Subject,
     file: File = None,
     against: Annotated[
@@ -111,34 +124,34 @@ def check(
 
     `penstock schema check orders-value order.avsc --against 2 --json`
     """
-    asked = writing.read(file)
+    asked = schema_input.read(file)
     if against is not None:
         asked["version"] = parse_version("--against", against)
-    with asking(broker) as ask, about(file):
-        _verdict(ask, subject, asked, json=json)
+    with registry_client(broker) as ask, naming_file(file):
+        _check(ask, subject, asked, json=json)
 
 
-def _verdict(ask: Ask, subject: str, asked: dict[str, Any], *, json: bool) -> None:
-    found = ask("check", subject=subject, **asked)
-    found["new_subject"] = not has_versions(ask, subject)
+def _check(ask: AskRegistry, subject: str, asked: dict[str, Any], *, json: bool) -> None:
+    verdict = ask("check", subject=subject, **asked)
+    verdict["new_subject"] = not has_versions(ask, subject)
     if json:
-        close = {"similar": similar(ask, subject)} if found["new_subject"] else {}
-        print_json({"subject": subject} | found | close)
+        close = {"similar": similar_subjects(ask, subject)} if verdict["new_subject"] else {}
+        print_json({"subject": subject} | verdict | close)
     else:
-        print_verdict(subject, found)
-        if found["new_subject"]:
+        print_verdict(subject, verdict)
+        if verdict["new_subject"]:
             hint_at_similar(ask, subject)
-    if not found["compatible"]:
+    if not verdict["compatible"]:
         raise typer.Exit(EXIT_FINDINGS)
 
 
-# looking
+# reading
 
 
 @app.command()
 @opt.bundled
 def get(
-    broker: opt.Broker,
+    broker: opt.BrokerOptions,
     subject: Annotated[str | None, typer.Argument(help="The subject; or give --id.")] = None,
     version: Annotated[str | None, typer.Option(help="A number, or latest, which is the default.")] = None,
     id_: Annotated[
@@ -158,23 +171,25 @@ def get(
     """
     if (subject is None) is (id_ is None) or (version is not None and subject is None):
         raise InvalidRequest("name a subject, with --version if it is not the latest, or give --id alone")
-    wanted = {"id": id_} if subject is None else _place(subject, parse_version("--version", version or "latest"))
-    with asking(broker) as ask:
-        found = ask("get", **wanted)
+    request = (
+        {"id": id_} if subject is None else _version_fields(subject, parse_version("--version", version or "latest"))
+    )
+    with registry_client(broker) as ask:
+        answer = ask("get", **request)
     if json:
-        print_json(found)
+        print_json(answer)
         return
-    if found.get("deleted"):
-        sys.stderr.write(f"penstock: version {found['version']} of {on_one_line(found['subject'])} is deleted\n")
-    _write(found["schema"])
+    if answer.get("deleted"):
+        sys.stderr.write(f"penstock: version {answer['version']} of {on_one_line(answer['subject'])} is deleted\n")
+    _write(answer["schema"])
 
 
-def _place(subject: str, version: int | str) -> dict[str, Any]:
+def _version_fields(subject: str, version: int | str) -> dict[str, Any]:
     return {"subject": subject, "version": version}
 
 
 def _write(text: str) -> None:
-    """On a terminal in lines, in which nothing moves the cursor; to anywhere else every byte as it is."""
+    """Write a schema: on a terminal by lines, without control characters; elsewhere byte for byte."""
     sys.stdout.flush()
     if sys.stdout.isatty():
         sys.stdout.writelines(f"{on_one_line(line.expandtabs(4))}\n" for line in text.splitlines())
@@ -185,7 +200,7 @@ def _write(text: str) -> None:
 @app.command("ls")
 @opt.bundled
 def list_(
-    broker: opt.Broker,
+    broker: opt.BrokerOptions,
     prefix: Annotated[str, typer.Argument(help="Only subjects that begin so.")] = "",
     deleted: Deleted = False,
     json: opt.Json = False,
@@ -198,20 +213,20 @@ def list_(
 
     `penstock schema ls orders --deleted --json`
     """
-    with asking(broker) as ask:
+    with registry_client(broker) as ask:
         answer = ask("subjects", prefix=prefix)
         living = set(answer["subjects"])
         if deleted:
             answer = ask("subjects", prefix=prefix, deleted=True)
-    found = answer["subjects"]
-    if not found and not json:
+    names = answer["subjects"]
+    if not names and not json:
         typer.echo(_no_subjects(prefix))
-    for name in found:
+    for name in names:
         if json:
             print_json({"subject": name, "deleted": name not in living})
         else:
             typer.echo(on_one_line(name) + ("" if name in living else "  (deleted)"))
-    _tell_rest(answer, len(found), "name more of the beginning")
+    _tell_truncated(answer, len(names), "name more of the beginning")
 
 
 def _no_subjects(prefix: str) -> str:
@@ -220,14 +235,14 @@ def _no_subjects(prefix: str) -> str:
     return "no subjects yet: penstock schema register SUBJECT FILE"
 
 
-def _tell_rest(answer: dict[str, Any], shown: int, advice: str) -> None:
+def _tell_truncated(answer: dict[str, Any], shown: int, advice: str) -> None:
     if answer.get("truncated"):
         sys.stderr.write(f"penstock: {shown:,} of {answer['total']:,} are shown: {advice}\n")
 
 
 @app.command()
 @opt.bundled
-def versions(broker: opt.Broker, subject: Subject, deleted: Deleted = False, json: opt.Json = False) -> None:
+def versions(broker: opt.BrokerOptions, subject: Subject, deleted: Deleted = False, json: opt.Json = False) -> None:
     """List the versions of a subject: id, type, when and by whom, what is said about it.
 
     Examples:
@@ -236,21 +251,21 @@ def versions(broker: opt.Broker, subject: Subject, deleted: Deleted = False, jso
 
     `penstock schema versions orders-value --deleted --json`
     """
-    with asking(broker) as ask:
+    with registry_client(broker) as ask:
         answer = ask("versions", subject=subject, deleted=deleted)
-    found = answer["versions"]
+    entries = answer["versions"]
     if json:
-        for facts in found:
+        for facts in entries:
             print_json(facts)
     else:
         columns = ("version", "id", "type", "created", "by", "state", "description", "tags")
-        table(on_one_line(subject), columns, [_row(facts) for facts in found])
-    _tell_rest(answer, len(found), "penstock schema export has all of them")
+        table(on_one_line(subject), columns, [_row(facts) for facts in entries])
+    _tell_truncated(answer, len(entries), "penstock schema export has all of them")
 
 
 def _row(facts: dict[str, Any]) -> list[Any]:
     created = time_text(facts["created_ms"])
-    numbers = [str(facts["version"]), str(facts["id"])]  # names rather: no commas in them
+    numbers = [str(facts["version"]), str(facts["id"])]  # names rather than numbers: no thousands separators
     words = [facts.get("created_by"), _state(facts), facts.get("description"), ", ".join(facts.get("tags", ()))]
     return [*numbers, facts["type"], created, *(each or None for each in words)]
 

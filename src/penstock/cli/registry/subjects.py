@@ -1,4 +1,4 @@
-"""`penstock schema config | describe | deprecate | delete | undelete`: subjects' rules, versions' fates."""
+"""`penstock schema config | describe | deprecate | delete | undelete`: settings of subjects, changes of versions."""
 
 from __future__ import annotations
 
@@ -9,23 +9,30 @@ import typer
 
 from penstock.cli import options as opt
 from penstock.cli.output import confirm, on_one_line, print_facts, print_json
-from penstock.cli.registry.registry_calls import SUBJECT_NOT_FOUND, Ask, Subject, asking, has_versions, hint_at_similar
+from penstock.cli.registry.registry_calls import (
+    SUBJECT_NOT_FOUND,
+    AskRegistry,
+    Subject,
+    has_versions,
+    hint_at_similar,
+    registry_client,
+)
 from penstock.cli.schema_source import NONE, none_or_all, parse_version
 from penstock.core.errors import InvalidRequest
-from penstock.core.schemas import Compatibility, Mode
+from penstock.core.schemas import Compatibility, SubjectMode
 
 _NOTHING_SET: Final = SUBJECT_NOT_FOUND
-"""Of a subject whose settings are to be taken back: it has none."""
+"""The code for a subject without settings, when they are cleared."""
 
 _NAMED_MAX: Final = 10
-"""Versions that are named in a sentence."""
+"""The most versions that a sentence lists."""
 
 OneVersion = Annotated[int | None, typer.Option(min=1, help="One version. Default: all of them.", metavar="N")]
 
 
 @opt.bundled
 def config(
-    broker: opt.Broker,
+    broker: opt.BrokerOptions,
     subject: Annotated[str | None, typer.Argument(help="One subject. Default: what holds for all others.")] = None,
     compatibility: Annotated[
         str | None,
@@ -53,28 +60,28 @@ def config(
     `penstock schema config orders-value --clear`
     """
     named = {
-        "compatibility": _word("--compatibility", compatibility, Compatibility),
+        "compatibility": _parse_word("--compatibility", compatibility, Compatibility),
         "lenient": lenient,
-        "mode": _word("--mode", mode, Mode),
+        "mode": _parse_word("--mode", mode, SubjectMode),
     }
-    given = {name: value for name, value in named.items() if value is not None}
-    if clear and given:
+    changes = {name: value for name, value in named.items() if value is not None}
+    if clear and changes:
         raise InvalidRequest("--clear takes back all that was set: give it alone")
     scope = {} if subject is None else {"subject": subject}
-    with asking(broker) as ask:
+    with registry_client(broker) as ask:
         if clear:
             _clear(ask, scope)
-        found = ask("config", **scope, **given)
+        settings = ask("config", **scope, **changes)
         if json:
-            print_json(scope | found)
+            print_json(scope | settings)
         else:
-            _print_config(subject, found)
+            _print_config(subject, settings)
             if subject is not None and not has_versions(ask, subject):
                 hint_at_similar(ask, subject)
 
 
-def _clear(ask: Ask, scope: dict[str, str]) -> None:
-    """The mode first: while it is read-only, nothing else can be changed."""
+def _clear(ask: AskRegistry, scope: dict[str, str]) -> None:
+    """Clear settings, the mode first: while it is read-only, nothing else can be changed."""
     for name in ("mode", "compatibility"):
         try:
             ask("config", **scope, **{name: None})
@@ -83,33 +90,33 @@ def _clear(ask: Ask, scope: dict[str, str]) -> None:
                 raise
 
 
-def _word(option: str, given: str | None, kind: type[StrEnum]) -> str | None:
-    if given is None:
+def _parse_word(option: str, text: str | None, kind: type[StrEnum]) -> str | None:
+    if text is None:
         return None
-    word = given.upper().replace("-", "_")
+    word = text.upper().replace("-", "_")
     if word not in tuple(kind):
-        raise InvalidRequest(f"{option} {given!r}: choose from {', '.join(kind)}", given=given)
+        raise InvalidRequest(f"{option} {text!r}: choose from {', '.join(kind)}", given=text)
     return word
 
 
-def _print_config(subject: str | None, found: dict[str, Any]) -> None:
-    inherited = subject is not None and found["inherited"]
+def _print_config(subject: str | None, settings: dict[str, Any]) -> None:
+    inherited = subject is not None and settings["inherited"]
     print_facts(
         [
             ("subject", "all that have nothing of their own" if subject is None else subject),
-            ("compatibility", found["compatibility"] + (" (as for all)" if inherited else "")),
-            ("optional additions", "pass (lenient)" if found["lenient"] else "are judged (strict)"),
-            ("mode", found["mode"]),
+            ("compatibility", settings["compatibility"] + (" (as for all)" if inherited else "")),
+            ("optional additions", "pass (lenient)" if settings["lenient"] else "are judged (strict)"),
+            ("mode", settings["mode"]),
         ]
     )
 
 
-# words about a version
+# descriptions
 
 
 @opt.bundled
 def describe(
-    broker: opt.Broker,
+    broker: opt.BrokerOptions,
     subject: Subject,
     version: Annotated[str, typer.Argument(help="A version, or latest.")],
     description: Annotated[str | None, typer.Option(help="What it is, in a sentence; '': none.")] = None,
@@ -131,20 +138,24 @@ def describe(
         words["tags"] = none_or_all("--tag", tag) or []
     if not words:
         raise InvalidRequest("nothing to change: give --description or --tag")
-    with asking(broker) as ask:
-        found = ask("describe", subject=subject, version=parse_version("VERSION", version), **words)
+    with registry_client(broker) as ask:
+        answer = ask("describe", subject=subject, version=parse_version("VERSION", version), **words)
     if json:
-        print_json(found)
+        print_json(answer)
         return
-    shown = {"description": found.get("description"), "tags": ", ".join(found.get("tags", ()))}
+    shown = {"description": answer.get("description"), "tags": ", ".join(answer.get("tags", ()))}
     print_facts(
-        [("subject", subject), ("version", found["version"]), *((name, value or NONE) for name, value in shown.items())]
+        [
+            ("subject", subject),
+            ("version", answer["version"]),
+            *((name, value or NONE) for name, value in shown.items()),
+        ]
     )
 
 
 @opt.bundled
 def deprecate(
-    broker: opt.Broker,
+    broker: opt.BrokerOptions,
     subject: Subject,
     version: Annotated[int, typer.Argument(min=1, help="The version that nobody should use any more.")],
     message: Annotated[str | None, typer.Argument(help="Why, and what instead.")] = None,
@@ -161,7 +172,7 @@ def deprecate(
     """
     if undo is (message is not None):
         raise InvalidRequest("say why, such as 'use version 2'; or --undo, which takes it back")
-    with asking(broker) as ask:
+    with registry_client(broker) as ask:
         ask("deprecate", subject=subject, version=version, message=message)
     if json:
         print_json({"subject": subject, "version": version, "deprecated": message})
@@ -174,7 +185,7 @@ def deprecate(
 
 @opt.bundled
 def delete(
-    broker: opt.Broker,
+    broker: opt.BrokerOptions,
     subject: Subject,
     version: OneVersion = None,
     permanent: Annotated[
@@ -201,32 +212,34 @@ def delete(
     if archived and not permanent:
         raise InvalidRequest("--archived is about what is deleted for good: it goes with --permanent")
     grade = {"permanent": permanent} | ({"archived": True} if archived else {})
-    with asking(broker) as ask:
-        going = _going(ask, subject, version, permanent=permanent)
-        confirm(_question(subject, going, permanent=permanent), yes=yes)
-        done = ask("delete", subject=subject, **grade, **_one(version))["versions"]
-    _tell(subject, done, "deleted for good" if permanent else "deleted", json=json)
+    with registry_client(broker) as ask:
+        versions = _versions_to_delete(ask, subject, version, permanent=permanent)
+        confirm(_question(subject, versions, permanent=permanent), yes=yes)
+        done = ask("delete", subject=subject, **grade, **_version_field(version))["versions"]
+    _print_done(subject, done, "deleted for good" if permanent else "deleted", json=json)
 
 
-def _going(ask: Ask, subject: str, version: int | None, *, permanent: bool) -> list[dict[str, Any]]:
-    """What would be deleted; what cannot be is refused before anybody is asked."""
+def _versions_to_delete(
+    ask: AskRegistry, subject: str, version: int | None, *, permanent: bool
+) -> list[dict[str, Any]]:
+    """Return the versions to delete. Raises for those that cannot be, before anybody is asked."""
     if version is None:
         chosen = ask("versions", subject=subject, deleted=True)["versions"]
     else:
         chosen = [ask("get", subject=subject, version=version)]
     living = [each for each in chosen if not each["deleted"]]
     if permanent and living:
-        raise InvalidRequest(f"{_named(subject, living)}: not deleted yet; delete it without --permanent first")
+        raise InvalidRequest(f"{_version_list(subject, living)}: not deleted yet; delete it without --permanent first")
     if not permanent and not living:
         raise InvalidRequest(
-            f"{_named(subject, chosen)}: deleted before; `penstock schema undelete` brings it back, --permanent deletes"
-            " it for good"
+            f"{_version_list(subject, chosen)}: deleted before; `penstock schema undelete` brings it back, --permanent"
+            " deletes it for good"
         )
     return chosen if permanent else living
 
 
-def _question(subject: str, going: list[dict[str, Any]], *, permanent: bool) -> str:
-    what = _named(on_one_line(subject), going)
+def _question(subject: str, versions: list[dict[str, Any]], *, permanent: bool) -> str:
+    what = _version_list(on_one_line(subject), versions)
     if permanent:
         return f"{what} would be gone for good, and what was written with it could not be decoded any more. Delete?"
     return (
@@ -235,14 +248,14 @@ def _question(subject: str, going: list[dict[str, Any]], *, permanent: bool) -> 
     )
 
 
-def _named(subject: str, versions: list[dict[str, Any]]) -> str:
+def _version_list(subject: str, versions: list[dict[str, Any]]) -> str:
     shown = ", ".join(f"{each['version']} (id {each['id']})" for each in versions[:_NAMED_MAX])
     more = f" and {len(versions) - _NAMED_MAX} more" if len(versions) > _NAMED_MAX else ""
     return f"{subject} version {shown}{more}"
 
 
 @opt.bundled
-def undelete(broker: opt.Broker, subject: Subject, version: OneVersion = None, json: opt.Json = False) -> None:
+def undelete(broker: opt.BrokerOptions, subject: Subject, version: OneVersion = None, json: opt.Json = False) -> None:
     """Bring back what was deleted, and not yet for good: a version, or all of a subject.
 
     Examples:
@@ -251,19 +264,19 @@ def undelete(broker: opt.Broker, subject: Subject, version: OneVersion = None, j
 
     `penstock schema undelete orders-value --version 1`
     """
-    with asking(broker) as ask:
-        done = ask("undelete", subject=subject, **_one(version))["versions"]
+    with registry_client(broker) as ask:
+        done = ask("undelete", subject=subject, **_version_field(version))["versions"]
     if not done:
         what = "no version of it is" if version is None else f"version {version} is not"
         raise InvalidRequest(f"{subject}: {what} deleted: there is nothing to bring back")
-    _tell(subject, done, "back", json=json)
+    _print_done(subject, done, "back", json=json)
 
 
-def _one(version: int | None) -> dict[str, int]:
+def _version_field(version: int | None) -> dict[str, int]:
     return {} if version is None else {"version": version}
 
 
-def _tell(subject: str, versions: list[int], done: str, *, json: bool) -> None:
+def _print_done(subject: str, versions: list[int], done: str, *, json: bool) -> None:
     if json:
         print_json({"subject": subject, "versions": versions, "done": done})
     else:

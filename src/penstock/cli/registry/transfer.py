@@ -1,4 +1,4 @@
-"""`penstock schema export | import`: a registry as lines of JSON, with the same ids and versions elsewhere."""
+"""`penstock schema export | import`: a registry as JSON lines, with the same ids and versions elsewhere."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ import typer
 from penstock.cli import options as opt
 from penstock.cli.exit_codes import EXIT_FINDINGS
 from penstock.cli.output import fail, many, on_one_line, print_json, progress
-from penstock.cli.registry.registry_calls import Ask, asking
-from penstock.cli.schema_source import opened
+from penstock.cli.registry.registry_calls import AskRegistry, registry_client
+from penstock.cli.schema_source import open_input
 from penstock.core.errors import InvalidRequest, PayloadTooLarge, PenstockError
 from penstock.core.limits import KIB, MIB
 
 _LINE_BYTES_MAX: Final = 8 * MIB
-"""The largest schema with every character escaped, and words about it."""
+"""The longest line: the largest schema with every character escaped, and its description."""
 _TOGETHER_BYTES: Final = 256 * KIB
-"""Sent in one request, or a single record that has more."""
+"""The most bytes in one request, except for a single larger record."""
 _TOGETHER_MAX: Final = 200
 
 
 @opt.bundled
 def export(
-    broker: opt.Broker,
+    broker: opt.BrokerOptions,
     prefix: Annotated[str, typer.Argument(help="Only subjects that begin so, and what they refer to.")] = "",
     output: Annotated[Path | None, typer.Option("--output", "-o", help="A file. Default: standard output.")] = None,
 ) -> None:
@@ -42,15 +42,15 @@ def export(
     `penstock schema export orders --output orders.jsonl`
     """
     count = 0
-    with asking(broker) as ask, _written(output) as target:
-        for record in _exported(ask, prefix):
+    with registry_client(broker) as ask, _open_output(output) as target:
+        for record in _export_pages(ask, prefix):
             target.write(jsonlib.dumps(record, ensure_ascii=False).encode() + b"\n")
             count += 1
     sys.stderr.write(f"{many(count, 'record')} exported\n")
 
 
-def _exported(ask: Ask, prefix: str) -> Iterator[dict[str, Any]]:
-    """Page by page: as many as fit into an answer."""
+def _export_pages(ask: AskRegistry, prefix: str) -> Iterator[dict[str, Any]]:
+    """Yield records page by page: as many as fit into an answer."""
     count, more = 0, True
     while more:
         page = ask("export", prefix=prefix, after=count)
@@ -61,8 +61,8 @@ def _exported(ask: Ask, prefix: str) -> Iterator[dict[str, Any]]:
 
 
 @contextmanager
-def _written(output: Path | None) -> Iterator[BinaryIO]:
-    """Standard output, or a file that is there once it is complete: the one before stays until then."""
+def _open_output(output: Path | None) -> Iterator[BinaryIO]:
+    """Open standard output, or a file that is replaced only once it is complete."""
     if output is None:
         sys.stdout.flush()
         yield sys.stdout.buffer
@@ -80,15 +80,15 @@ def _written(output: Path | None) -> Iterator[BinaryIO]:
 # import
 
 
-class Line(NamedTuple):
+class ImportLine(NamedTuple):
     number: int
     size: int
     record: dict[str, Any]
 
 
 @dataclass(slots=True)
-class Tally:
-    """How far an import has come."""
+class ImportSummary:
+    """Counts of an import, so far."""
 
     imported: int = 0
     known: int = 0
@@ -101,7 +101,7 @@ class Tally:
 
 @opt.bundled
 def import_(
-    broker: opt.Broker,
+    broker: opt.BrokerOptions,
     file: Annotated[Path, typer.Argument(help="What `export` wrote; '-': standard input.")],
     json: opt.Json = False,
 ) -> None:
@@ -116,31 +116,31 @@ def import_(
 
     `penstock schema export --url tcp://old:7450 | penstock schema import -`
     """
-    done = Tally()
-    with opened(file) as source, asking(broker) as ask, progress() as bar, _told(done):
+    summary = ImportSummary()
+    with open_input(file) as source, registry_client(broker) as ask, progress() as bar, _summary_on_failure(summary):
         task = bar.add_task("importing", total=file.stat().st_size if file.is_file() else None)
-        for group in _together(_lines(source)):
-            _take_in(ask, group, done, json=json)
+        for group in _batches(_lines(source)):
+            _import_batch(ask, group, summary, json=json)
             bar.advance(task, sum(line.size for line in group))
     if json:
-        print_json(asdict(done))
+        print_json(asdict(summary))
     else:
-        typer.echo(str(done))
-    if done.refused:
+        typer.echo(str(summary))
+    if summary.refused:
         raise typer.Exit(EXIT_FINDINGS)
 
 
-def _take_in(ask: Ask, group: list[Line], done: Tally, *, json: bool) -> None:
+def _import_batch(ask: AskRegistry, group: list[ImportLine], summary: ImportSummary, *, json: bool) -> None:
     answer = ask("import", records=[line.record for line in group])
-    done.imported += answer["imported"]
-    done.known += answer["known"]
+    summary.imported += answer["imported"]
+    summary.known += answer["known"]
     for refusal in answer.get("refused", ()):
-        done.refused += 1
-        _tell_refused(group[refusal["index"]].number, refusal, json=json)
+        summary.refused += 1
+        _print_refusal(group[refusal["index"]].number, refusal, json=json)
 
 
-def _tell_refused(number: int, refusal: dict[str, Any], *, json: bool) -> None:
-    """Which line, which version of what, and why."""
+def _print_refusal(number: int, refusal: dict[str, Any], *, json: bool) -> None:
+    """Print the line, version and reason of a refused record."""
     subject, version, why = refusal["subject"], refusal["version"], refusal["message"]
     if json:
         fail(InvalidRequest(f"line {number}: {why}", line=number, subject=subject, version=version), json=True)
@@ -150,25 +150,25 @@ def _tell_refused(number: int, refusal: dict[str, Any], *, json: bool) -> None:
 
 
 @contextmanager
-def _told(done: Tally) -> Iterator[None]:
-    """Whatever ends it, its user learns how far it came: what was taken in stays."""
+def _summary_on_failure(summary: ImportSummary) -> Iterator[None]:
+    """Add to an error, or print at an interruption, how much was imported: that stays."""
     try:
         yield
     except PenstockError as error:
-        raise type(error)(f"{error.message}; before that: {done}", **error.details) from None
+        raise type(error)(f"{error.message}; before that: {summary}", **error.details) from None
     except (KeyboardInterrupt, SystemExit):
-        sys.stderr.write(f"penstock: interrupted: {done}\n")
+        sys.stderr.write(f"penstock: interrupted: {summary}\n")
         raise
 
 
-def _lines(source: BinaryIO) -> Iterator[Line]:
+def _lines(source: BinaryIO) -> Iterator[ImportLine]:
     number = 0
     while data := source.readline(_LINE_BYTES_MAX + 1):
         number += 1
         if len(data) > _LINE_BYTES_MAX:
             raise InvalidRequest(f"line {number} has more than {_LINE_BYTES_MAX:,} bytes: this is no export of schemas")
         if data.strip():
-            yield Line(number, len(data), _record(number, data))
+            yield ImportLine(number, len(data), _record(number, data))
 
 
 def _record(number: int, data: bytes) -> dict[str, Any]:
@@ -181,11 +181,11 @@ def _record(number: int, data: bytes) -> dict[str, Any]:
     return record
 
 
-def _together(lines: Iterator[Line]) -> Iterator[list[Line]]:
-    """In groups of which each is one request."""
-    group: list[Line] = []
+def _batches(lines: Iterator[ImportLine]) -> Iterator[list[ImportLine]]:
+    """Group lines into requests."""
+    group: list[ImportLine] = []
     for line in lines:
-        full = len(group) == _TOGETHER_MAX or sum(each.size for each in group) + line.size > _TOGETHER_BYTES
+        full = len(group) == _TOGETHER_MAX or sum(item.size for item in group) + line.size > _TOGETHER_BYTES
         if group and full:
             yield group
             group = []

@@ -1,4 +1,4 @@
-"""Why schemas do not go together, for people: what is in the way, where, and what would mend it."""
+"""The output of compatibility checks: the problems, their paths, and fixes."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _FAULT: Final = "bold red"
 _QUIET: Final = "dim"
 
 
-class Sides(NamedTuple):
-    """Who reads and who wrote, by the names a person gives them."""
+class SchemaPair(NamedTuple):
+    """The reader and the writer of a comparison, by the names that people give them."""
 
     reader: str
     writer: str
@@ -29,40 +29,40 @@ class Sides(NamedTuple):
         return f"{self.reader} cannot read what {self.writer} {'writes' if self.writer == _THE_NEW else 'wrote'}"
 
 
-def sides(problem: dict[str, Any]) -> Sides:
-    """Of a problem of a new schema."""
+def pair_of_problem(problem: dict[str, Any]) -> SchemaPair:
+    """Return the pair that a problem of a new schema is about."""
     earlier = f"version {problem.get('version')}"
-    return Sides(earlier, _THE_NEW) if problem.get("direction") == "FORWARD" else Sides(_THE_NEW, earlier)
+    return SchemaPair(earlier, _THE_NEW) if problem.get("direction") == "FORWARD" else SchemaPair(_THE_NEW, earlier)
 
 
 def print_verdict(subject: str, facts: dict[str, Any], *, stderr: bool = False) -> None:
-    """Whether a new schema can be the next version, and if not, each reason in turn."""
+    """Print whether a new schema can be the next version, and if not, each problem."""
     problems, mode = facts["problems"], facts["compatibility"]
     if facts["compatible"]:
-        print_lines([line(f"{subject}: compatible ({_held_to(facts)})")])
+        print_lines([line(f"{subject}: compatible ({_compatibility_text(facts)})")])
         return
     lines = [line(f"{subject}: not compatible ({mode}), {many(len(problems), 'problem')}", _FAULT)]
-    for between, group in groupby(problems, key=sides):
-        lines += [line(""), line(f"{between}:", HEAD), *_explained(between, group)]
+    for between, group in groupby(problems, key=pair_of_problem):
+        lines += [line(""), line(f"{between}:", HEAD), *_problem_lines(between, group)]
     print_lines(lines, stderr=stderr)
 
 
-def _held_to(facts: dict[str, Any]) -> str:
+def _compatibility_text(facts: dict[str, Any]) -> str:
     if facts.get("new_subject"):
         return "no versions yet: there is nothing to compare with"
     mode = facts["compatibility"]
     return "NONE: nothing is checked" if mode == "NONE" else str(mode)
 
 
-def print_reading(between: Sides, problems: Sequence[dict[str, Any]]) -> None:
-    """Whether one version can read what another wrote."""
+def print_comparison(between: SchemaPair, problems: Sequence[dict[str, Any]]) -> None:
+    """Print whether one version can read what another wrote."""
     if problems:
-        print_lines([line(f"{between}:", _FAULT), *_explained(between, problems)])
+        print_lines([line(f"{between}:", _FAULT), *_problem_lines(between, problems)])
     else:
         print_lines([line(f"{between.reader} can read what {between.writer} wrote", HEAD)])
 
 
-def _explained(between: Sides, problems: Iterable[dict[str, Any]]) -> Iterator[Text]:
+def _problem_lines(between: SchemaPair, problems: Iterable[dict[str, Any]]) -> Iterator[Text]:
     for problem in problems:
         yield line(f"  {problem.get('path') or '/'}: {problem['message']}")
         facts = _facts(between, problem)
@@ -71,8 +71,8 @@ def _explained(between: Sides, problems: Iterable[dict[str, Any]]) -> Iterator[T
         yield line(f"    {problem['kind']}", _QUIET)
 
 
-def _facts(between: Sides, problem: dict[str, Any]) -> list[tuple[str, str]]:
-    """What each has there, and what would mend it."""
+def _facts(between: SchemaPair, problem: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return what each schema has at the path, and the fix."""
     haves = [problem.get("reader"), problem.get("writer")]
     facts = [(f"{who} has", has or "nothing there") for who, has in zip(between, haves, strict=True) if any(haves)]
     return [*facts, ("to mend it", problem["fix"])] if problem.get("fix") else facts
@@ -82,7 +82,7 @@ def _facts(between: Sides, problem: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def line(text: str, style: str = "") -> Text:
-    """Schemas and what is said about them come from outside: nothing in them moves the cursor, or means a color."""
+    """Build a line of text from outside: control characters are escaped, and markup means nothing."""
     from rich.text import Text
 
     return Text(on_one_line(text), style)
@@ -93,5 +93,5 @@ def print_lines(lines: Sequence[RenderableType], *, stderr: bool = False) -> Non
     with screen.capture() as captured:
         for each in lines:
             screen.print(each)
-    # Not by rich, which leaves the program if nobody takes it, and fills its columns up with spaces.
+    # Not by rich, which exits if the reader has gone, and pads columns with spaces.
     (sys.stderr if stderr else sys.stdout).writelines(f"{each.rstrip()}\n" for each in captured.get().splitlines())

@@ -1,4 +1,4 @@
-"""`penstock bench`: what this machine and this disk can do."""
+"""`penstock bench`: measure this machine and this disk."""
 
 from __future__ import annotations
 
@@ -107,9 +107,42 @@ def http(
         _show("penstock bench http", measure(scratch, requests=requests, events=requests), json=json)
 
 
+@app.command()
+def operations(
+    folder: Folder = None,
+    messages: Annotated[int, typer.Option(min=1000, help="How many messages a round publishes.")] = 3_000_000,
+    topics: Annotated[int, typer.Option(min=1, help="How many topics and subscriptions there are.")] = 1000,
+    json: opt.Json = False,
+) -> None:
+    """Publish at full speed, alone and while metrics and lists are asked for: a broker of its own is started for it.
+
+    Example: `penstock bench operations --messages 1000000`
+    """
+    from penstock.bench.operations import measure
+
+    with _scratch(folder) as scratch:
+        _show("penstock bench operations", measure(scratch, messages=messages, topics=topics), json=json)
+
+
+@app.command()
+def spark(
+    folder: Folder = None,
+    messages: Annotated[int, typer.Option(min=10_000, help="How many messages a figure uses.")] = 4_000_000,
+    json: opt.Json = False,
+) -> None:
+    """Read, decode, archive and audit a topic with Spark, beside what Spark does with Parquet files of the same rows.
+
+    Example: `penstock bench spark --messages 1000000`
+    """
+    from penstock.bench.spark import measure
+
+    with _scratch(folder) as scratch:
+        _show("penstock bench spark", measure(scratch, messages=messages), json=json)
+
+
 @contextmanager
 def _scratch(folder: Path | None) -> Iterator[Path]:
-    """A directory on the disk to measure; nothing of it is left."""
+    """Create a directory on the disk to measure, and delete it afterwards."""
     if folder is not None and not folder.is_dir():
         raise InvalidRequest(f"{folder} is not a directory: choose one on the disk to measure")
     with tempfile.TemporaryDirectory(prefix="penstock-bench-", dir=folder) as scratch:
@@ -117,7 +150,7 @@ def _scratch(folder: Path | None) -> Iterator[Path]:
 
 
 def _show(title: str, measured: Iterator[Figure], *, json: bool) -> None:
-    """Each figure as it comes; at the end a table of all."""
+    """Print each figure as it is measured, and a table at the end."""
     figures = []
     for figure in measured:
         figures.append(figure)

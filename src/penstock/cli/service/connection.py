@@ -1,4 +1,4 @@
-"""`penstock connection`: who is connected to a broker, and ending a connection."""
+"""`penstock connection`: list and close connections of a broker."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ app = typer.Typer(help="Connections of a broker: list, close.", no_args_is_help=
 
 @app.command("ls")
 @opt.bundled
-def list_(broker: opt.Broker, json: opt.Json = False) -> None:
+def list_(broker: opt.BrokerOptions, json: opt.Json = False) -> None:
     """List connections: from where, who they are, what they listen to, consume and produce.
 
     Example: `penstock connection ls --json`
     """
     with broker.connect() as client:
-        found = list(_connections(client))
+        connections = list(_connections(client))
     if json:
-        for facts in found:
+        for facts in connections:
             print_json(facts)
         return
     columns = ("id", "address", "name", "principal", "since", "listens", "consumes", "produces", "errors")
     names = ("id", "address", "name", "principal", "connectedAt", "subscriptions", "consumes", "produces", "errors")
-    table("connections", columns, [[each[name] for name in names] for each in found])
+    table("connections", columns, [[connection[name] for name in names] for connection in connections])
 
 
 def _connections(client: Client) -> Iterator[dict[str, Any]]:
@@ -47,7 +47,7 @@ def _connections(client: Client) -> Iterator[dict[str, Any]]:
 @app.command()
 @opt.bundled
 def close(
-    broker: opt.Broker,
+    broker: opt.BrokerOptions,
     connection: Annotated[str, typer.Argument(help="Its id, as `penstock connection ls` has it.")],
     reason: Annotated[str | None, typer.Option(help="What it is told.")] = None,
     json: opt.Json = False,

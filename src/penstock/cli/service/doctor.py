@@ -1,4 +1,4 @@
-"""`penstock doctor`: what this machine has of what Penstock needs."""
+"""`penstock doctor`: check this machine for everything that Penstock needs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from penstock.cli.exit_codes import EXIT_FINDINGS
 from penstock.cli.output import print_json, table
 
 if TYPE_CHECKING:
-    from penstock.doctor import Places
+    from penstock.doctor import BrokerPlaces
 
 
 def doctor(
@@ -34,27 +34,32 @@ def doctor(
 
     Examples: `penstock doctor`, `penstock doctor --spark`, `penstock doctor --json | jq -r 'select(.state != "ok")'`
     """
-    from penstock.doctor import State, examine
+    from penstock.doctor import FindingState, examine
 
-    given = {"data": data, "host": host, "tcp_port": tcp_port, "ws_port": ws_port, "http_port": http_port}
-    found = list(examine(lambda: _places(config, given), start_spark=spark))
+    options = {"data": data, "host": host, "tcp_port": tcp_port, "ws_port": ws_port, "http_port": http_port}
+    findings = list(examine(lambda: _places(config, options), start_spark=spark))
     if json:
-        for each in found:
-            print_json({"what": each.what, "state": each.state.value, "text": each.text})
+        for finding in findings:
+            print_json({"what": finding.what, "state": finding.state.value, "text": finding.text})
     else:
-        table("this machine", ("what", "state", "found"), [(each.what, each.state.value, each.text) for each in found])
-    if any(each.state is State.MISSING for each in found):
+        table(
+            "this machine",
+            ("what", "state", "found"),
+            [(finding.what, finding.state.value, finding.text) for finding in findings],
+        )
+    if any(finding.state is FindingState.MISSING for finding in findings):
         raise typer.Exit(EXIT_FINDINGS)
 
 
-def _places(config: Path | None, given: dict[str, Any]) -> Places:
-    """Those of the settings that `penstock serve` would take; where it is not installed, the directory alone."""
-    from penstock.doctor import SERVER, Places
+def _places(config: Path | None, options: dict[str, Any]) -> BrokerPlaces:
+    """Return the directory and ports that `penstock serve` would use; where it is not installed, the
+    directory alone."""
+    from penstock.doctor import SERVER, BrokerPlaces
 
     if SERVER.absent():
-        return Places(data=given["data"] or Path(os.environ.get("PENSTOCK_DATA") or opt.DEFAULT_DATA))
+        return BrokerPlaces(data=options["data"] or Path(os.environ.get("PENSTOCK_DATA") or opt.DEFAULT_DATA))
     from penstock.server import settings
 
-    chosen = settings.load(config, os.environ, given)
+    chosen = settings.load(config, os.environ, options)
     ports = (("tcp", chosen.tcp_port), ("websocket", chosen.ws_port), ("http", chosen.http_port))
-    return Places(data=chosen.data, host=chosen.host, ports=ports)
+    return BrokerPlaces(data=chosen.data, host=chosen.host, ports=ports)

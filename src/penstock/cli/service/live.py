@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 import typer
 
 from penstock.cli import options as opt
-from penstock.cli.line_reader import Room, groups, whole
+from penstock.cli.line_reader import MessageLimits, line_groups, whole_input
 from penstock.cli.output import many, on_one_line, print_json, table, text_or_none, write_bytes
-from penstock.cli.policy_advice import advised, is_nameless, nameless_advice
+from penstock.cli.policy_advice import is_nameless, nameless_advice, with_advice
 from penstock.core.errors import InvalidRequest, PenstockError, SchemaRejected
 from penstock.core.limits import BLOCK_BYTES_CEILING
 from penstock.core.units import parse_duration_ms
@@ -29,9 +29,9 @@ Version = Annotated[str, typer.Option("--version", help="Version of the message'
 
 _LINES_AT_ONCE = 1000
 _UNANSWERED_MAX = 512
-"""Messages that the client has on their way at once, the one that is refused among them."""
-_ROOM = Room(block_bytes=BLOCK_BYTES_CEILING, record_bytes=0, payload_bytes=BLOCK_BYTES_CEILING)
-"""The broker says what is too large for it; this bounds what is read before it is asked."""
+"""The most unconfirmed messages of the client, among them the refused one."""
+_INPUT_LIMITS = MessageLimits(block_bytes=BLOCK_BYTES_CEILING, record_bytes=0, payload_bytes=BLOCK_BYTES_CEILING)
+"""A bound on what is read before the broker is asked, which has its own limits."""
 
 
 def _stdin() -> BinaryIO:
@@ -40,18 +40,18 @@ def _stdin() -> BinaryIO:
     return sys.stdin.buffer
 
 
-def _payload(given: str | None) -> bytes:
-    """The argument, or all of standard input."""
-    if given is None or given == "-":
+def _payload(argument: str | None) -> bytes:
+    """Return the argument, or all of standard input."""
+    if argument is None or argument == "-":
         if sys.stdin is not None and sys.stdin.isatty():
             sys.stderr.write("the payload, and Ctrl-D at its end:\n")
-        return next(whole(_stdin(), _ROOM))[0]
-    return os.fsencode(given)
+        return next(whole_input(_stdin(), _INPUT_LIMITS))[0]
+    return os.fsencode(argument)
 
 
 @opt.bundled
 def publish(
-    broker: opt.Broker,
+    broker: opt.BrokerOptions,
     topic: opt.Topic,
     payload: Payload = None,
     lines: Annotated[bool, typer.Option("--lines", help="Each line of standard input is a message.")] = False,
@@ -87,15 +87,15 @@ def _publish_one(client: Client, topic: str, payload: bytes, version: str) -> in
     try:
         client.publish(topic, payload, version=version)
     except SchemaRejected as error:
-        raise advised(client, topic, error, payload) from None
+        raise with_advice(client, topic, error, payload) from None
     return 1
 
 
 def _publish_lines(client: Client, topic: str, version: str) -> int:
-    """How many. An error says how many before it were published."""
+    """Publish lines and return their number. An error has the number published before it."""
     count = 0
     try:
-        for part in groups(_stdin(), _ROOM, count_max=_LINES_AT_ONCE):
+        for part in line_groups(_stdin(), _INPUT_LIMITS, count_max=_LINES_AT_ONCE):
             count += _publish_part(client, topic, part, version, count)
     except PenstockError as error:
         done = count + int(str(error.details.pop("confirmed", 0)))
@@ -106,20 +106,20 @@ def _publish_lines(client: Client, topic: str, version: str) -> int:
 
 
 def _publish_part(client: Client, topic: str, part: list[bytes], version: str, before: int) -> int:
-    """What a topic's policy refuses is named by its line. Those behind it were on their way: up to which, is said."""
+    """Publish a part. A refusal names its line, and the last of the lines behind it that may be stored."""
     try:
         return client.publish_many(topic, part, version=version)
     except SchemaRejected as error:
-        place = int(str(error.details["confirmed"]))
+        index = int(str(error.details["confirmed"]))
         advice = f"; {nameless_advice(topic)}" if is_nameless(error.message) else ""
-        line, last = before + place + 1, before + min(len(part), place + _UNANSWERED_MAX)
+        line, last = before + index + 1, before + min(len(part), index + _UNANSWERED_MAX)
         facts = {"line": line} | ({"last_line": last} if last > line else {})
         raise SchemaRejected(f"line {line:,}: {error.message}{advice}", **error.details, **facts) from None
 
 
 @opt.bundled
 def subscribe(
-    broker: opt.Broker,
+    broker: opt.BrokerOptions,
     patterns: Annotated[list[str], typer.Argument(help="Topics, or patterns: + one level, # the rest.")],
     limit: opt.Limit = None,
     payload: opt.PayloadAlone = False,
@@ -151,7 +151,7 @@ def subscribe(
 
 def _print(message: Message, *, payload: bool, json: bool, raw: bool = False) -> None:
     if json:
-        print_json(_described(message))
+        print_json(_as_json(message))
     elif payload:
         write_bytes(message.payload + b"\n", raw=raw)
     else:
@@ -161,19 +161,19 @@ def _print(message: Message, *, payload: bool, json: bool, raw: bool = False) ->
     sys.stdout.flush()
 
 
-def _described(message: Message) -> dict[str, object]:
+def _as_json(message: Message) -> dict[str, object]:
     return {"topic": message.topic, "version": message.version, "id": message.id, **_body(message.payload)}
 
 
 def _body(payload: bytes) -> dict[str, str]:
-    """As text where it is text."""
+    """Return a payload as text, or as base64."""
     text = text_or_none(payload)
     return {"payload": text} if text is not None else {"payload_base64": b64encode(payload).decode()}
 
 
 @opt.bundled
 def request(
-    broker: opt.Broker,
+    broker: opt.BrokerOptions,
     topic: Annotated[str, typer.Argument(help="What to ask.")],
     payload: Payload = None,
     timeout: Annotated[str, typer.Option("--timeout", "-t", help="How long to wait, such as 500ms or 30s.")] = "5s",
@@ -201,7 +201,7 @@ def request(
 
 @opt.bundled
 def respond(
-    broker: opt.Broker,
+    broker: opt.BrokerOptions,
     pattern: Annotated[str, typer.Argument(help="The topic to serve, or a pattern.")],
     command: Annotated[
         str | None,
@@ -227,17 +227,17 @@ def respond(
     lock = threading.Lock()
     lines = _lines_of(0)
     answered: queue.SimpleQueue[bool] = queue.SimpleQueue()
-    """False after the last line of standard input."""
+    """An item per request: False after the last line of standard input."""
 
     def handle(message: Message) -> bytes:
         more = True
         try:
             if command is not None:
-                return _from_command(command, message)
+                return _command_answer(command, message)
             with lock:
-                answer = _from_line(message, lines)
+                answer = _line_answer(message, lines)
             more = answer is not None
-            return _checked(answer)
+            return _require_answer(answer)
         finally:
             answered.put(more)
 
@@ -249,7 +249,7 @@ def respond(
             count += 1
 
 
-def _from_command(command: str, message: Message) -> bytes:
+def _command_answer(command: str, message: Message) -> bytes:
     environment = os.environ | {"PENSTOCK_TOPIC": message.topic}
     ran = subprocess.run(command, shell=True, input=message.payload, capture_output=True, env=environment)  # noqa: S602
     if ran.returncode != 0:
@@ -258,14 +258,14 @@ def _from_command(command: str, message: Message) -> bytes:
     return ran.stdout
 
 
-def _from_line(message: Message, lines: Iterator[bytes]) -> bytes | None:
-    """The request is printed, and the next line answers it; None when there are no more."""
+def _line_answer(message: Message, lines: Iterator[bytes]) -> bytes | None:
+    """Print the request, and return the next line as its answer; None when there are no more."""
     _print(message, payload=False, json=False)
     return next(lines, None)
 
 
 def _lines_of(file: int) -> Iterator[bytes]:
-    """Without Python's own buffer: a thread that waits in it holds a lock that the end of the program needs."""
+    """Read lines without Python's buffer: a thread that waits in it holds a lock that the interpreter needs at exit."""
     rest = b""
     while data := os.read(file, 65_536):
         *whole_lines, rest = (rest + data).split(b"\n")
@@ -274,7 +274,7 @@ def _lines_of(file: int) -> Iterator[bytes]:
         yield rest
 
 
-def _checked(answer: bytes | None) -> bytes:
+def _require_answer(answer: bytes | None) -> bytes:
     if answer is None:
         raise PenstockError("this service has no more answers")
     return answer
@@ -282,7 +282,7 @@ def _checked(answer: bytes | None) -> bytes:
 
 @opt.bundled
 def ping(
-    broker: opt.Broker,
+    broker: opt.BrokerOptions,
     count: Annotated[int, typer.Option("--count", "-n", min=1, help="How often.")] = 4,
     json: opt.Json = False,
 ) -> None:
@@ -303,18 +303,18 @@ def ping(
 
 @opt.bundled
 def services(
-    broker: opt.Broker,
+    broker: opt.BrokerOptions,
     everything: Annotated[bool, typer.Option("--all", help="Also connections that registered no name.")] = False,
     json: opt.Json = False,
 ) -> None:
-    """Who is connected, and what they serve and listen to.
+    """List connected services, and the topics that they serve and listen to.
 
     Example: `penstock services --json`
     """
     with broker.connect() as client:
-        found = client.ask("system.service.list")["services"]
+        entries = client.ask("system.service.list")["services"]
         topics = client.ask("system.topic.list")["topics"]
-    rows = [_service(each, topics) for each in found if each["name"] or everything]
+    rows = [_service(service, topics) for service in entries if service["name"] or everything]
     if json:
         for row in rows:
             print_json(row)

@@ -77,14 +77,14 @@ def serve(
     `penstock serve --host 0.0.0.0 --tls-cert cert.pem --tls-key key.pem --auth on`
     """
     if ready_file is not None:
-        ready_file.unlink(missing_ok=True)  # of one that was killed: before anything else, since others wait for it
+        ready_file.unlink(missing_ok=True)  # left by a broker that was killed: deleted first, since others wait for it
     if sys.stderr.isatty():
         sys.stderr.write("penstock: starting ...\n")
     with importing():
         from penstock.server import logs, settings
         from penstock.server.main import serve as run
 
-    given = {
+    options = {
         "data": data,
         "host": host,
         "tcp_port": tcp_port,
@@ -105,13 +105,13 @@ def serve(
         "log_format": log_format,
         "auto_create": auto_create,
     }
-    chosen = settings.load(config, os.environ, given)
+    chosen = settings.load(config, os.environ, options)
     logs.configure(chosen.log_level, chosen.log_format)
 
-    def ready(found: Ready) -> None:
+    def ready(listeners: Ready) -> None:
         if ready_file is not None:
-            found.write(ready_file)
-        _announce(found, chosen, json=json)
+            listeners.write(ready_file)
+        _announce(listeners, chosen, json=json)
 
     try:
         caught = run(chosen, ready=ready)
@@ -121,14 +121,14 @@ def serve(
     raise typer.Exit(EXIT_INTERRUPTED if caught == signal.SIGINT else EXIT_OK)
 
 
-def _announce(found: Ready, chosen: Settings, *, json: bool) -> None:
+def _announce(listeners: Ready, chosen: Settings, *, json: bool) -> None:
     if json:
-        print_json({name: getattr(found, name) for name in found.__slots__})
+        print_json({name: getattr(listeners, name) for name in listeners.__slots__})
     else:
         host = f"[{chosen.host}]" if ":" in chosen.host else chosen.host
         schemes = ("tcp", "ws", "http") if chosen.tls is None else ("tls", "wss", "https")
-        listening = (found.tcp_port, found.ws_port, found.http_port)
+        listening = (listeners.tcp_port, listeners.ws_port, listeners.http_port)
         ports = zip(("TCP", "WebSocket", "HTTP"), schemes, listening, strict=True)
         shown = [f"{name} {scheme}://{host}:{port}" for name, scheme, port in ports if port is not None]
-        typer.echo(f"penstock is ready: {', '.join(shown)}, data in {found.data}")
+        typer.echo(f"penstock is ready: {', '.join(shown)}, data in {listeners.data}")
     sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""`penstock top`: what a broker is doing, again and again: topics by rate, subscriptions by lag, the disk."""
+"""`penstock top`: what a broker is doing, refreshed: topics by rate, subscriptions by lag, the disk."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import typer
 
 from penstock.cli import options as opt
 from penstock.cli.output import bytes_text, cell, console, many, on_one_line, print_captured, print_json
-from penstock.cli.tables import columns_of, elided
+from penstock.cli.tables import columns_of, draw_cut_table
 from penstock.core.clock import SystemClock, iso_time, now_ms
 from penstock.core.errors import InvalidRequest, PenstockError
 from penstock.core.units import parse_duration_ms
@@ -25,18 +25,18 @@ if TYPE_CHECKING:
 
 _INTERVAL_SECONDS: Final = 2.0
 _INTERVAL_MS_MIN: Final = 200
-"""More often than that nobody can read it, and the broker has other things to do."""
+"""The shortest interval: nobody reads faster, and the broker has other work."""
 _INTERVAL_MS_MAX: Final = 86_400_000
 _TOPICS_MAX: Final = 20_000
-"""Topics that are asked for at a time: some MB."""
-_WANTED: Final = r"^(process|router|connection|storage|live|schema)\."
+"""The most topics that are listed at a time: some MB."""
+_METRICS_FILTER: Final = r"^(process|router|connection|storage|live|schema)\."
 _ROWS: Final = 12
-"""Of each table, unless the terminal has room for more."""
+"""Rows of each table, unless the terminal has room for more."""
 
 
 @opt.bundled
 def top(
-    broker: opt.Broker,
+    broker: opt.BrokerOptions,
     interval: Annotated[str | None, typer.Option(help="Between two looks, such as 5s. Default: 2s.")] = None,
     once: Annotated[bool, typer.Option("--once", help="Look once, print, and end.")] = False,
     rows: Annotated[int | None, typer.Option("--rows", "-n", min=1, help="Of each table. Default: what fits.")] = None,
@@ -56,18 +56,18 @@ def top(
     """
     seconds = _INTERVAL_SECONDS if interval is None else _seconds(interval)
     once = once or (interval is None and not sys.stdout.isatty())
-    watching = Watching(broker)
-    first = watching.look()
+    watch = BrokerWatch(broker)
+    first = watch.snapshot()
     try:
         if once:
             _print(first, rows, json=json)
         elif json or not sys.stdout.isatty():
-            _repeat(watching, first, seconds, lambda seen: _print(seen, rows, json=json))
+            _repeat(watch, first, seconds, lambda snapshot: _print(snapshot, rows, json=json))
         else:
             with _screen(rows) as show:
-                _repeat(watching, first, seconds, show)
+                _repeat(watch, first, seconds, show)
     finally:
-        watching.close()
+        watch.close()
 
 
 def _seconds(interval: str) -> float:
@@ -78,17 +78,17 @@ def _seconds(interval: str) -> float:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
-    """One look."""
+class BrokerSnapshot:
+    """The state of a broker at one moment."""
 
     at_ms: int
     metrics: dict[str, float]
     topics: list[dict[str, Any]]
     subscriptions: list[dict[str, Any]]
     sync_ms: float | None
-    """How long a sync took since the last look; None if there was none."""
+    """The average time of a sync since the last snapshot; None if there was none."""
     trouble: str | None = None
-    """Why this is an earlier one."""
+    """The error that prevented a newer snapshot."""
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -105,27 +105,31 @@ class Seen:
         }
 
 
-class Watching:
-    """A connection that is made again when it breaks."""
+class BrokerWatch:
+    """A source of snapshots, which reconnects when its connection breaks."""
 
-    def __init__(self, broker: opt.Broker) -> None:
+    def __init__(self, broker: opt.BrokerOptions) -> None:
         self._broker = broker
         self._client: Client | None = None
         self._syncs = (0.0, 0.0)
 
-    def look(self) -> Seen:
-        """Raises what the broker, or the way to it, says no with."""
+    def snapshot(self) -> BrokerSnapshot:
+        """Take a snapshot. Raises the broker's error, or that of the connection."""
         if self._client is None:
             self._client = self._broker.connect()
         client = self._client
-        metrics = client.ask("system.metrics", {"filter": _WANTED})["metrics"]
-        topics = sorted(_some(client.topics(), _TOPICS_MAX), key=lambda each: (-each["rate"], each["topic"]))
-        found = [each for each in client.ask("system.subscription.list")["subscriptions"] if not each["internal"]]
-        return Seen(
+        metrics = client.ask("system.metrics", {"filter": _METRICS_FILTER})["metrics"]
+        topics = sorted(_some(client.topics(), _TOPICS_MAX), key=lambda entry: (-entry["rate"], entry["topic"]))
+        subscriptions = [
+            entry for entry in client.ask("system.subscription.list")["subscriptions"] if not entry["internal"]
+        ]
+        return BrokerSnapshot(
             at_ms=now_ms(SystemClock()),
             metrics=metrics,
             topics=topics,
-            subscriptions=sorted(found, key=lambda each: (-each["lag"], -each["lag_seconds"], each["topic"])),
+            subscriptions=sorted(
+                subscriptions, key=lambda entry: (-entry["lag"], -entry["lag_seconds"], entry["topic"])
+            ),
             sync_ms=self._sync_ms(metrics),
         )
 
@@ -146,46 +150,48 @@ def _some(items: Iterator[dict[str, Any]], most: int) -> Iterator[dict[str, Any]
         yield item
 
 
-def _repeat(watching: Watching, seen: Seen, seconds: float, show: Callable[[Seen], None]) -> None:
-    """Until somebody ends it. A broker that is away is asked again; meanwhile the last look stands."""
+def _repeat(
+    watch: BrokerWatch, snapshot: BrokerSnapshot, seconds: float, show: Callable[[BrokerSnapshot], None]
+) -> None:
+    """Show snapshots until interrupted. While the broker is away, the last one stays."""
     while True:
-        show(seen)
+        show(snapshot)
         time.sleep(seconds)
         try:
-            seen = watching.look()
+            snapshot = watch.snapshot()
         except PenstockError as error:
-            watching.close()
-            seen = Seen(
-                at_ms=seen.at_ms,
-                metrics=seen.metrics,
-                topics=seen.topics,
-                subscriptions=seen.subscriptions,
-                sync_ms=seen.sync_ms,
+            watch.close()
+            snapshot = BrokerSnapshot(
+                at_ms=snapshot.at_ms,
+                metrics=snapshot.metrics,
+                topics=snapshot.topics,
+                subscriptions=snapshot.subscriptions,
+                sync_ms=snapshot.sync_ms,
                 trouble=error.message,
             )
 
 
-def _print(seen: Seen, rows: int | None, *, json: bool) -> None:
+def _print(snapshot: BrokerSnapshot, rows: int | None, *, json: bool) -> None:
     if json:
-        if seen.trouble is None:
-            print_json(seen.as_dict())
+        if snapshot.trouble is None:
+            print_json(snapshot.as_dict())
         sys.stdout.flush()
         return
     screen = console()
-    print_captured(screen, _drawn(seen, rows or _ROWS, screen.width))
+    print_captured(screen, _render(snapshot, rows or _ROWS, screen.width))
 
 
 @contextmanager
-def _screen(rows: int | None) -> Iterator[Callable[[Seen], None]]:
-    """The whole terminal, which is as it was afterwards."""
+def _screen(rows: int | None) -> Iterator[Callable[[BrokerSnapshot], None]]:
+    """Use the whole terminal, and restore it afterwards."""
     from rich.live import Live
 
     drawn_on = console()
     with Live(console=drawn_on, screen=True, auto_refresh=False) as live:
 
-        def show(seen: Seen) -> None:
+        def show(snapshot: BrokerSnapshot) -> None:
             most = rows or max(3, (drawn_on.height - 14) // 2)
-            live.update(_drawn(seen, most, drawn_on.width), refresh=True)
+            live.update(_render(snapshot, most, drawn_on.width), refresh=True)
 
         yield show
 
@@ -193,17 +199,17 @@ def _screen(rows: int | None) -> Iterator[Callable[[Seen], None]]:
 # drawing
 
 
-def _drawn(seen: Seen, rows: int, width: int) -> RenderableType:
+def _render(snapshot: BrokerSnapshot, rows: int, width: int) -> RenderableType:
     from rich.console import Group
 
-    return Group(_head(seen), _topics(seen, rows, width), _subscriptions(seen, rows, width))
+    return Group(_head(snapshot), _topics(snapshot, rows, width), _subscriptions(snapshot, rows, width))
 
 
-def _head(seen: Seen) -> RenderableType:
+def _head(snapshot: BrokerSnapshot) -> RenderableType:
     from rich.text import Text
 
-    facts, metrics = seen.as_dict(), seen.metrics
-    sync = "none since the last look" if seen.sync_ms is None else f"{seen.sync_ms:.2f} ms"
+    facts, metrics = snapshot.as_dict(), snapshot.metrics
+    sync = "none since the last look" if snapshot.sync_ms is None else f"{snapshot.sync_ms:.2f} ms"
     totals = ("schema.refused.total", "router.message.count.error", "connection.rejected.total")
     refused, errors, rejected = (metrics.get(name, 0) for name in totals)
     traffic = f"{facts['publish_rate']:,.0f} published/s  {facts['message_rate']:,.0f} messages in/s"
@@ -215,8 +221,8 @@ def _head(seen: Seen) -> RenderableType:
         f"errors {errors:,.0f}  refused by schemas {refused:,.0f}  connections rejected {rejected:,.0f}",
     ]
     text = Text("\n".join(lines))
-    if seen.trouble is not None:
-        text.append(f"\nnot reachable, this is from before: {on_one_line(seen.trouble)}", style="bold red")
+    if snapshot.trouble is not None:
+        text.append(f"\nnot reachable, this is from before: {on_one_line(snapshot.trouble)}", style="bold red")
     return text
 
 
@@ -232,20 +238,23 @@ def _uptime(seconds: float) -> str:
 
 _TOPIC_COLUMNS: Final = ("topic", "msg/s", "messages", "size", "subscriptions", "partitions")
 _SUBSCRIPTION_COLUMNS: Final = ("subscription", "topic", "lag", "seconds", "state", "in flight", "consumers")
-"""In the order in which they are kept where there is not room for all; but the state goes before any number."""
+"""Columns, in the order in which they are kept where there is not room for all, except that the state is dropped before
+numbers."""
 
 
-def _topics(seen: Seen, rows: int, width: int) -> RenderableType:
-    sized = [each | {"size": bytes_text(each["bytes"])} for each in seen.topics[:rows]]
+def _topics(snapshot: BrokerSnapshot, rows: int, width: int) -> RenderableType:
+    sized = [topic | {"size": bytes_text(topic["bytes"])} for topic in snapshot.topics[:rows]]
     names = ("topic", "rate", "messages", "size", "subscriptions", "partitions")
-    return _table("topics by rate", _TOPIC_COLUMNS, [_row(each, names) for each in sized], len(seen.topics), width)
+    return _table(
+        "topics by rate", _TOPIC_COLUMNS, [_row(topic, names) for topic in sized], len(snapshot.topics), width
+    )
 
 
-def _subscriptions(seen: Seen, rows: int, width: int) -> RenderableType:
-    told = [each | {"state": "; ".join(each["state"])} for each in seen.subscriptions[:rows]]
+def _subscriptions(snapshot: BrokerSnapshot, rows: int, width: int) -> RenderableType:
+    entries = [entry | {"state": "; ".join(entry["state"])} for entry in snapshot.subscriptions[:rows]]
     names = ("subscription", "topic", "lag", "lag_seconds", "state", "in_flight", "consumers")
-    shown = [_row(each, names) for each in told]
-    return _table("subscriptions by lag", _SUBSCRIPTION_COLUMNS, shown, len(seen.subscriptions), width)
+    shown = [_row(entry, names) for entry in entries]
+    return _table("subscriptions by lag", _SUBSCRIPTION_COLUMNS, shown, len(snapshot.subscriptions), width)
 
 
 def _row(facts: dict[str, Any], names: tuple[str, ...]) -> list[Any]:
@@ -253,9 +262,9 @@ def _row(facts: dict[str, Any], names: tuple[str, ...]) -> list[Any]:
 
 
 def _table(title: str, headings: tuple[str, ...], shown: list[list[Any]], count: int, width: int) -> RenderableType:
-    drawn = elided(title, columns_of(headings, shown, cell), width)
+    draw_table = draw_cut_table(title, columns_of(headings, shown, cell), width)
     hints = [f"{len(shown)} of {count:,}"] if count > len(shown) else []
-    if len(drawn.columns) < len(headings):
+    if len(draw_table.columns) < len(headings):
         hints.append("--json has every column")
-    drawn.caption = "; ".join(hints) or None
-    return drawn
+    draw_table.caption = "; ".join(hints) or None
+    return draw_table

@@ -1,4 +1,4 @@
-"""`penstock warm`: what takes time once per machine, done ahead of time, for images."""
+"""`penstock warm`: work that takes time once per machine, done ahead of time, for images."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ def warm(
 
     Examples: `PENSTOCK_KERNEL_CACHE=/opt/kernels penstock warm`, `penstock warm --spark`
     """
-    from penstock.record.kernels import block_kernels, kernel_cache  # noqa: F401 - importing the kernels is what registers them
+    from penstock.record.kernels import block_kernels, kernel_cache  # noqa: F401 - importing the kernels registers them
 
     seconds = kernel_cache.prepare() if kernel_cache.directory() is not None else 0.0
-    place = kernel_cache.directory()
-    if place is None:
+    directory = kernel_cache.directory()
+    if directory is None:
         raise StorageFailed(f"the kernels are kept nowhere: set {kernel_cache.ENVIRONMENT} to a directory to keep them")
-    facts: dict[str, Any] = {"directory": str(place), "compiled": bool(seconds), "seconds": round(seconds, 3)}
+    facts: dict[str, Any] = {"directory": str(directory), "compiled": bool(seconds), "seconds": round(seconds, 3)}
     if not json:
-        typer.echo(f"kernels {f'compiled in {seconds:.1f} s' if seconds else 'already there'}: {place}")
+        typer.echo(f"kernels {f'compiled in {seconds:.1f} s' if seconds else 'already there'}: {directory}")
     if spark:
         facts["spark"] = _warm_spark(quiet=json)
     if json:
@@ -43,11 +43,11 @@ def warm(
 def _warm_spark(*, quiet: bool) -> str | None:
     from penstock.spark.runtime import classes, home, java
 
-    found = java.find()
-    place = home.prepare(found)
-    kept: Any = classes.archive_path(place)
+    found_java = java.find()
+    directory = home.prepare(found_java)
+    kept: Any = classes.archive_path(directory)
     if not kept.exists():
-        kept = classes.train(found, place)
+        kept = classes.train(found_java, directory)
     if not quiet:
-        typer.echo(f"Spark's classes: {kept or f'Java {found.version} has nothing to build an archive on'}")
+        typer.echo(f"Spark's classes: {kept or f'Java {found_java.version} has nothing to build an archive on'}")
     return None if kept is None else str(kept)

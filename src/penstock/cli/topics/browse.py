@@ -1,4 +1,4 @@
-"""`penstock topic browse` and `penstock topic get`: messages that a broker keeps, looked through on the broker."""
+"""`penstock topic browse` and `penstock topic get`: messages of a durable topic, filtered by the broker."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 _PAGE: Final = 1_000
 """Messages in one answer."""
 _SCAN: Final = 100_000
-"""Messages looked at in one call: the fewest calls that the broker allows."""
+"""Messages scanned for one answer: the most that the broker allows, for the fewest calls."""
 _PREVIEW: Final = 2_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
-    """Which messages are meant; all that are given must hold."""
+class BrowseFilter:
+    """A filter of messages: they must match every option that is given."""
 
     only_type: opt.OnlyType = None
     former_type: opt.FormerType = None
@@ -43,13 +43,13 @@ class Wanted:
             "contains": self.contains,
         }
         attributes = opt.parse_attributes(self.attr)
-        given = {name: value for name, value in plain.items() if value is not None}
-        return given | ({"attributes": attributes} if attributes else {})
+        filters = {name: value for name, value in plain.items() if value is not None}
+        return filters | ({"attributes": attributes} if attributes else {})
 
 
 @dataclass(slots=True)
-class Looked:
-    """How far it has come."""
+class BrowseProgress:
+    """Counts of messages so far."""
 
     scanned: int = 0
     matched: int = 0
@@ -60,10 +60,10 @@ class Looked:
 
 @opt.bundled
 def browse(
-    broker: opt.Broker,
-    wanted: Wanted,
+    broker: opt.BrokerOptions,
+    filters: BrowseFilter,
     topic: opt.Topic,
-    from_: opt.FromSomewhere = None,
+    from_: opt.OptionalFrom = None,
     to: opt.To = None,
     last: Annotated[
         int | None, typer.Option(min=1, help="So many before the end of each partition, in the place of --from.")
@@ -72,7 +72,7 @@ def browse(
     limit: opt.Limit = None,
     json: opt.Json = False,
 ) -> None:
-    """Look through the messages of a topic; the broker does the looking, and only what is wanted is sent.
+    """Browse the messages of a topic; the broker filters them, and sends only those that match.
 
     Examples:
 
@@ -81,28 +81,30 @@ def browse(
     `penstock topic browse orders.created --only-type 'order.*' --attr region=eu --contains 4711 --limit 5 --json`
     """
     places = {"from": from_, "until": to, "last": last, "partition": partition}
-    fields = {"topic": topic} | {name: each for name, each in places.items() if each is not None} | wanted.fields()
-    looked = Looked()
+    fields = {"topic": topic} | {name: value for name, value in places.items() if value is not None} | filters.fields()
+    progress = BrowseProgress()
     try:
         with broker.connect() as client:
-            for entry in _entries(client, fields, limit, looked):
+            for entry in _entries(client, fields, limit, progress):
                 _print(entry, json=json)
     except (KeyboardInterrupt, SystemExit):
-        sys.stderr.write(f"penstock: interrupted: {looked}\n")
+        sys.stderr.write(f"penstock: interrupted: {progress}\n")
         raise
     if not json:
-        sys.stderr.write(f"penstock: {looked}\n")
+        sys.stderr.write(f"penstock: {progress}\n")
 
 
-def _entries(client: Client, fields: dict[str, Any], limit: int | None, looked: Looked) -> Iterator[dict[str, Any]]:
-    """Those that match, page by page. What retention or damage took away is told."""
+def _entries(
+    client: Client, fields: dict[str, Any], limit: int | None, progress: BrowseProgress
+) -> Iterator[dict[str, Any]]:
+    """Yield matching messages, page by page. Messages lost to retention or damage are reported."""
     resume: dict[str, str] = {}
-    while limit is None or looked.matched < limit:
-        room = _PAGE if limit is None else min(_PAGE, limit - looked.matched)
+    while limit is None or progress.matched < limit:
+        room = _PAGE if limit is None else min(_PAGE, limit - progress.matched)
         bounds = {"limit": room, "scan": _SCAN, "preview_bytes": _PREVIEW}
         answer = client.ask("system.message.browse", fields | bounds | resume)
-        looked.scanned += answer["scanned"]
-        looked.matched += answer["matched"]
+        progress.scanned += answer["scanned"]
+        progress.matched += answer["matched"]
         _tell_gaps(answer)
         yield from answer["messages"]
         if answer["end"]:
@@ -111,10 +113,10 @@ def _entries(client: Client, fields: dict[str, Any], limit: int | None, looked: 
 
 
 def _tell_gaps(answer: dict[str, Any]) -> None:
-    for each in answer.get("lost", []):
-        sys.stderr.write(f"penstock: {_gap(each)} were dropped by retention before they were looked at\n")
-    for each in answer.get("damaged", []):
-        sys.stderr.write(f"penstock: {_gap(each)} are damaged: {each['reason']}\n")
+    for gap in answer.get("lost", []):
+        sys.stderr.write(f"penstock: {_gap(gap)} were dropped by retention before they were looked at\n")
+    for gap in answer.get("damaged", []):
+        sys.stderr.write(f"penstock: {_gap(gap)} are damaged: {gap['reason']}\n")
 
 
 def _gap(gap: dict[str, Any]) -> str:
@@ -123,7 +125,7 @@ def _gap(gap: dict[str, Any]) -> str:
 
 @opt.bundled
 def get(
-    broker: opt.Broker,
+    broker: opt.BrokerOptions,
     topic: opt.Topic,
     message: Annotated[str, typer.Argument(help="Its offset, or its id.")],
     partition: opt.Partition = None,

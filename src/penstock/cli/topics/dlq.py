@@ -1,4 +1,4 @@
-"""`penstock dlq`: dead letters, those messages that failed too often."""
+"""`penstock dlq`: dead letters: messages that failed too often."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Dead letters: list, show, redrive, drop.", no_args_is_help=True)
 
-_REFUSALS_TOLD: Final = 3
-"""Letters that were refused and are told of one by one: what is wrong with them is mostly wrong with all."""
+_REFUSALS_SHOWN: Final = 3
+"""The most refused letters that are described: most have the same problem."""
 
 Original = Annotated[str, typer.Argument(help="The topic that the messages failed in, such as /shop/orders.")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Filter:
-    """Which dead letters are meant."""
+class LetterFilter:
+    """A filter of dead letters."""
 
     only_type: opt.OnlyType = None
     former_type: opt.FormerType = None
@@ -45,7 +45,7 @@ class Filter:
 
 @app.command("ls")
 @opt.bundled
-def list_(broker: opt.Broker, json: opt.Json = False) -> None:
+def list_(broker: opt.BrokerOptions, json: opt.Json = False) -> None:
     """List topics with dead letters: how many are left to deal with, how many are kept.
 
     Example: `penstock dlq ls --json`
@@ -53,24 +53,26 @@ def list_(broker: opt.Broker, json: opt.Json = False) -> None:
     from penstock.client.consume.dead_letters import listed
 
     with broker.connect() as client:
-        found = list(listed(client))
+        topics = list(listed(client))
     if json:
-        for facts in found:
+        for facts in topics:
             print_json(facts)
-    elif not found:
+    elif not topics:
         typer.echo("no dead letters")
     else:
         columns = ("topic", "left", "kept", "bytes", "where they lie")
         rows = [
-            (each["topic"], each["left"], each["messages"], bytes_text(each["bytes"]), each["dead_letters"])
-            for each in found
+            (topic["topic"], topic["left"], topic["messages"], bytes_text(topic["bytes"]), topic["dead_letters"])
+            for topic in topics
         ]
         table("dead letters", columns, rows)
 
 
 @app.command()
 @opt.bundled
-def show(broker: opt.Broker, which: Filter, topic: Original, limit: opt.Limit = None, json: opt.Json = False) -> None:
+def show(
+    broker: opt.BrokerOptions, which: LetterFilter, topic: Original, limit: opt.Limit = None, json: opt.Json = False
+) -> None:
     """Show the dead letters that are left, with why each of them failed.
 
     Examples:
@@ -96,8 +98,8 @@ def _print(letter: Letter, *, json: bool, **facts: Any) -> None:
 @app.command()
 @opt.bundled
 def redrive(
-    broker: opt.Broker,
-    which: Filter,
+    broker: opt.BrokerOptions,
+    which: LetterFilter,
     topic: Original,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")] = False,
     limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="Send back at most so many.")] = None,
@@ -120,19 +122,19 @@ def redrive(
     with broker.connect() as client:
         letters = DeadLetters(client, topic)
         if dry_run:
-            _rehearse(letters, which.which(), max_redrives, limit, json=json)
+            _print_plan(letters, which.which(), max_redrives, limit, json=json)
             return
-        with _told(letters, _sent):
+        with _summary_on_failure(letters, _redrive_text):
             letters.redrive(which.which(), redrives_max=max_redrives, limit=limit, rate=rate)
     if letters.progress.refused:
         raise _refusal(letters)
     if json:
         print_json(_facts(letters))
     else:
-        typer.echo(_sent(letters))
+        typer.echo(_redrive_text(letters))
 
 
-def _rehearse(letters: DeadLetters, which: Which, redrives_max: int, limit: int | None, *, json: bool) -> None:
+def _print_plan(letters: DeadLetters, which: Which, redrives_max: int, limit: int | None, *, json: bool) -> None:
     for letter in letters.plan(which, redrives_max=redrives_max, limit=limit):
         if json:
             _print(letter, json=True, verdict=letter.verdict)
@@ -141,31 +143,31 @@ def _rehearse(letters: DeadLetters, which: Which, redrives_max: int, limit: int 
 
 
 @contextmanager
-def _told(letters: DeadLetters, done: Callable[[DeadLetters], str]) -> Iterator[None]:
-    """Whatever ends it, its user learns how far it came."""
+def _summary_on_failure(letters: DeadLetters, text_of: Callable[[DeadLetters], str]) -> Iterator[None]:
+    """Add to an error, or print at an interruption, how far it came."""
     try:
         yield
     except PenstockError as error:
-        raise type(error)(f"{error.message}; before that: {done(letters)}", **error.details) from error
+        raise type(error)(f"{error.message}; before that: {text_of(letters)}", **error.details) from error
     except (KeyboardInterrupt, SystemExit):
-        sys.stderr.write(f"penstock: interrupted: {done(letters)}\n")
+        sys.stderr.write(f"penstock: interrupted: {text_of(letters)}\n")
         raise
 
 
 def _refusal(letters: DeadLetters) -> PenstockError:
-    """Which dead letters the topic does not take back, why, and what can be done about it."""
-    done, told = letters.progress, letters.progress.refusals[:_REFUSALS_TOLD]
-    words = [f"{_place(each)}: {on_one_line(each.message)}" for each in told]
-    if done.refused > len(told):
-        words.append(f"{done.refused - len(told):,} more")
-    advice = dict.fromkeys(_advice(each, str(letters.original)) for each in told)
-    words += [*advice, "`penstock dlq drop` gives up what is left", f"all in all: {_sent(letters)}"]
-    return error_from_dict({"code": told[0].code, "message": "; ".join(words), "details": _facts(letters)})
+    """Build the error about letters that the topic refuses to take back, with reasons and advice."""
+    progress, refusals = letters.progress, letters.progress.refusals[:_REFUSALS_SHOWN]
+    words = [f"{_place(refusal)}: {on_one_line(refusal.message)}" for refusal in refusals]
+    if progress.refused > len(refusals):
+        words.append(f"{progress.refused - len(refusals):,} more")
+    advice = dict.fromkeys(_advice(refusal, str(letters.original)) for refusal in refusals)
+    words += [*advice, "`penstock dlq drop` gives up what is left", f"all in all: {_redrive_text(letters)}"]
+    return error_from_dict({"code": refusals[0].code, "message": "; ".join(words), "details": _facts(letters)})
 
 
 def _place(refusal: Refusal) -> str:
-    place = f"the dead letter at offset {refusal.offset}"
-    return f"{place} of partition {refusal.partition}" if refusal.partition else place
+    text = f"the dead letter at offset {refusal.offset}"
+    return f"{text} of partition {refusal.partition}" if refusal.partition else text
 
 
 def _advice(refusal: Refusal, topic: str) -> str:
@@ -177,37 +179,37 @@ def _advice(refusal: Refusal, topic: str) -> str:
 
 
 def _facts(letters: DeadLetters) -> dict[str, Any]:
-    done = letters.progress
+    progress = letters.progress
     names = ("redriven", "repeated", "too_often", "strangers", "refused")
-    facts: dict[str, Any] = {"topic": str(letters.original)} | {name: getattr(done, name) for name in names}
-    return facts | ({"refusals": [asdict(each) for each in done.refusals]} if done.refusals else {})
+    facts: dict[str, Any] = {"topic": str(letters.original)} | {name: getattr(progress, name) for name in names}
+    return facts | ({"refusals": [asdict(refusal) for refusal in progress.refusals]} if progress.refusals else {})
 
 
-def _sent(letters: DeadLetters) -> str:
-    done = letters.progress
-    words = [f"{many(done.redriven, 'dead letter')} sent back to {letters.original}"]
-    if done.repeated:
-        words.append(f"{done.repeated:,} of them before this")
-    if done.too_often:
-        words.append(f"{done.too_often:,} left: sent back too often already")
-    if done.strangers:
-        words.append(f"{done.strangers:,} left: not dead letters of this topic")
-    if done.refused:
-        words.append(f"{done.refused:,} left: refused")
+def _redrive_text(letters: DeadLetters) -> str:
+    progress = letters.progress
+    words = [f"{many(progress.redriven, 'dead letter')} sent back to {letters.original}"]
+    if progress.repeated:
+        words.append(f"{progress.repeated:,} of them before this")
+    if progress.too_often:
+        words.append(f"{progress.too_often:,} left: sent back too often already")
+    if progress.strangers:
+        words.append(f"{progress.strangers:,} left: not dead letters of this topic")
+    if progress.refused:
+        words.append(f"{progress.refused:,} left: refused")
     return ", ".join(words)
 
 
 @app.command()
 @opt.bundled
 def drop(
-    broker: opt.Broker,
-    which: Filter,
+    broker: opt.BrokerOptions,
+    which: LetterFilter,
     topic: Original,
     limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="Drop at most so many.")] = None,
     yes: opt.Yes = False,
     json: opt.Json = False,
 ) -> None:
-    """Settle dead letters without sending them back; says how many, and asks. They stay in their topic's log.
+    """Acknowledge dead letters without sending them back; says how many, and asks. They stay in their topic's log.
 
     Examples:
 
@@ -219,16 +221,16 @@ def drop(
 
     with broker.connect() as client:
         letters = DeadLetters(client, topic)
-        found = letters.find(which.which(), limit)
-        if found.count:
-            confirm(f"{many(found.count, 'dead letter')} of {letters.original} would be dropped. Drop?", yes=yes)
-            with _told(letters, _dropped):
-                letters.drop(found)
+        matching = letters.find(which.which(), limit)
+        if matching.count:
+            confirm(f"{many(matching.count, 'dead letter')} of {letters.original} would be dropped. Drop?", yes=yes)
+            with _summary_on_failure(letters, _drop_text):
+                letters.drop(matching)
     if json:
         print_json({"topic": str(letters.original), "dropped": letters.progress.dropped})
     else:
-        typer.echo(_dropped(letters))
+        typer.echo(_drop_text(letters))
 
 
-def _dropped(letters: DeadLetters) -> str:
+def _drop_text(letters: DeadLetters) -> str:
     return f"{many(letters.progress.dropped, 'dead letter')} of {letters.original} dropped"

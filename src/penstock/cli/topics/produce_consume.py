@@ -1,4 +1,4 @@
-"""`penstock produce` and `penstock consume`: messages of topics that are kept, in and out."""
+"""`penstock produce` and `penstock consume`: messages of durable topics, in and out."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from penstock.cli import options as opt
 from penstock.cli.exit_codes import EXIT_MISSING
 from penstock.cli.message_format import as_json, compile_template, print_record, record_of
 from penstock.cli.output import on_one_line, print_json, progress, write_bytes
-from penstock.cli.policy_advice import advised
-from penstock.cli.topics.produce_report import Group, Stored, told
+from penstock.cli.policy_advice import with_advice
+from penstock.cli.topics.produce_report import MessageGroup, ProduceSummary, summary_on_failure
 from penstock.core.errors import InvalidRequest, PenstockError, SchemaRejected
 from penstock.core.limits import MIB
 from penstock.core.names import TopicName
@@ -34,13 +34,13 @@ if TYPE_CHECKING:
 _BATCH_BYTES: Final = 2 * MIB
 """More than a group of lines has: each group is one block."""
 _RECORD_BYTES: Final = 100
-"""What a message takes beside its payload, key, type and attributes."""
+"""The size of a record without payload, key, type and attributes."""
 
 _WINDOW: Final = 1000
-"""In flight where only so many are wanted."""
+"""The most messages in flight when the number of messages is limited."""
 
-Show = Callable[["StreamMessage", int], None]
-"""Print a message of a topic with so many partitions."""
+ShowMessage = Callable[["StreamMessage", int], None]
+"""A function that prints a message of a topic with so many partitions."""
 
 
 # produce
@@ -48,7 +48,7 @@ Show = Callable[["StreamMessage", int], None]
 
 @opt.bundled
 def produce(
-    broker: opt.Broker,
+    broker: opt.BrokerOptions,
     topic: opt.Topic,
     files: Annotated[
         list[Path] | None, typer.Argument(help="Messages, one a line; '-' or nothing: standard input.")
@@ -65,7 +65,7 @@ def produce(
     batch: Annotated[int, typer.Option(min=1, max=100_000, help="At most so many messages a block.")] = 4096,
     json: opt.Json = False,
 ) -> None:
-    """Store messages in a topic; each is on disk when this says so, and stored once whatever breaks.
+    """Store messages in a topic; each is on disk when the command says so, and stored once whatever breaks.
 
     Examples:
 
@@ -77,50 +77,58 @@ def produce(
     """
     if key is not None and key_field is not None:
         raise InvalidRequest("--key is the key of every message, --key-field that of each: give one of them")
-    stored = Stored(str(TopicName.parse(topic)))
+    summary = ProduceSummary(str(TopicName.parse(topic)))
     attributes = opt.parse_attributes(attr)
     sources = _sources(files or [Path("-")])
     fixed = None if key is None else os.fsencode(key)
     with broker.connect(reconnect=True) as client:
-        room = _room(client, topic, len(fixed or b"") + len(os.fsencode(type_)) + len(jsonlib.dumps(attributes)))
+        room = _limits(client, topic, len(fixed or b"") + len(os.fsencode(type_)) + len(jsonlib.dumps(attributes)))
         most = batch if rate is None else max(1, min(batch, rate // 10))
         options = {"name": name, "type": type_, "batch_messages": batch, "batch_bytes": _BATCH_BYTES}
-        with client.producer(topic, **options) as producer, told(stored), _explained(client, topic, stored):
+        with (
+            client.producer(topic, **options) as producer,
+            summary_on_failure(summary),
+            _advice_on_rejection(client, topic, summary),
+        ):
             for group in _paced(_groups(sources, room, count_max=most, whole=whole), rate):
                 keys, problem = _keys(group, fixed, key_field)
-                _send(producer, stored, group, keys, attributes)
+                _send(producer, summary, group, keys, attributes)
                 if problem is not None:
                     raise problem
     if json:
-        print_json(stored.as_dict())
+        print_json(summary.as_dict())
     else:
-        typer.echo(stored.text())
+        typer.echo(summary.text())
 
 
 def _send(
-    producer: Producer[Any], stored: Stored, group: Group, keys: Sequence[bytes | None], attributes: dict[str, str]
+    producer: Producer[Any],
+    summary: ProduceSummary,
+    group: MessageGroup,
+    keys: Sequence[bytes | None],
+    attributes: dict[str, str],
 ) -> None:
-    """As many of a group as have keys."""
+    """Send the messages of a group that have keys."""
     payloads = group.payloads[: len(keys)]
     if payloads:
         sent = producer.send_many(payloads, keys=keys, attributes=attributes)
-        stored.take(sent, Group(payloads, group.source, group.first))
+        summary.take(sent, MessageGroup(payloads, group.source, group.first))
 
 
 @contextmanager
-def _explained(client: Client, topic: str, stored: Stored) -> Iterator[None]:
-    """What the topic refused, with what can be done about the first of it."""
+def _advice_on_rejection(client: Client, topic: str, summary: ProduceSummary) -> Iterator[None]:
+    """Add advice about the first refused message to the error."""
     try:
         yield
     except SchemaRejected as error:
-        if not stored.refused:
+        if not summary.refused:
             raise
-        first = stored.refused[0]
-        raise advised(client, topic, error, first.group.payloads[first.index]) from None
+        first = summary.refused[0]
+        raise with_advice(client, topic, error, first.group.payloads[first.index]) from None
 
 
 def _sources(files: list[Path]) -> list[Path]:
-    """Those that cannot be read are refused before anything is stored."""
+    """Check that files can be read, before anything is stored."""
     for file in files:
         if str(file) == "-":
             if sys.stdin is None:
@@ -132,16 +140,18 @@ def _sources(files: list[Path]) -> list[Path]:
     return files
 
 
-def _room(client: Client, topic: str, extra: int) -> line_reader.Room:
-    """What a message of this topic may have, which the broker says to whoever registers."""
+def _limits(client: Client, topic: str, extra: int) -> line_reader.MessageLimits:
+    """Ask the broker for the limits of messages of this topic."""
     takes = client.ask("system.producer.register", {"topic": topic})
     block_bytes = takes["block_bytes_max"] * 15 // 16  # the rest is for keys
-    return line_reader.Room(
+    return line_reader.MessageLimits(
         block_bytes=block_bytes, record_bytes=_RECORD_BYTES + extra, payload_bytes=takes["payload_bytes_max"]
     )
 
 
-def _groups(files: list[Path], room: line_reader.Room, *, count_max: int, whole: bool) -> Iterator[Group]:
+def _groups(
+    files: list[Path], room: line_reader.MessageLimits, *, count_max: int, whole: bool
+) -> Iterator[MessageGroup]:
     interactive = any(str(file) == "-" for file in files) and sys.stdin.isatty()
     if interactive:
         sys.stderr.write(f"{'the message' if whole else 'messages, one a line'}, and Ctrl-D at the end:\n")
@@ -151,15 +161,17 @@ def _groups(files: list[Path], room: line_reader.Room, *, count_max: int, whole:
             with _opened(file) as source, _named(file):
                 number = 1
                 for payloads in (
-                    line_reader.whole(source, room) if whole else line_reader.groups(source, room, count_max=count_max)
+                    line_reader.whole_input(source, room)
+                    if whole
+                    else line_reader.line_groups(source, room, count_max=count_max)
                 ):
-                    yield Group(payloads, str(file), 0 if whole else number)
+                    yield MessageGroup(payloads, str(file), 0 if whole else number)
                     number += len(payloads)
                     bar.advance(task, sum(map(len, payloads)) + len(payloads))
 
 
 def _total(files: list[Path]) -> int | None:
-    """How many bytes there are, if that is known."""
+    """Return the total size, if it is known."""
     return sum(file.stat().st_size for file in files) if all(file.is_file() for file in files) else None
 
 
@@ -169,7 +181,7 @@ def _opened(file: Path) -> Any:
 
 @contextmanager
 def _named(file: Path) -> Iterator[None]:
-    """What is wrong with a file bears its name."""
+    """Put the name of a file before errors about it."""
     try:
         yield
     except PenstockError as error:
@@ -178,8 +190,8 @@ def _named(file: Path) -> Iterator[None]:
         raise type(error)(f"{file}: {error.message}", **error.details) from None
 
 
-def _paced(groups: Iterator[Group], rate: int | None) -> Iterator[Group]:
-    """Not more than so many messages a second."""
+def _paced(groups: Iterator[MessageGroup], rate: int | None) -> Iterator[MessageGroup]:
+    """Yield groups at no more than `rate` messages a second."""
     began, count = time.monotonic(), 0
     for group in groups:
         yield group
@@ -189,9 +201,9 @@ def _paced(groups: Iterator[Group], rate: int | None) -> Iterator[Group]:
 
 
 def _keys(
-    group: Group, fixed: bytes | None, key_field: str | None
+    group: MessageGroup, fixed: bytes | None, key_field: str | None
 ) -> tuple[Sequence[bytes | None], InvalidRequest | None]:
-    """The key of each message, up to the first that has none where it should; and what is wrong with that."""
+    """Return the keys of messages, up to the first that lacks one, and the error about that."""
     if key_field is None:
         return [fixed] * len(group.payloads), None
     keys: list[bytes | None] = []
@@ -205,10 +217,10 @@ def _keys(
 
 def _key_of(payload: bytes, key_field: str) -> bytes:
     try:
-        found = jsonlib.loads(payload)
+        message = jsonlib.loads(payload)
     except (ValueError, RecursionError):
         raise InvalidRequest("this is no JSON, and --key-field needs it") from None
-    value = found.get(key_field) if isinstance(found, dict) else None
+    value = message.get(key_field) if isinstance(message, dict) else None
     if isinstance(value, str):
         return value.encode(errors="surrogatepass")
     if isinstance(value, int | float) and not isinstance(value, bool):
@@ -221,9 +233,9 @@ def _key_of(payload: bytes, key_field: str) -> bytes:
 
 @opt.bundled
 def consume(
-    broker: opt.Broker,
+    broker: opt.BrokerOptions,
     topic: opt.Topic,
-    from_: opt.FromSomewhere = None,
+    from_: opt.OptionalFrom = None,
     to: opt.To = None,
     subscription: Annotated[
         str | None, typer.Option("--subscription", "-s", help="Durable: the broker keeps how far it came.")
@@ -260,8 +272,8 @@ def consume(
 
     `penstock consume orders.created --subscription billing --type shared --follow`
     """
-    show = _shower(format_, payload=payload, raw=raw, json=json)
-    options = Consuming(topic, from_, opt.globs(only_type), opt.globs(only_key), limit)
+    show = _message_printer(format_, payload=payload, raw=raw, json=json)
+    options = ConsumeRequest(topic, from_, opt.globs(only_type), opt.globs(only_key), limit)
     kind = opt.subscription_type(type_, sub_type)
     if subscription is not None:
         if to is not None or partition is not None:
@@ -277,8 +289,8 @@ def consume(
 
 
 @dataclass(frozen=True, slots=True)
-class Consuming:
-    """What reading and consuming have in common."""
+class ConsumeRequest:
+    """The options that reading and consuming share."""
 
     topic: str
     start: str | None
@@ -286,26 +298,32 @@ class Consuming:
     keys: list[str]
     limit: int | None
 
-    def read(self, broker: opt.Broker, to: str | None, partition: int | None, show: Show, *, follow: bool) -> None:
+    def read(
+        self, broker: opt.BrokerOptions, to: str | None, partition: int | None, show: ShowMessage, *, follow: bool
+    ) -> None:
         from penstock.client.consume.reader import TopicReader
 
         start = self.start or "earliest"
         _, stop = parse_positions(start, to)
-        place: dict[str, Any] = {"start": start, "stop": stop, "partition": partition, "follow": follow}
+        bounds: dict[str, Any] = {"start": start, "stop": stop, "partition": partition, "follow": follow}
         with (
             broker.connect() as client,
-            TopicReader(client, self.topic, **place, types=self.types, keys=self.keys) as reading,
+            TopicReader(client, self.topic, **bounds, types=self.types, keys=self.keys) as reading,
         ):
             _read(reading, show, self.limit)
             missing = bool(reading.gaps)
-        _end(missing=missing)
+        _exit_if_missing(missing=missing)
 
-    def consume(self, broker: opt.Broker, subscription: str, kind: str | None, show: Show, *, follow: bool) -> None:
+    def consume(
+        self, broker: opt.BrokerOptions, subscription: str, kind: str | None, show: ShowMessage, *, follow: bool
+    ) -> None:
         from penstock.client.consume.consume_to_end import CatchUpConsumer
 
         start = self.start or "latest"
         parse_position(start)
-        window = {} if self.limit is None else {"window": min(self.limit, _WINDOW)}  # the rest is for others
+        window = (
+            {} if self.limit is None else {"window": min(self.limit, _WINDOW)}
+        )  # the rest stays for other consumers
         filters = {"filter_types": self.types, "filter_keys": self.keys}
         with (
             broker.connect(reconnect=True) as client,
@@ -313,23 +331,23 @@ class Consuming:
         ):
             sys.stderr.write(f"consuming {self.topic} as {subscription}\n")
             if consumer.created:
-                self._say_new(subscription, follow=follow)
+                self._print_new(subscription, follow=follow)
             else:
-                self._say_known(subscription)
+                self._print_known(subscription)
             endless = iter(consumer.receive_batch, None)
-            batches = endless if follow else CatchUpConsumer(client, consumer, self.topic, on_wait=_say_why)
+            batches = endless if follow else CatchUpConsumer(client, consumer, self.topic, on_wait=_print_wait)
             _consume(consumer, batches, show, self.limit)
             missing = bool(consumer.lost)
-        _end(missing=missing)
+        _exit_if_missing(missing=missing)
 
-    def _say_new(self, subscription: str, *, follow: bool) -> None:
+    def _print_new(self, subscription: str, *, follow: bool) -> None:
         if self.start is None and not follow:
             sys.stderr.write(
                 f"penstock: {subscription} is new, and begins where the topic ends: --follow waits for what comes;"
                 f" penstock sub seek {self.topic} {subscription} earliest has it begin with what is there\n"
             )
 
-    def _say_known(self, subscription: str) -> None:
+    def _print_known(self, subscription: str) -> None:
         if self.start is not None:
             sys.stderr.write(
                 f"penstock: warning: {subscription} is there already, and goes on where it was, not from {self.start}:"
@@ -337,50 +355,50 @@ class Consuming:
             )
 
 
-def _read(reading: TopicReader, show: Show, limit: int | None) -> None:
+def _read(reading: TopicReader, show: ShowMessage, limit: int | None) -> None:
     for messages in reading:
         shown = messages[:limit]
         _show_batch(shown, reading.partitions, show)
-        limit = _less(limit, len(shown))
+        limit = _remaining(limit, len(shown))
         if limit == 0:
             return
 
 
-def _end(*, missing: bool) -> None:
-    """End with the code of its own that tells of messages that were not printed; each gap has been told."""
+def _exit_if_missing(*, missing: bool) -> None:
+    """Exit with a code of its own if messages were not printed; each gap has been reported."""
     if missing:
         raise typer.Exit(EXIT_MISSING)
 
 
-def _say_why(reason: str) -> None:
+def _print_wait(reason: str) -> None:
     sys.stderr.write(f"penstock: waiting: {on_one_line(reason)}\n")
 
 
-def _consume(consumer: Consumer, batches: Iterable[Batch], show: Show, limit: int | None) -> None:
-    """What has been written is acknowledged."""
+def _consume(consumer: Consumer, batches: Iterable[Batch], show: ShowMessage, limit: int | None) -> None:
+    """Print messages, and acknowledge them once they are written."""
     for batch in batches:
         shown = batch.messages[:limit]
         _show_batch(shown, consumer.partitions, show)
-        for each in [batch] if len(shown) == len(batch) else shown:
-            consumer.ack(each)
-        limit = _less(limit, len(shown))
+        for item in [batch] if len(shown) == len(batch) else shown:
+            consumer.ack(item)
+        limit = _remaining(limit, len(shown))
         if limit == 0:
             break
     consumer.flush()
 
 
-def _show_batch(messages: list[StreamMessage], partitions: int, show: Show) -> None:
+def _show_batch(messages: list[StreamMessage], partitions: int, show: ShowMessage) -> None:
     for message in messages:
         show(message, partitions)
     sys.stdout.flush()
 
 
-def _less(limit: int | None, count: int) -> int | None:
+def _remaining(limit: int | None, count: int) -> int | None:
     return None if limit is None else limit - count
 
 
-def _shower(template: str | None, *, payload: bool, raw: bool, json: bool) -> Show:
-    """How messages are printed."""
+def _message_printer(template: str | None, *, payload: bool, raw: bool, json: bool) -> ShowMessage:
+    """Return the function that prints messages."""
     if sum((template is not None, payload, json)) > 1:
         raise InvalidRequest("--format, --payload and --json each say how messages are printed: give one of them")
     if template is not None:

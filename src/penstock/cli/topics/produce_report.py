@@ -1,4 +1,4 @@
-"""What one `produce` has stored, where, and which of its messages the topic refused."""
+"""The summary of one `produce`: messages stored, their offsets, and messages that the topic refused."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ if TYPE_CHECKING:
     from penstock.client.sync import Sent
 
 _LAST_SECONDS: Final = 5.0
-"""For what is on its way when Ctrl-C comes."""
+"""The time that messages in flight have after Ctrl-C."""
 _NAMED_MAX: Final = 5
-"""Refused messages whose reasons are in the sentence; `--json` has them all."""
+"""The most refused messages that the sentence names; `--json` has them all."""
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
-    """Messages that are sent together, and where they came from."""
+class MessageGroup:
+    """Messages that are sent together, and their source."""
 
     payloads: list[bytes]
     source: str
     first: int
-    """The number of its first line; 0 where it is no line."""
+    """The number of the first line; 0 if the input is not read by lines."""
 
     @property
     def last(self) -> int:
-        """The number of its last line."""
+        """The number of the last line."""
         return self.first + len(self.payloads) - 1
 
     def place(self, index: int) -> str:
@@ -45,10 +45,10 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
-    """A message that the topic's schema policy did not let in."""
+class RefusedMessage:
+    """A message that the topic's schema policy refused."""
 
-    group: Group
+    group: MessageGroup
     index: int
     error: SchemaRejected
 
@@ -61,38 +61,42 @@ class Refused:
 
 
 @dataclass(slots=True)
-class Stored:
-    """How far one command has come."""
+class ProduceSummary:
+    """The messages stored so far."""
 
     topic: str
     places: dict[int, list[int]] = field(default_factory=dict)
-    """How many, the first and the last offset, of each partition."""
+    """Count, first offset and last offset, by partition."""
 
-    refused: list[Refused] = field(default_factory=list)
-    """Of one group: it is the last that is sent."""
+    refused: list[RefusedMessage] = field(default_factory=list)
+    """Refused messages, of one group: it is the last that is sent."""
 
-    pending: tuple[Sent, Group] | None = None
+    pending: tuple[Sent, MessageGroup] | None = None
 
     @property
     def count(self) -> int:
         return sum(count for count, _, _ in self.places.values())
 
-    def take(self, sent: Sent, group: Group, timeout: float | None = None) -> None:
-        """Wait until it is on disk. Raises why some of it is not; the others are."""
+    def take(self, sent: Sent, group: MessageGroup, timeout: float | None = None) -> None:
+        """Wait until messages are on disk. Raises the error of those that are not; the others are."""
         self.pending = sent, group
         outcomes = sent.outcomes(timeout)
         self.pending = None
         for index, outcome in enumerate(outcomes):
             self._note(group, index, outcome)
-        failed = [each for each in outcomes if isinstance(each, PenstockError) and not isinstance(each, SchemaRejected)]
+        failed = [
+            outcome
+            for outcome in outcomes
+            if isinstance(outcome, PenstockError) and not isinstance(outcome, SchemaRejected)
+        ]
         if failed:
             raise failed[0]
         if self.refused:
             raise SchemaRejected(self._refusal())
 
-    def _note(self, group: Group, index: int, outcome: Receipt | PenstockError) -> None:
+    def _note(self, group: MessageGroup, index: int, outcome: Receipt | PenstockError) -> None:
         if isinstance(outcome, SchemaRejected):
-            self.refused.append(Refused(group, index, outcome))
+            self.refused.append(RefusedMessage(group, index, outcome))
         elif not isinstance(outcome, PenstockError):
             count, first, last = self.places.get(outcome.partition, (0, outcome.offset, outcome.offset))
             self.places[outcome.partition] = [count + 1, min(first, outcome.offset), max(last, outcome.offset)]
@@ -114,7 +118,7 @@ class Stored:
             return {}
         group = self.refused[0].group
         last = {"last_line": group.last} if group.first else {}
-        return {"refused": [each.as_dict() for each in self.refused]} | last
+        return {"refused": [refused.as_dict() for refused in self.refused]} | last
 
     def text(self) -> str:
         if not self.places:
@@ -126,7 +130,8 @@ class Stored:
         return f"{many(self.count, 'message')} stored in {self.topic}: {', '.join(where)}"
 
     def text_of_failure(self) -> str:
-        """Behind a refusal it says how much was sent, too: the good ones behind the first bad one are stored."""
+        """Return the summary for an error. After a refusal it says how far lines were sent: good ones behind the first
+        bad one are stored."""
         if not self.refused:
             return f"before that: {self.text()}"
         group = self.refused[0].group
@@ -138,18 +143,18 @@ def _offsets(first: int, last: int) -> str:
 
 
 @contextmanager
-def told(stored: Stored) -> Iterator[None]:
-    """Whatever ends it, its user learns how much is stored; what is on its way is waited for."""
+def summary_on_failure(summary: ProduceSummary) -> Iterator[None]:
+    """Add to an error, or print at an interruption, how much is stored; messages in flight are waited for."""
     try:
         yield
     except PenstockError as error:
-        facts = error.details | stored.as_dict()
-        raise type(error)(f"{error.message}; {stored.text_of_failure()}", **facts) from error
+        facts = error.details | summary.as_dict()
+        raise type(error)(f"{error.message}; {summary.text_of_failure()}", **facts) from error
     except (KeyboardInterrupt, SystemExit):
         with suppress(PenstockError, TimeoutError):
-            if stored.pending is not None:
-                stored.take(*stored.pending, _LAST_SECONDS)
-        refused = f", {len(stored.refused):,} refused" if stored.refused else ""
-        unknown = "" if stored.pending is None else "; what was on its way may be stored or not"
-        sys.stderr.write(f"penstock: interrupted: {stored.text()}{refused}{unknown}\n")
+            if summary.pending is not None:
+                summary.take(*summary.pending, _LAST_SECONDS)
+        refused = f", {len(summary.refused):,} refused" if summary.refused else ""
+        unknown = "" if summary.pending is None else "; what was on its way may be stored or not"
+        sys.stderr.write(f"penstock: interrupted: {summary.text()}{refused}{unknown}\n")
         raise

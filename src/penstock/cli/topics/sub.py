@@ -24,7 +24,7 @@ Name = Annotated[str, typer.Argument(help="The subscription.")]
 @app.command("ls")
 @opt.bundled
 def list_(
-    broker: opt.Broker,
+    broker: opt.BrokerOptions,
     topic: Annotated[str | None, typer.Argument(help="Those of one topic. Default: all.")] = None,
     all_: Annotated[bool, typer.Option("--all", "-a", help="Those, too, that the broker keeps for itself.")] = False,
     json: opt.Json = False,
@@ -41,15 +41,15 @@ def list_(
     """
     with broker.connect() as client:
         answer = client.ask("system.subscription.list", {} if topic is None else {"topic": topic})
-    found = [each for each in answer["subscriptions"] if all_ or not each["internal"]]
+    subscriptions = [subscription for subscription in answer["subscriptions"] if all_ or not subscription["internal"]]
     if json:
-        for facts in found:
+        for facts in subscriptions:
             print_json(facts)
-    elif not found:
+    elif not subscriptions:
         typer.echo("no subscriptions yet: penstock sub create TOPIC NAME, or consume with --subscription")
     else:
         columns = ("topic", "subscription", "type", "lag", "lag seconds", "in flight", "consumers", "state")
-        table("subscriptions", columns, [_row(facts) for facts in found])
+        table("subscriptions", columns, [_row(facts) for facts in subscriptions])
     if answer.get("truncated"):
         sys.stderr.write(f"penstock: {len(answer['subscriptions'])} of {answer['total']:,} are shown: name a topic\n")
 
@@ -61,8 +61,8 @@ def _row(facts: dict[str, Any]) -> list[Any]:
 
 @app.command()
 @opt.bundled
-def describe(broker: opt.Broker, topic: opt.Topic, name: Name, json: opt.Json = False) -> None:
-    """Why is it not moving? Lag, reasons, consumers, partitions, options.
+def describe(broker: opt.BrokerOptions, topic: opt.Topic, name: Name, json: opt.Json = False) -> None:
+    """Show why a subscription does not move: lag, reasons, consumers, partitions, options.
 
     Example: `penstock sub describe orders.created billing`
     """
@@ -89,15 +89,15 @@ def _print(facts: dict[str, Any]) -> None:
         ]
     )
     consumers = [
-        (*(each[name] for name in _CONSUMER), each["window"]["messages"], each["window"]["bytes"])
-        for each in facts["consumers"]
+        (*(consumer[name] for name in _CONSUMER), consumer["window"]["messages"], consumer["window"]["bytes"])
+        for consumer in facts["consumers"]
     ]
     if consumers:
         named = ("name", "address", "active", "acks a second", "in flight", "bytes", "window", "window bytes")
         table("consumers", named, consumers)
     kept = ("partition", "floor", "next_offset", "lag", "waiting", "failing")
     columns = (*(name.replace("_", " ") for name in kept), "acked above the floor")
-    rows = [(*(lane[name] for name in kept), _ranges(lane["acked_above"])) for lane in facts["partitions"]]
+    rows = [(*(cursor[name] for name in kept), _ranges(cursor["acked_above"])) for cursor in facts["partitions"]]
     table("partitions", columns, rows)
 
 
@@ -114,7 +114,7 @@ def _ranges(spans: list[list[int]]) -> str:
 @app.command()
 @opt.bundled
 def create(
-    broker: opt.Broker,
+    broker: opt.BrokerOptions,
     topic: opt.Topic,
     name: Name,
     from_: opt.From = "latest",
@@ -142,11 +142,11 @@ def create(
     parse_position(from_)
     kind = opt.subscription_type(type_, sub_type) or "exclusive"
     spans = {"ack_timeout_ms": ack_timeout, "backoff_ms": backoff, "backoff_ms_max": backoff_max}
-    options: dict[str, Any] = {each: parse_duration_ms(text) for each, text in spans.items() if text is not None}
+    options: dict[str, Any] = {option: parse_duration_ms(text) for option, text in spans.items() if text is not None}
     others = {"redeliveries": redeliveries, "exhausted": exhausted}
-    options |= {each: value for each, value in others.items() if value is not None}
+    options |= {option: value for option, value in others.items() if value is not None}
     with broker.connect() as client:
-        if name in _known(client, topic):
+        if name in _subscription_names(client, topic):
             raise InvalidRequest(f"{topic} has a subscription {name} already", subscription=name)
         client.consumer(
             topic,
@@ -164,33 +164,33 @@ def create(
         typer.echo(f"created subscription {name} of {topic}")
 
 
-def _known(client: Any, topic: str) -> list[str]:
-    """The subscriptions of a topic, which may be yet to be created."""
+def _subscription_names(client: Any, topic: str) -> list[str]:
+    """Return the subscriptions of a topic, which may not exist yet."""
     try:
-        found: list[str] = client.ask("system.topic.describe", {"topic": topic})["subscriptions"]
+        names: list[str] = client.ask("system.topic.describe", {"topic": topic})["subscriptions"]
     except TopicNotSupported:
         return []
-    return found
+    return names
 
 
-class Seek(TyperCommand):
-    """A command one of whose arguments may be `-1h`, which would be taken for two options."""
+class SeekCommand(TyperCommand):
+    """A command with an argument such as `-1h`, which would be parsed as options."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        return super().parse_args(ctx, [opt.absolute(each) for each in args])
+        return super().parse_args(ctx, [opt.absolute_position(argument) for argument in args])
 
 
-@app.command(cls=Seek)
+@app.command(cls=SeekCommand)
 @opt.bundled
 def seek(
-    broker: opt.Broker,
+    broker: opt.BrokerOptions,
     topic: opt.Topic,
     name: Name,
     position: opt.Position,
     partition: opt.Partition = None,
     json: opt.Json = False,
 ) -> None:
-    """Have a subscription go on elsewhere: back, to see messages again, or forward, past some.
+    """Move the cursor of a subscription: back, to see messages again, or forward, past some.
 
     Examples:
 
@@ -201,9 +201,9 @@ def seek(
     `penstock sub seek orders.created billing 4711 --partition 2`
     """
     parse_position(position)
-    asked: dict[str, Any] = {"topic": topic, "subscription": name, "position": position}
+    fields: dict[str, Any] = {"topic": topic, "subscription": name, "position": position}
     with broker.connect() as client:
-        answer = client.ask("system.subscription.seek", asked | _of(partition))
+        answer = client.ask("system.subscription.seek", fields | _partition_field(partition))
     if json:
         print_json(answer)
     else:
@@ -211,14 +211,14 @@ def seek(
             typer.echo(f"{name} of {topic}: partition {number} goes on at offset {offset}")
 
 
-def _of(partition: int | None) -> dict[str, int]:
+def _partition_field(partition: int | None) -> dict[str, int]:
     return {} if partition is None else {"partition": partition}
 
 
 @app.command()
 @opt.bundled
-def pause(broker: opt.Broker, topic: opt.Topic, name: Name, json: opt.Json = False) -> None:
-    """Have nothing delivered to any consumer of a subscription, until it is resumed.
+def pause(broker: opt.BrokerOptions, topic: opt.Topic, name: Name, json: opt.Json = False) -> None:
+    """Pause a subscription: nothing is delivered to any of its consumers until it is resumed.
 
     Example: `penstock sub pause orders.created billing`
     """
@@ -227,8 +227,8 @@ def pause(broker: opt.Broker, topic: opt.Topic, name: Name, json: opt.Json = Fal
 
 @app.command()
 @opt.bundled
-def resume(broker: opt.Broker, topic: opt.Topic, name: Name, json: opt.Json = False) -> None:
-    """Deliver again; a message that blocked the subscription is tried once more.
+def resume(broker: opt.BrokerOptions, topic: opt.Topic, name: Name, json: opt.Json = False) -> None:
+    """Resume delivery; a message that blocked the subscription is tried once more.
 
     Example: `penstock sub resume orders.created billing`
     """
@@ -238,30 +238,34 @@ def resume(broker: opt.Broker, topic: opt.Topic, name: Name, json: opt.Json = Fa
 @app.command()
 @opt.bundled
 def skip(
-    broker: opt.Broker,
+    broker: opt.BrokerOptions,
     topic: opt.Topic,
     name: Name,
     offset: Annotated[int, typer.Argument(min=0, help="The message that is not to be delivered any more.")],
     partition: opt.Partition = None,
     json: opt.Json = False,
 ) -> None:
-    """Settle one message that nobody acknowledged, such as one that blocks the subscription.
+    """Skip one message that is not acknowledged, such as one that blocks the subscription.
 
     Example: `penstock sub skip orders.created billing 4711`
     """
-    asked: dict[str, Any] = {"topic": topic, "subscription": name}
+    fields: dict[str, Any] = {"topic": topic, "subscription": name}
     with broker.connect() as client:
-        lanes = client.ask("system.subscription.describe", asked)["partitions"]
-        lane = next((each for each in lanes if each["partition"] == (partition or 0)), {"next_offset": 0})
-        if offset >= lane["next_offset"]:
+        cursors = client.ask("system.subscription.describe", fields)["partitions"]
+        cursor = next(
+            (candidate for candidate in cursors if candidate["partition"] == (partition or 0)), {"next_offset": 0}
+        )
+        if offset >= cursor["next_offset"]:
             raise InvalidRequest(f"partition {partition or 0} of {topic} has no offset {offset} yet", offset=offset)
-        client.ask("system.subscription.skip", asked | {"offsets": [offset]} | _of(partition))
-    _tell(asked, f"offset {offset} skipped", json=json)
+        client.ask("system.subscription.skip", fields | {"offsets": [offset]} | _partition_field(partition))
+    _print_done(fields, f"offset {offset} skipped", json=json)
 
 
 @app.command()
 @opt.bundled
-def delete(broker: opt.Broker, topic: opt.Topic, name: Name, yes: opt.Yes = False, json: opt.Json = False) -> None:
+def delete(
+    broker: opt.BrokerOptions, topic: opt.Topic, name: Name, yes: opt.Yes = False, json: opt.Json = False
+) -> None:
     """Delete a subscription and its cursor; says what would be lost, and asks.
 
     Examples:
@@ -270,23 +274,23 @@ def delete(broker: opt.Broker, topic: opt.Topic, name: Name, yes: opt.Yes = Fals
 
     `penstock sub delete orders.created billing --yes`
     """
-    asked = {"topic": topic, "subscription": name}
+    fields = {"topic": topic, "subscription": name}
     with broker.connect() as client:
-        facts = client.ask("system.subscription.describe", asked)
+        facts = client.ask("system.subscription.describe", fields)
         state = f"{many(facts['lag'], 'message')} to go and {many(len(facts['consumers']), 'consumer')}"
         confirm(f"{name} of {facts['topic']} has {state}. Delete it, and where it was?", yes=yes)
-        client.ask("system.subscription.delete", asked)
-    _tell(asked, "deleted", json=json)
+        client.ask("system.subscription.delete", fields)
+    _print_done(fields, "deleted", json=json)
 
 
-def _change(broker: opt.Broker, what: str, asked: dict[str, Any], done: str, *, json: bool) -> None:
+def _change(broker: opt.BrokerOptions, what: str, fields: dict[str, Any], done: str, *, json: bool) -> None:
     with broker.connect() as client:
-        client.ask(f"system.subscription.{what}", asked)
-    _tell(asked, done, json=json)
+        client.ask(f"system.subscription.{what}", fields)
+    _print_done(fields, done, json=json)
 
 
-def _tell(asked: dict[str, Any], done: str, *, json: bool) -> None:
+def _print_done(fields: dict[str, Any], done: str, *, json: bool) -> None:
     if json:
-        print_json({"topic": asked["topic"], "subscription": asked["subscription"], "done": done})
+        print_json({"topic": fields["topic"], "subscription": fields["subscription"], "done": done})
     else:
-        typer.echo(f"{asked['subscription']} of {asked['topic']}: {done}")
+        typer.echo(f"{fields['subscription']} of {fields['topic']}: {done}")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from penstock.cli import options as opt
-from penstock.cli.output import bytes_text, confirm, many, print_facts, print_json, span_text, table, time_text
+from penstock.cli.output import bytes_text, confirm, duration_text, many, print_facts, print_json, table, time_text
 from penstock.cli.topics.topic_schema import payloads_text
 from penstock.core.errors import InvalidRequest
 from penstock.core.names import TopicName
@@ -25,8 +25,8 @@ _NONE: Final = "none"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
-    """What may be changed on a living topic, as it is written. `none` means: the default again."""
+class SettingOptions:
+    """Settings that can be changed on an existing topic. `none` stands for the default."""
 
     retention_age: Annotated[str | None, typer.Option(help="Keep so long, such as 7d.")] = None
     retention_bytes: Annotated[str | None, typer.Option(help="Keep so much of each partition, such as 10GiB.")] = None
@@ -49,15 +49,15 @@ class Settings:
     ] = None
 
     def named(self) -> dict[str, Any]:
-        """Those that were given, as the broker calls them; None for `none`. Those of retention are together."""
+        """Return the given settings by the broker's names; None for `none`. Those of retention are nested."""
         retention: dict[str, Any] = {}
-        found: dict[str, Any] = {}
+        settings: dict[str, Any] = {}
         for option, text in asdict(self).items():
             if text is not None:
                 name, parse = _SETTINGS[option]
                 group, _, key = name.rpartition(".")
-                (retention if group else found)[key] = _parsed(option, text, parse)
-        return found | ({"retention": retention} if retention else {})
+                (retention if group else settings)[key] = _parsed(option, text, parse)
+        return settings | ({"retention": retention} if retention else {})
 
 
 def _number(text: str) -> int:
@@ -85,8 +85,8 @@ _SETTINGS: Final[dict[str, tuple[str, Callable[[str], Any]]]] = {
 }
 
 
-_SCHEMA_WISHES: Final = ("schema_subjects", "schema_default", "schema_deprecated")
-"""Shown beside the policy; `penstock topic schema` sets them."""
+_SCHEMA_SETTINGS: Final = ("schema_subjects", "schema_default", "schema_deprecated")
+"""Settings shown beside the policy; `penstock topic schema` sets them."""
 
 
 def _parsed(option: str, text: str, parse: Callable[[str], Any]) -> Any:
@@ -98,8 +98,8 @@ def _parsed(option: str, text: str, parse: Callable[[str], Any]) -> Any:
         raise InvalidRequest(f"--{option.replace('_', '-')}: {error.message}", **error.details) from None
 
 
-def _merged(named: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
-    """The broker takes retention as a whole: what is not named of it stays."""
+def _merge(named: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
+    """Merge settings into those of before: the broker takes retention as a whole."""
     if "retention" not in named:
         return named
     both = before.get("retention", {}) | named["retention"]
@@ -112,8 +112,8 @@ def _merged(named: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
 @app.command()
 @opt.bundled
 def create(
-    broker: opt.Broker,
-    settings: Settings,
+    broker: opt.BrokerOptions,
+    settings: SettingOptions,
     topic: opt.Topic,
     partitions: Annotated[int, typer.Option(help="Fixed for the life of the topic.")] = 1,
     dispatch: Annotated[
@@ -129,19 +129,19 @@ def create(
 
     `penstock topic create /shop/clicks --dispatch live`
     """
-    asked = {"topic": topic, "partitions": partitions, "dispatch": dispatch} | _merged(settings.named(), {})
+    asked = {"topic": topic, "partitions": partitions, "dispatch": dispatch} | _merge(settings.named(), {})
     with broker.connect() as client:
-        made = client.ask("system.topic.create", asked)
+        answer = client.ask("system.topic.create", asked)
     if json:
-        print_json(made)
+        print_json(answer)
     else:
-        typer.echo(f"created {made['topic']} ({made['dispatch']}) with {many(made['partitions'], 'partition')}")
+        typer.echo(f"created {answer['topic']} ({answer['dispatch']}) with {many(answer['partitions'], 'partition')}")
 
 
 @app.command("ls")
 @opt.bundled
 def list_(
-    broker: opt.Broker,
+    broker: opt.BrokerOptions,
     namespace: Annotated[str | None, typer.Option(help="Only those of this namespace.")] = None,
     json: opt.Json = False,
 ) -> None:
@@ -153,17 +153,17 @@ def list_(
 
     `penstock topic ls --namespace shop --json`
     """
-    wanted = None if namespace is None else TopicName(namespace, "topic").namespace
+    name = None if namespace is None else TopicName(namespace, "topic").namespace
     with broker.connect() as client:
-        found = list(client.topics(wanted))
+        topics = list(client.topics(name))
     if json:
-        for facts in found:
+        for facts in topics:
             print_json(facts)
-    elif not found:
+    elif not topics:
         typer.echo("no topics yet: penstock topic create TOPIC, or publish to one")
     else:
         columns = ("topic", "messages", "bytes", "a second", "partitions", "subscriptions", "dispatch")
-        table("topics", columns, [_row(facts) for facts in found])
+        table("topics", columns, [_row(facts) for facts in topics])
 
 
 def _row(facts: dict[str, Any]) -> list[Any]:
@@ -173,8 +173,8 @@ def _row(facts: dict[str, Any]) -> list[Any]:
 
 @app.command()
 @opt.bundled
-def describe(broker: opt.Broker, topic: opt.Topic, json: opt.Json = False) -> None:
-    """Everything about a topic: settings, partitions, offsets, subscriptions.
+def describe(broker: opt.BrokerOptions, topic: opt.Topic, json: opt.Json = False) -> None:
+    """Show everything about a topic: settings, partitions, offsets, subscriptions.
 
     Example: `penstock topic describe orders.created`
     """
@@ -220,7 +220,7 @@ def _log_row(log: dict[str, Any]) -> list[Any]:
 
 
 def _settings_shown(settings: dict[str, Any]) -> list[tuple[str, Any]]:
-    """By the names of the options that set them."""
+    """Return settings by the names of their options."""
     shown = settings | {f"retention.{name}": value for name, value in settings.get("retention", {}).items()}
     own = [
         (option.replace("_", " "), _with_unit(name, shown[name]))
@@ -230,11 +230,11 @@ def _settings_shown(settings: dict[str, Any]) -> list[tuple[str, Any]]:
     policy = settings.get("schema_policy", _NONE)
     if policy != _NONE or "schema_payloads" in settings:
         own.append(("schema payloads", payloads_text(policy, checked=settings.get("schema_payloads", False))))
-    wishes = [(name, settings.get(name)) for name in _SCHEMA_WISHES]
-    return own + [(name.replace("_", " "), _wish(value)) for name, value in wishes if value is not None]
+    wishes = [(name, settings.get(name)) for name in _SCHEMA_SETTINGS]
+    return own + [(name.replace("_", " "), _setting_text(value)) for name, value in wishes if value is not None]
 
 
-def _wish(value: Any) -> Any:
+def _setting_text(value: Any) -> Any:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return ", ".join(value) if isinstance(value, list) else value
@@ -245,12 +245,12 @@ def _with_unit(name: str, value: Any) -> Any:
         return bytes_text(value)
     if isinstance(value, list):
         return ", ".join(value)
-    return span_text(value) if name.endswith(("age_ms", "age_ms_max")) else value
+    return duration_text(value) if name.endswith(("age_ms", "age_ms_max")) else value
 
 
 @app.command()
 @opt.bundled
-def alter(broker: opt.Broker, settings: Settings, topic: opt.Topic, json: opt.Json = False) -> None:
+def alter(broker: opt.BrokerOptions, settings: SettingOptions, topic: opt.Topic, json: opt.Json = False) -> None:
     """Change settings of a topic: only those that are given. `none` is the default again.
 
     Partitions and dispatch never change.
@@ -261,21 +261,21 @@ def alter(broker: opt.Broker, settings: Settings, topic: opt.Topic, json: opt.Js
 
     `penstock topic alter orders.created --retention-bytes none`
     """
-    named = _some(settings)
+    named = _require_settings(settings)
     with broker.connect() as client:
         before = client.ask("system.topic.describe", {"topic": topic})["settings"]
-        made = client.ask("system.topic.alter", {"topic": topic} | _merged(named, before))
-    _tell_settings(made["topic"], made["settings"], made, json=json)
+        answer = client.ask("system.topic.alter", {"topic": topic} | _merge(named, before))
+    _print_settings(answer["topic"], answer["settings"], answer, json=json)
 
 
-def _some(settings: Settings) -> dict[str, Any]:
+def _require_settings(settings: SettingOptions) -> dict[str, Any]:
     named = settings.named()
     if not named:
         raise InvalidRequest("nothing to change: name at least one setting, such as --retention-age 7d")
     return named
 
 
-def _tell_settings(name: str, settings: dict[str, Any], facts: dict[str, Any], *, json: bool) -> None:
+def _print_settings(name: str, settings: dict[str, Any], facts: dict[str, Any], *, json: bool) -> None:
     if json:
         print_json(facts)
     else:
@@ -285,8 +285,8 @@ def _tell_settings(name: str, settings: dict[str, Any], facts: dict[str, Any], *
 @app.command()
 @opt.bundled
 def namespace(
-    broker: opt.Broker,
-    settings: Settings,
+    broker: opt.BrokerOptions,
+    settings: SettingOptions,
     name: Annotated[str, typer.Argument(help="The namespace.")],
     json: opt.Json = False,
 ) -> None:
@@ -300,15 +300,15 @@ def namespace(
     """
     named = settings.named()
     with broker.connect() as client:
-        found = client.ask("system.namespace", {"namespace": name})
+        answer = client.ask("system.namespace", {"namespace": name})
         if named:
-            found = client.ask("system.namespace", {"namespace": name} | _merged(named, found["settings"]))
-    _tell_settings(found["namespace"], found["settings"], found, json=json)
+            answer = client.ask("system.namespace", {"namespace": name} | _merge(named, answer["settings"]))
+    _print_settings(answer["namespace"], answer["settings"], answer, json=json)
 
 
 @app.command()
 @opt.bundled
-def delete(broker: opt.Broker, topic: opt.Topic, yes: opt.Yes = False, json: opt.Json = False) -> None:
+def delete(broker: opt.BrokerOptions, topic: opt.Topic, yes: opt.Yes = False, json: opt.Json = False) -> None:
     """Delete a topic with all its messages and subscriptions; says what would be lost, and asks.
 
     Examples:
@@ -326,7 +326,7 @@ def delete(broker: opt.Broker, topic: opt.Topic, yes: opt.Yes = False, json: opt
 
 
 def _delete(client: Client, topic: str, *, yes: bool) -> None:
-    """Where there is nothing to lose, the broker does not ask."""
+    """Delete a topic; the broker asks for confirmation if there is something to lose."""
     answer = client.ask("system.topic.delete", {"topic": topic})
     while answer["status"] == "confirm":
         lost = f"{many(answer['messages'], 'message')} ({bytes_text(answer['bytes'])})"

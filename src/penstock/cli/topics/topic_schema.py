@@ -1,4 +1,4 @@
-"""`penstock topic schema`: which schemas a topic's messages may name, and what comes of those that do not."""
+"""`penstock topic schema`: the schemas that a topic's messages may name, and the policy for those that do not."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _DEMANDING: Final = (
     *("required", "minProperties", "maxProperties", "propertyNames", "patternProperties", "dependencies"),
     *("dependentRequired", "dependentSchemas", "$ref", "allOf", "anyOf", "oneOf", "not", "if", "enum", "const"),
 )
-"""Words by which a schema may demand something of an object beside what it says of its properties."""
+"""Keywords by which a schema may constrain an object, besides those about its properties."""
 _MEANINGS: Final = {
     "none": "none: schemas are not looked at",
     "warn": "warn: what is wrong is stored, marked x-schema-warning",
@@ -38,20 +38,20 @@ _MEANINGS: Final = {
 
 @app.command()
 @opt.bundled
-def show(broker: opt.Broker, topic: opt.Topic, json: opt.Json = False) -> None:
-    """Show what a topic wants of its messages' schemas.
+def show(broker: opt.BrokerOptions, topic: opt.Topic, json: opt.Json = False) -> None:
+    """Show the schema policy of a topic.
 
     Example: `penstock topic schema show orders.created`
     """
     with broker.connect() as client:
         facts = client.ask("system.topic.describe", {"topic": topic})
-        _tell(client, facts, json=json)
+        _print(client, facts, json=json)
 
 
 @app.command("set")
 @opt.bundled
 def set_(
-    broker: opt.Broker,
+    broker: opt.BrokerOptions,
     topic: opt.Topic,
     policy: Annotated[str | None, typer.Option(help="none, warn or enforce.", metavar="WHAT")] = None,
     subject: Annotated[
@@ -74,7 +74,7 @@ def set_(
     ] = None,
     json: opt.Json = False,
 ) -> None:
-    """Say what a topic wants of its messages' schemas: only what is given changes.
+    """Change the schema policy of a topic: only what is given changes.
 
     Examples:
 
@@ -96,11 +96,11 @@ def set_(
         raise InvalidRequest("nothing to change: give at least one option, such as --policy enforce")
     with broker.connect() as client:
         facts = client.ask("system.topic.alter", {"topic": topic} | changes)
-        _tell(client, facts, json=json)
+        _print(client, facts, json=json)
 
 
-def wanted(facts: dict[str, Any]) -> dict[str, Any]:
-    """What a topic wants, with the defaults of what is not set."""
+def schema_settings(facts: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema settings of a topic, with defaults for those that are not set."""
     settings = facts["settings"]
     return {
         "topic": facts["topic"],
@@ -112,41 +112,42 @@ def wanted(facts: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _tell(client: Client, facts: dict[str, Any], *, json: bool) -> None:
-    found = wanted(facts)
+def _print(client: Client, facts: dict[str, Any], *, json: bool) -> None:
+    policy = schema_settings(facts)
     if json:
-        print_json(found)
+        print_json(policy)
         return
-    subjects = [(name, _latest(client, name)) for name in found["subjects"]]
+    subjects = [(name, _latest(client, name)) for name in policy["subjects"]]
     print_facts(
         [
-            ("topic", found["topic"]),
-            ("policy", _MEANINGS[found["policy"]]),
-            *(("" if place else "subjects", f"{name} ({state})") for place, (name, state) in enumerate(subjects)),
-            ("payloads", payloads_text(found["policy"], checked=found["payloads"])),
-            ("default", _DEFAULTS.get(found["default"]) or f"version {found['default']}"),
-            ("deprecated versions", "may be named" if found["deprecated"] else "may not be named"),
+            ("topic", policy["topic"]),
+            ("policy", _MEANINGS[policy["policy"]]),
+            *(("" if index else "subjects", f"{name} ({state})") for index, (name, state) in enumerate(subjects)),
+            ("payloads", payloads_text(policy["policy"], checked=policy["payloads"])),
+            ("default", _DEFAULTS.get(policy["default"]) or f"version {policy['default']}"),
+            ("deprecated versions", "may be named" if policy["deprecated"] else "may not be named"),
         ]
     )
-    _hint(client, found, all(state == _NO_VERSION for _, state in subjects))
+    _hint(client, policy, all(state == _NO_VERSION for _, state in subjects))
 
 
 def payloads_text(policy: str, *, checked: bool) -> str:
-    """Says whether payloads are looked at, or the ids that messages name alone."""
+    """Describe whether payloads are validated, or only the ids that messages name."""
     if policy == NONE:
         return "not looked at"
     return "checked against the version they name" if checked else "not looked at: ids only (--payloads checks them)"
 
 
-def _hint(client: Client, found: dict[str, Any], empty: bool) -> None:
-    """At a topic that takes nothing, or has a default that is not there."""
-    first = on_one_line(found["subjects"][0])
-    if found["policy"] == "enforce" and empty:
+def _hint(client: Client, policy: dict[str, Any], empty: bool) -> None:
+    """Print a hint about a topic that refuses every message, has a default that does not exist, or accepts
+    any object."""
+    first = on_one_line(policy["subjects"][0])
+    if policy["policy"] == "enforce" and empty:
         sys.stderr.write(f"every message is refused until there is a version: penstock schema register {first} FILE\n")
-    elif found["default"] is not None and not _is_living(client, found["subjects"][0], found["default"]):
-        missing = "no version" if found["default"] == LATEST else f"no version {found['default']}"
+    elif policy["default"] is not None and not _is_living(client, policy["subjects"][0], policy["default"]):
+        missing = "no version" if policy["default"] == LATEST else f"no version {policy['default']}"
         sys.stderr.write(f"{first} has {missing}: messages that name no schema get none until there is one\n")
-    elif found["payloads"] and found["policy"] != NONE and _takes_any_object(client, found["subjects"][0]):
+    elif policy["payloads"] and policy["policy"] != NONE and _takes_any_object(client, policy["subjects"][0]):
         sys.stderr.write(
             f"{first} takes any object: it requires no property and allows others than it names. To change that, give"
             ' its next version "required" properties, or "additionalProperties": false\n'
@@ -154,18 +155,18 @@ def _hint(client: Client, found: dict[str, Any], empty: bool) -> None:
 
 
 def _takes_any_object(client: Client, subject: str) -> bool:
-    """Whether the latest version is a JSON Schema to which nearly every object conforms."""
+    """Return True if the latest version is a JSON Schema that accepts nearly every object."""
     try:
-        found = client.ask("system.schema.get", {"subject": subject, "version": LATEST})
+        schema = client.ask("system.schema.get", {"subject": subject, "version": LATEST})
     except InvalidRequest as error:
         if error.details.get("registry_code") not in (_SUBJECT_NOT_FOUND, _VERSION_NOT_FOUND):
             raise
         return False
-    return found["type"] == SchemaKind.JSON and has_open_content(found["schema"])
+    return schema["type"] == SchemaKind.JSON and has_open_content(schema["schema"])
 
 
 def has_open_content(text: str) -> bool:
-    """Whether a JSON Schema closes nothing and requires nothing, as far as its outermost words say."""
+    """Return True if a JSON Schema requires nothing and allows any property, by its outermost keywords."""
     schema = load_json(text)
     if not isinstance(schema, dict):
         return schema is True
@@ -180,7 +181,7 @@ def has_open_content(text: str) -> bool:
 
 
 def _is_living(client: Client, subject: str, version: int | str) -> bool:
-    """Whether there is such a version, and it is not deleted."""
+    """Return True if the version exists and is not deleted."""
     try:
         return not client.ask("system.schema.get", {"subject": subject, "version": version})["deleted"]
     except InvalidRequest as error:
@@ -190,11 +191,11 @@ def _is_living(client: Client, subject: str, version: int | str) -> bool:
 
 
 def _latest(client: Client, subject: str) -> str:
-    """How far a subject has come."""
+    """Return the latest version of a subject, in words."""
     try:
-        found = client.ask("system.schema.versions", {"subject": subject})["versions"][-1]
+        latest = client.ask("system.schema.versions", {"subject": subject})["versions"][-1]
     except InvalidRequest as error:
         if error.details.get("registry_code") != _SUBJECT_NOT_FOUND:
             raise
         return _NO_VERSION
-    return f"latest version {found['version']}, id {found['id']}, {found['type']}"
+    return f"latest version {latest['version']}, id {latest['id']}, {latest['type']}"

@@ -1,4 +1,4 @@
-"""The interface of the blocking client and its consumer, as reading to an end uses it."""
+"""The interface of the blocking client and its consumer, as far as reading to an end needs it."""
 
 from __future__ import annotations
 
@@ -33,6 +33,6 @@ class BlockingConsumer(Protocol):
 
 
 class BlockingClient(Asks, Protocol):
-    """A client that makes such consumers, such as `penstock.Client`."""
+    """A client that creates such consumers, such as `penstock.Client`."""
 
     def consumer(self, topic: str, subscription: str | None = None, **options: Any) -> BlockingConsumer: ...

@@ -1,7 +1,7 @@
-"""Consuming a subscription up to where its topic ended when that began.
+"""The catch-up consumer: a subscription, consumed up to the end that its topic had at the start.
 
-There is no more to wait for when all that lay before that end is settled: acknowledged here or elsewhere, filtered
-out, among the dead letters, or gone. What another consumer has in flight may still come here, and is waited for.
+It stops when every offset before that end is acknowledged (here or elsewhere), filtered out, a dead letter, or gone.
+Messages in flight at another consumer may still come here, and are waited for.
 """
 
 from __future__ import annotations
@@ -19,26 +19,28 @@ if TYPE_CHECKING:
     from penstock.client.wire.asks import Asks
 
 _LOOK_SECONDS: Final = 0.1
-"""How often the broker is asked how far it is."""
+"""The interval at which the broker is asked for the progress."""
 _PATIENCE_SECONDS: Final = 2.0
-"""Without a message for so long, it is said why."""
+"""The time without a message after which the reason is reported."""
 _TIMES: Final = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+Z|for [\d,]+ s\b")
-"""Points and lengths of time within a reason: one that differs in nothing else has been told."""
+"""Times and durations within a reason: a reason that differs in nothing else has been reported already."""
 _ELSEWHERE: Final = "others have what is left, or it is to be delivered again later"
 
 
 class CatchUpConsumer:
-    """Iterate: messages that arrived together, for the caller to acknowledge. Some that came meanwhile may be among
-    them; `on_wait` is told why nothing comes for long."""
+    """A consumer that iterates over batches up to the end, for the caller to acknowledge.
+
+    Messages that were published meanwhile may be among them. `on_wait` gets the reason when nothing comes for long.
+    """
 
     def __init__(self, client: Asks, consumer: BlockingConsumer, topic: str, *, on_wait: Callable[[str], None]) -> None:
         self._client = client
         self._consumer = consumer
         self._on_wait = on_wait
         self._subscription = {"topic": topic, "subscription": consumer.subscription}
-        found = self._describe()
-        self._ends = {partition["partition"]: partition["next_offset"] for partition in found["partitions"]}
-        self._behind = self._is_behind(found)
+        description = self._describe()
+        self._ends = {cursor["partition"]: cursor["next_offset"] for cursor in description["partitions"]}
+        self._behind = self._is_behind(description)
         self._checked_at = self._received_at = time.monotonic()
         self._last_reason = ""
 
@@ -58,24 +60,24 @@ class CatchUpConsumer:
     def _describe(self) -> dict[str, Any]:
         return self._client.ask("system.subscription.describe", self._subscription)
 
-    def _is_behind(self, found: dict[str, Any]) -> bool:
-        return any(partition["floor"] < self._ends[partition["partition"]] for partition in found["partitions"])
+    def _is_behind(self, description: dict[str, Any]) -> bool:
+        return any(cursor["floor"] < self._ends[cursor["partition"]] for cursor in description["partitions"])
 
     def _check_progress(self) -> None:
-        """How far it is now, if nobody looked just before."""
+        """Ask the broker for the progress, unless it was asked just before."""
         if time.monotonic() - self._checked_at < _LOOK_SECONDS:
             return
         try:
-            found = self._describe()
+            description = self._describe()
         except (ServiceUnavailable, Timeout):
-            return  # the connection is being made again
+            return  # the client is reconnecting
         self._checked_at = time.monotonic()
-        self._behind = self._is_behind(found)
+        self._behind = self._is_behind(description)
         if self._behind and self._checked_at - self._received_at > _PATIENCE_SECONDS:
-            self._report_wait(found["state"])
+            self._report_wait(description["state"])
 
     def _report_wait(self, state: list[str]) -> None:
-        why = "; ".join(each for each in state if not each.startswith("moving")) or _ELSEWHERE
+        why = "; ".join(reason for reason in state if not reason.startswith("moving")) or _ELSEWHERE
         if (gist := _TIMES.sub("", why)) != self._last_reason:
             self._last_reason = gist
             self._on_wait(why)

@@ -1,4 +1,4 @@
-"""A consumer: messages of a durable subscription, or of a reader, as they lie on disk, verified on arrival."""
+"""The consumer: messages of a durable subscription, or of a reader, as they lie on disk, verified on arrival."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 
 _LOG: Final = logging.getLogger(__name__)
 _ACK_SECONDS: Final = 0.005
-"""How long acknowledgements gather before they are sent."""
+"""The time that acknowledgements gather before they are sent."""
 _CONFIRM_SECONDS: Final = 1.0
 _RANGES_AT_ONCE: Final = 10_000
-"""A tenth of what the broker takes in one message."""
+"""The most ranges in one acknowledgement: a tenth of what the broker accepts."""
 _PARTITION_DIGITS: Final = 12
 _GAPS_MAX: Final = 1_000
-"""Gaps that a consumer remembers: a log with more of them is looked at with `penstock segment verify`."""
+"""The most gaps that a consumer remembers: `penstock segment verify` shows all of a log that has more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +46,7 @@ class Gap:
     start: int
     stop: int
     messages: int
-    """How many of them were not acknowledged before."""
+    """The number of them that were not acknowledged before."""
 
     reason: str
     """`retention`, or `damaged: ...`."""
@@ -58,9 +58,9 @@ class Gap:
 
 
 class Consumer(Generic[V]):
-    """Iterate over it, or take batches; acknowledge what is done. Leave it to end it: the subscription stays.
+    """A consumer: iterate over it, or take batches, and acknowledge. Leaving it ends it; the subscription stays.
 
-    After a broken connection what was not acknowledged is delivered again.
+    After a lost connection, messages that were not acknowledged are delivered again.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class Consumer(Generic[V]):
         """False while another consumer of a failover subscription is the active one."""
 
         self.created = False
-        """Whether the subscription came to be with this consumer: one that was there goes on where it was."""
+        """True if this consumer created the subscription; False if it goes on from the cursor of an existing one."""
 
         self._connection = connection
         self._protocol = protocol
@@ -89,7 +89,7 @@ class Consumer(Generic[V]):
         self._arrived: deque[Batch[V]] = deque()
         self._current: deque[StreamMessage[V]] = deque()
         self._opened: Batch[V] | None = None
-        """Where the current ones come from."""
+        """The batch that the current messages come from."""
 
         self._waiting = asyncio.Event()
         self._reason: PenstockError | None = None
@@ -99,37 +99,37 @@ class Consumer(Generic[V]):
         self._ack_timer: asyncio.TimerHandle | None = None
         self._unconfirmed: dict[int, OffsetSet] = {}
         self._unconfirmed_through: dict[int, int] = {}
-        """Acknowledged, and not known to be durable."""
+        """Offsets acknowledged and not known to be durable: above, ranges; here, everything up to an offset."""
 
         self._late = 0
-        """Acknowledgements that came too late, and were not told of yet."""
+        """The number of acknowledgements that came too late and were not reported by `flush` yet."""
 
         self._confirming = asyncio.Lock()
         self.handed_over: deque[StreamMessage[V]] = deque()
-        """Messages that somebody else, in another thread, has fetched and not yet taken."""
+        """Messages that the blocking client has fetched, in another thread, and its caller not yet taken."""
 
         self._maintenance: asyncio.Task[None] | None = None
         self.lost = 0
-        """Messages that cannot be delivered, since this consumer came."""
+        """The number of messages that cannot be delivered, since this consumer began."""
 
         self.gaps: deque[Gap] = deque(maxlen=_GAPS_MAX)
-        """Where those are, the last ones of them."""
+        """The last gaps that make up `lost`."""
 
         self._ack_timeout = 30.0
         self._next: dict[int, int] = {}
-        """What comes after the last message that was taken, of each partition."""
+        """The offset behind the last message taken, by partition."""
 
         self.partitions = 1
 
     async def start(self) -> Self:
-        await self._connection.ready()  # what is wanted before there is a link is made with it, and would be made twice
+        await self._connection.ready()  # a subscription made before that would be made twice
         answer = json.loads(await self._connection.call(self._protocol.subscribe(self.spec)))
         self.subscription = answer["subscription"]
         self.partitions = len(answer["partitions"])
         self.active = answer["active"]
         self.created = answer["created"]
         self._ack_timeout = answer["ack_timeout_ms"] / 1000
-        self._next = {each["partition"]: each["floor"] for each in answer["partitions"]}
+        self._next = {cursor["partition"]: cursor["floor"] for cursor in answer["partitions"]}
         self._maintenance = asyncio.create_task(self._maintain())
         return self
 
@@ -140,7 +140,7 @@ class Consumer(Generic[V]):
         await self.close()
 
     async def close(self) -> None:
-        """Send what was acknowledged, and leave."""
+        """Send acknowledgements, and unsubscribe."""
         if self._closed:
             return
         try:
@@ -158,14 +158,14 @@ class Consumer(Generic[V]):
             try:
                 await self._connection.call(call)
             except (ServiceUnavailable, Timeout):
-                return  # a connection that is gone consumes nothing
+                return  # a lost connection has no consumers
         else:
             self._protocol.forget(self.spec)
 
-    # what the client calls
+    # called by the client
 
     def records_received(self, event: RecordsReceived) -> None:
-        """A block has arrived."""
+        """Verify a block and queue it for delivery."""
         if self._closed:
             return
         block, stop = scan(event.payload)
@@ -177,7 +177,7 @@ class Consumer(Generic[V]):
         self._waiting.set()
 
     def connection_lost(self) -> None:
-        """The connection is gone: what has not been taken will come again. A reader goes on behind what was taken."""
+        """Drop messages that were not taken: the broker sends them again. A reader goes on behind those that were."""
         for waiting in (self._arrived, self._current, self.handed_over):
             waiting.clear()
         if not self.spec.subscription and self._next:
@@ -187,12 +187,12 @@ class Consumer(Generic[V]):
             self._protocol.subscribe(self.spec)
 
     def position_moved(self, positions: Mapping[str, int]) -> None:
-        """Somebody sought elsewhere: what came before is of no interest any more, nor what was said of it."""
+        """Drop messages and acknowledgements of partitions that were moved by a seek, from here or elsewhere."""
         for partition, offset in ((int(number), offset) for number, offset in positions.items()):
             self._next[partition] = offset
-            self._arrived = deque(each for each in self._arrived if each.partition != partition)
+            self._arrived = deque(item for item in self._arrived if item.partition != partition)
             for waiting in (self._current, self.handed_over):
-                kept = [each for each in waiting.copy() if each.partition != partition]
+                kept = [item for item in waiting.copy() if item.partition != partition]
                 waiting.clear()
                 waiting.extend(kept)
             for ranges in (self._acks, self._unconfirmed):
@@ -200,15 +200,15 @@ class Consumer(Generic[V]):
             for through in (self._acks_through, self._unconfirmed_through):
                 through.pop(partition, None)
 
-    def gap_reported(self, facts: Mapping[str, Any]) -> None:
+    def gap_reported(self, fields: Mapping[str, Any]) -> None:
         """Note messages that the broker cannot deliver, and warn of them."""
-        gap = Gap(**{name: facts[name] for name in Gap.__slots__})
+        gap = Gap(**{name: fields[name] for name in Gap.__slots__})
         self.lost += gap.messages
         self.gaps.append(gap)
         _LOG.warning("%s: messages are missing: %s", self._topic, gap)
 
     def end(self, reason: PenstockError | None) -> None:
-        """No more will come."""
+        """End the consumer: no more messages will come."""
         self._reason, self._closed = self._reason or reason, True
         if self._maintenance is not None:
             self._maintenance.cancel()
@@ -217,7 +217,8 @@ class Consumer(Generic[V]):
     # receiving
 
     async def receive_batch(self, timeout: float | None = None) -> Batch[V] | None:
-        """What arrived together, or is left of it; None if the subscription is over. Raises `TimeoutError`."""
+        """Return messages that arrived together, or the rest of them; None if the subscription is over. Raises
+        `TimeoutError`."""
         if self._current and self._opened is not None:
             left = self._opened.last(len(self._current))
             self._current.clear()
@@ -233,8 +234,8 @@ class Consumer(Generic[V]):
         return batch
 
     async def _next_batch(self) -> Batch[V] | None:
-        """The one that arrived first. It stays among those that did until it is known what its schemas mean: nobody
-        has taken it yet, and it goes when the connection does."""
+        """Return the oldest batch. It stays queued until its schemas are known: it is not taken before, and a lost
+        connection drops it."""
         while not self._closed or self._arrived:
             if not self._arrived:
                 self._waiting.clear()
@@ -252,12 +253,12 @@ class Consumer(Generic[V]):
     async def receive_arrow(
         self, timeout: float | None = None, columns: Iterable[str] | None = None
     ) -> pa.RecordBatch[V] | None:
-        """The same as a `pyarrow.RecordBatch`, without a copy of the payloads. It can be acknowledged as it is."""
+        """Return a batch as a `pyarrow.RecordBatch`, without copying payloads. It can be acknowledged as it is."""
         batch = await self.receive_batch(timeout)
         return None if batch is None else batch.to_arrow(columns)
 
     async def receive(self, timeout: float | None = None) -> StreamMessage[V] | None:
-        """The next message; None if the subscription is over. Raises `TimeoutError`."""
+        """Return the next message; None if the subscription is over. Raises `TimeoutError`."""
         while not self._current:
             batch = await self.receive_batch(timeout)
             if batch is None:
@@ -280,25 +281,25 @@ class Consumer(Generic[V]):
             raise StopAsyncIteration
         return message
 
-    # settling
+    # acknowledging
 
     def ack(self, done: StreamMessage | Batch | pa.RecordBatch) -> None:
-        """Done with: it is not delivered again. Gathered and soon sent; `flush` waits until it is durable."""
+        """Acknowledge: it is not delivered again. Gathered and soon sent; `flush` waits until it is durable."""
         self.ack_offsets(*offsets_of(done))
 
     def ack_offsets(self, partition: int, spans: list[tuple[int, int]]) -> None:
-        """The same, for offsets."""
+        """Acknowledge offsets of a partition."""
         ranges = self._acks.setdefault(partition, OffsetSet())
         for start, stop in spans:
             ranges.add(start, stop)
         self._schedule_acks()
 
     def ack_cumulative(self, message: StreamMessage) -> None:
-        """Everything of its partition up to and with this one; exclusive and failover only."""
+        """Acknowledge everything of its partition up to and including this message; exclusive and failover only."""
         self.ack_offsets_through(message.partition, message.offset)
 
     def ack_offsets_through(self, partition: int, offset: int) -> None:
-        """The same, for an offset."""
+        """Acknowledge everything of a partition up to and including an offset."""
         self._acks_through[partition] = max(offset, self._acks_through.get(partition, -1))
         self._schedule_acks()
 
@@ -309,19 +310,20 @@ class Consumer(Generic[V]):
         delay: float | None = None,
         reason: str | None = None,
     ) -> None:
-        """Not done: deliver it again, after the usual pause or this one; too often, and it is a dead letter."""
+        """Have it delivered again, after the usual backoff or `delay`; after too many failures it becomes a dead
+        letter."""
         partition, spans = offsets_of(failed)
-        facts: dict[str, Any] = {"partition": partition, "ranges": spans}
+        fields: dict[str, Any] = {"partition": partition, "ranges": spans}
         if delay is not None:
-            facts["delay_ms"] = round(delay * 1000)
+            fields["delay_ms"] = round(delay * 1000)
         if reason:
-            facts["reason"] = reason
-        await self._call_subscription(Action.NACK, facts)
+            fields["reason"] = reason
+        await self._call_subscription(Action.NACK, fields)
 
     async def flush(self) -> None:
-        """Until every acknowledgement so far is durable.
+        """Wait until every acknowledgement so far is durable.
 
-        Raises what kept it from being so: `NotOwner` if some came too late, and are delivered again to somebody.
+        Raises the error that prevented it: `NotOwner` if some came too late, and their messages are delivered again.
         """
         self._send_acks()
         await self._confirm()
@@ -330,7 +332,7 @@ class Consumer(Generic[V]):
             raise NotOwner(f"{late} acknowledgements came too late: those messages are delivered again", late=late)
 
     async def _confirm(self) -> None:
-        """What was acknowledged and is not known to be durable: until it is. What fails stays to be confirmed."""
+        """Wait until acknowledgements are durable. Those for which that fails stay unconfirmed."""
         async with self._confirming:
             for partition in list(self._unconfirmed):
                 ranges = list(self._unconfirmed.get(partition, ()))
@@ -356,16 +358,16 @@ class Consumer(Generic[V]):
             del self._unconfirmed_through[partition]
 
     async def seek(self, position: Start, *, partition: int | None = None) -> None:
-        """Go on from `earliest`, `latest`, an offset, a time (a `datetime`, or ISO 8601) or a message id. What arrived
-        is dropped."""
-        facts: dict[str, Any] = {"position": position_field(position, "position")}
+        """Move the subscription to `earliest`, `latest`, an offset, a time (a `datetime`, or ISO 8601) or a message id.
+        Messages that have arrived are dropped."""
+        fields: dict[str, Any] = {"position": position_field(position, "position")}
         self._send_acks()
         if partition is not None:
-            facts["partition"] = partition
-        await self._call_subscription(Action.SEEK, facts)
+            fields["partition"] = partition
+        await self._call_subscription(Action.SEEK, fields)
 
     async def pause(self) -> None:
-        """Have nothing more delivered, to any consumer, until it is resumed."""
+        """Stop delivery to every consumer of the subscription, until it is resumed."""
         await self._ask("system.subscription.pause")
 
     async def resume(self) -> None:
@@ -375,8 +377,8 @@ class Consumer(Generic[V]):
         payload = json.dumps({"topic": self._topic, "subscription": self.subscription})
         await self._connection.call(self._protocol.request(topic, payload))
 
-    async def _call_subscription(self, action: Action, facts: dict[str, Any]) -> dict[str, Any]:
-        call = self._protocol.subscription_call(action, self._topic, {"subscription": self.subscription} | facts)
+    async def _call_subscription(self, action: Action, fields: dict[str, Any]) -> dict[str, Any]:
+        call = self._protocol.subscription_call(action, self._topic, {"subscription": self.subscription} | fields)
         answer: dict[str, Any] = json.loads(await self._connection.call(call))
         return answer
 
@@ -385,7 +387,8 @@ class Consumer(Generic[V]):
             self._ack_timer = self._loop.call_later(_ACK_SECONDS, self._send_acks)
 
     def _send_acks(self) -> None:
-        """At once and without an answer: the broker saves them soon. `flush` asks for it."""
+        """Send acknowledgements now, without waiting for an answer: the broker makes them durable soon, and `flush`
+        asks for that."""
         if self._ack_timer is not None:
             self._ack_timer.cancel()
             self._ack_timer = None
@@ -400,13 +403,13 @@ class Consumer(Generic[V]):
             self._send_one_way({"partition": partition, "cumulative": offset})
             self._unconfirmed_through[partition] = offset
 
-    def _send_one_way(self, facts: dict[str, Any]) -> None:
-        data = self._protocol.one_way(Action.ACK, self._topic, {"subscription": self.subscription} | facts)
+    def _send_one_way(self, fields: dict[str, Any]) -> None:
+        data = self._protocol.one_way(Action.ACK, self._topic, {"subscription": self.subscription} | fields)
         self._connection.write(data)
 
     async def _maintain(self) -> None:
-        """What waits here to be taken has not failed: its time begins when it is taken. What was acknowledged is
-        confirmed now and then, so that little is left for `flush`."""
+        """Extend the ack deadlines of messages not yet taken, which begin when they are, and confirm acknowledgements
+        now and then, so that little is left for `flush`."""
         while True:
             await asyncio.sleep(min(_CONFIRM_SECONDS, self._ack_timeout / 3))
             self._extend_ack_deadlines()

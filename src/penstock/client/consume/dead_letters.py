@@ -1,8 +1,8 @@
-"""Dead letters: which are left, sending them back to where they came from, dropping them. The broker does it all.
+"""Dead letters: listing those that are left, sending them back to their topic, dropping them. The broker does the work.
 
-Here it is asked to, page by page and round by round, each of which goes on where the one before it ended. What is done
-is durable: whoever stops in between and comes again neither loses nor repeats a letter. What fails meanwhile, perhaps
-once more, is not among those that are meant.
+The broker is asked page by page and round by round; each goes on where the one before it ended. Finished rounds are
+durable: a redrive that is interrupted and started again neither loses nor repeats a letter. Messages that fail
+meanwhile, perhaps once more, are not included.
 """
 
 from __future__ import annotations
@@ -26,47 +26,47 @@ if TYPE_CHECKING:
 _PAGE: Final = 1_000
 _PREVIEW_BYTES: Final = 64 * 1024
 _SCAN: Final = 100_000
-"""Letters in one answer, bytes of each payload, and letters looked at for it: the most that the broker allows."""
+"""Letters in one answer, bytes of each payload, and letters scanned for it: the most that the broker allows."""
 _ROUND: Final = 256
-"""Letters sent back in one round, which the broker sends together: of no more is it unknown what became of them if
-somebody stops it."""
+"""Letters sent back in one round, which the broker sends together: the most whose outcome is unknown if it is
+interrupted."""
 _DROPPED: Final = 10_000
 """Letters dropped in one round."""
 _REFUSALS_MAX: Final = 10
-"""As many as one round tells of: whoever mends those goes on with the next."""
+"""Refusals that are remembered: as many as the broker lists for one round. Later ones show once these are mended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Which:
-    """Which dead letters are meant: globs, and the name of a subscription. All that are given must match."""
+    """A filter of dead letters: globs, and the name of a subscription. A letter must match every one that is given."""
 
     type: str | None = None
     reason: str | None = None
     subscription: str | None = None
 
     def fields(self) -> dict[str, str]:
-        given = {"type": self.type, "reason": self.reason, "subscription": self.subscription}
-        return {name: text for name, text in given.items() if text is not None}
+        filters = {"type": self.type, "reason": self.reason, "subscription": self.subscription}
+        return {name: text for name, text in filters.items() if text is not None}
 
 
 class Letter:
-    """One dead letter, and what it says of itself."""
+    """A dead letter and its attributes."""
 
     def __init__(self, client: Asks, topic: TopicName, entry: dict[str, Any]) -> None:
         self.partition: int = entry["partition"]
         self.offset: int = entry["offset"]
         self.original_topic: str = entry["original_topic"]
-        """Without the partition; empty if it does not say."""
+        """The topic without the partition; empty if the letter does not say."""
 
         self.original_offset: str = entry["original_offset"]
         self.subscription: str = entry["subscription"]
         self.reason: str = entry["reason"]
         self.attempts: str = entry["attempts"]
         self.redrives: int = entry["redrives"]
-        """How often it was sent back before."""
+        """The number of times it was sent back before."""
 
         self.verdict: str = entry["verdict"]
-        """What a redrive would do with it."""
+        """The outcome that a redrive would have for it."""
 
         self._client = client
         self._topic = topic
@@ -78,20 +78,20 @@ class Letter:
 
     @cached_property
     def record(self) -> Record:
-        """The whole of it, as the log has it: if there is more to it than was shown, that is asked for now."""
+        """The complete record, as it is in the log: if the entry was cut, the rest is fetched now."""
         if not is_cut(self._entry):
             return record_of(self._entry)
-        asked = {"topic": str(self._topic), "partition": self.partition, "offset": self.offset}
-        found = self._client.ask("system.deadletter.get", asked)
-        if found.get("payload_cut"):
-            found.pop("payload", None)
-            found["payload_base64"] = b64encode(self._payload(asked)).decode()
-        return record_of(found)
+        fields = {"topic": str(self._topic), "partition": self.partition, "offset": self.offset}
+        entry = self._client.ask("system.deadletter.get", fields)
+        if entry.get("payload_cut"):
+            entry.pop("payload", None)
+            entry["payload_base64"] = b64encode(self._payload(fields)).decode()
+        return record_of(entry)
 
-    def _payload(self, asked: dict[str, Any]) -> bytes:
+    def _payload(self, fields: dict[str, Any]) -> bytes:
         payload, size = bytearray(), 1
         while len(payload) < size:
-            answer = self._client.ask("system.deadletter.get", asked | {"payload_from": len(payload)})
+            answer = self._client.ask("system.deadletter.get", fields | {"payload_from": len(payload)})
             payload += b64decode(answer["payload_base64"])
             size = answer["payload_bytes"]
         return bytes(payload)
@@ -99,7 +99,7 @@ class Letter:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A letter that its topic does not take back, and why."""
+    """A letter that its topic refuses to take back, and why."""
 
     partition: int
     offset: int
@@ -109,19 +109,19 @@ class Refusal:
 
 @dataclass(slots=True)
 class Progress:
-    """What became of the dead letters that were looked at."""
+    """Counts of dead letters by outcome."""
 
     redriven: int = 0
     repeated: int = 0
-    """Of those, how many an earlier redrive had sent, and not got to settle."""
+    """Redriven letters that an earlier redrive had sent, and not got to acknowledge."""
 
     too_often: int = 0
     strangers: int = 0
     refused: int = 0
-    """They are left: the topic's schema policy, or a limit, does not let them in."""
+    """Letters left because the topic's schema policy, or a limit, refuses them."""
 
     refusals: list[Refusal] = field(default_factory=list)
-    """Of those, the first ten."""
+    """The first ten refusals."""
 
     dropped: int = 0
 
@@ -129,12 +129,12 @@ class Progress:
         for name in ("redriven", "repeated", "too_often", "strangers", "refused", "dropped"):
             setattr(self, name, getattr(self, name) + answer.get(name, 0))
         room = _REFUSALS_MAX - len(self.refusals)
-        self.refusals += (Refusal(**each) for each in answer.get("refusals", [])[:room])
+        self.refusals += (Refusal(**refusal) for refusal in answer.get("refusals", [])[:room])
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Dead letters that were counted, and before which places they all lie."""
+    """Dead letters that were counted, and the position before which they all lie."""
 
     which: Which
     count: int
@@ -142,7 +142,8 @@ class Found:
 
 
 class DeadLetters:
-    """Those of one topic, which may be named by them too. Asking raises `TopicNotSupported` if it never had any."""
+    """Dead letters of one topic, given by its name or by that of its dead letter topic. Asking raises
+    `TopicNotSupported` if it never had any."""
 
     def __init__(self, client: Asks, topic: str) -> None:
         self.original, self.topic = topic_and_dead_letter_topic(TopicName.parse(topic))
@@ -152,36 +153,36 @@ class DeadLetters:
     def _ask(self, what: str, fields: dict[str, Any]) -> dict[str, Any]:
         return self._client.ask(f"system.deadletter.{what}", {"topic": str(self.original)} | fields)
 
-    # what is left
+    # reading
 
     def letters(self, which: Which, limit: int | None = None, *, redrives_max: int = REDRIVES_MAX) -> Iterator[Letter]:
-        """Those that are left and match, oldest first. Those that come meanwhile are not among them."""
-        asked = which.fields() | {"preview_bytes": _PREVIEW_BYTES, "redrives_max": redrives_max}
-        for page in self._pages(asked, limit):
+        """Iterate over the letters that are left and match, oldest first; not over those that arrive meanwhile."""
+        fields = which.fields() | {"preview_bytes": _PREVIEW_BYTES, "redrives_max": redrives_max}
+        for page in self._pages(fields, limit):
             for entry in page["messages"]:
                 yield Letter(self._client, self.original, entry)
 
-    def _pages(self, asked: dict[str, Any], limit: int | None) -> Iterator[dict[str, Any]]:
+    def _pages(self, fields: dict[str, Any], limit: int | None) -> Iterator[dict[str, Any]]:
         seen = 0
-        place: dict[str, str] = {}
+        resume: dict[str, str] = {}
         while limit is None or seen < limit:
             room = _PAGE if limit is None else min(_PAGE, limit - seen)
-            page = self._ask("browse", asked | place | {"limit": room, "scan": _SCAN})
+            page = self._ask("browse", fields | resume | {"limit": room, "scan": _SCAN})
             seen += page["matched"]
             yield page
             if page["end"]:
                 return
-            place = _following(page, place)
+            resume = _following(page, resume)
 
     def find(self, which: Which, limit: int | None = None) -> Found:
-        """How many match, and exactly which: `drop` takes no others."""
+        """Count the letters that match, and mark where they end: `drop` takes no others."""
         found = Found(which, 0, "")
         for page in self._pages(which.fields() | {"preview_bytes": 0}, limit):
             found = replace(found, count=found.count + page["matched"], until=page["resume"])
         return found
 
     def plan(self, which: Which, *, redrives_max: int = REDRIVES_MAX, limit: int | None = None) -> Iterator[Letter]:
-        """Each that matches, with its verdict; up to so many that would be sent back."""
+        """Iterate over the letters that match, with their verdicts, until `limit` of them would be sent back."""
         able = 0
         for letter in self.letters(which, redrives_max=redrives_max):
             yield letter
@@ -189,7 +190,7 @@ class DeadLetters:
             if able == limit:
                 return
 
-    # sending them back, dropping them
+    # redriving and dropping
 
     def redrive(
         self,
@@ -199,52 +200,54 @@ class DeadLetters:
         limit: int | None = None,
         rate: int | None = None,
     ) -> Progress:
-        """Send them back, at most so many a second. Whatever stops it, `progress` says how far it came.
+        """Send letters back, at most `rate` a second. After an interruption, `progress` says how far it came.
 
-        Those that the topic refuses are counted and left; they do not keep the others.
+        Letters that the topic refuses are counted and left; the others go on.
         """
         began, before = time.monotonic(), self.progress.redriven
-        place: dict[str, str] = {}
+        resume: dict[str, str] = {}
         at_once = _ROUND if rate is None else max(1, min(_ROUND, rate // 10))
         while (sent := self.progress.redriven - before) != limit:
             room = at_once if limit is None else min(at_once, limit - sent)
-            done = self._round("redrive", which, place | {"limit": room, "scan": _SCAN, "redrives_max": redrives_max})
-            if done["end"]:
+            answer = self._round(
+                "redrive", which, resume | {"limit": room, "scan": _SCAN, "redrives_max": redrives_max}
+            )
+            if answer["end"]:
                 break
-            place = _following(done, place)
+            resume = _following(answer, resume)
             if rate is not None:
                 time.sleep(max(0.0, began + (self.progress.redriven - before) / rate - time.monotonic()))
         return self.progress
 
     def drop(self, found: Found) -> Progress:
-        """They are not left any more; they stay in the log for as long as its retention says."""
-        place = {"until": found.until} if found.count else {}
-        while place:
-            done = self._round("drop", found.which, place | {"limit": _DROPPED, "scan": _SCAN})
-            place = {} if done["end"] else _following(done, place)
+        """Acknowledge letters without sending them back; they stay in the log for as long as its retention says."""
+        resume = {"until": found.until} if found.count else {}
+        while resume:
+            answer = self._round("drop", found.which, resume | {"limit": _DROPPED, "scan": _SCAN})
+            resume = {} if answer["end"] else _following(answer, resume)
         return self.progress
 
     def _round(self, what: str, which: Which, fields: dict[str, Any]) -> dict[str, Any]:
-        """Raises what stopped it; what it had done by then is counted."""
-        done = self._ask(what, which.fields() | fields)
-        self.progress.add(done)
-        if "stopped" in done:
-            raise error_from_dict(done["stopped"])
-        return done
+        """Run one round and count its outcomes. Raises the error that stopped it, after counting."""
+        answer = self._ask(what, which.fields() | fields)
+        self.progress.add(answer)
+        if "stopped" in answer:
+            raise error_from_dict(answer["stopped"])
+        return answer
 
 
 def listed(client: Asks) -> Iterator[dict[str, Any]]:
-    """Every topic that has dead letters, in the order of names: how many are left, and how many there are."""
-    wanted: dict[str, str] = {}
-    found: dict[str, Any] = {"truncated": True}
-    while found.get("truncated"):
-        found = client.ask("system.deadletter.list", wanted)
-        yield from found["dead_letters"]
-        if not found["dead_letters"]:
+    """Iterate over topics with dead letters, in the order of names: how many are left, and how many there are."""
+    fields: dict[str, str] = {}
+    page: dict[str, Any] = {"truncated": True}
+    while page.get("truncated"):
+        page = client.ask("system.deadletter.list", fields)
+        yield from page["dead_letters"]
+        if not page["dead_letters"]:
             return
-        wanted = {"after": found["dead_letters"][-1]["topic"]}
+        fields = {"after": page["dead_letters"][-1]["topic"]}
 
 
-def _following(answer: dict[str, Any], place: dict[str, str]) -> dict[str, str]:
-    """Where the next is to go on, and where it is to end: where the first would have."""
-    return {"until": answer["until"]} | place | {"resume": answer["resume"]}
+def _following(answer: dict[str, Any], resume: dict[str, str]) -> dict[str, str]:
+    """Return the fields with which the next call goes on, up to the end that the first call set."""
+    return {"until": answer["until"]} | resume | {"resume": answer["resume"]}

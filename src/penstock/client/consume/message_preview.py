@@ -1,4 +1,5 @@
-"""Messages as the broker's answers show them: JSON, of which long texts may be cut. Nothing but Python here."""
+"""Message previews: JSON entries of the broker's answers, in which long texts may be cut. Nothing but
+Python is needed."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from penstock.record.message import Message, Record, SchemaRef
 
 
 def record_of(entry: Mapping[str, Any]) -> Record:
-    """What a message's entry says of it; what is cut or left out is missing here too."""
+    """Build a record from an entry; fields that are cut or left out there are so here too."""
     schema = SchemaRef(entry["schema_id"], entry["schema_version"]) if "schema_id" in entry else None
     return Record(
         id=parse_id(entry["id"]),
@@ -32,7 +33,7 @@ def record_of(entry: Mapping[str, Any]) -> Record:
 
 
 def is_cut(entry: Mapping[str, Any]) -> bool:
-    """Whether there is more to it than the entry has."""
+    """Return True if the entry has only part of the message."""
     return any(entry.get(f"{name}_cut") for name in ("payload", "key", "attributes"))
 
 

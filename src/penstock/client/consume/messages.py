@@ -1,4 +1,4 @@
-"""Messages as a consumer gives them: one by one, or those that arrived together."""
+"""Messages as a consumer returns them: one by one, or in the batches in which they arrived."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _ARROW_FACTS: Final = "penstock"
 
 
 class BatchOrigin:
-    """What messages that arrived together have in common."""
+    """The topic, partition, subscription and decoder that messages of a batch share."""
 
     __slots__ = ("decoder", "partition", "subscription", "topic")
 
@@ -35,13 +35,13 @@ class BatchOrigin:
         self.partition = partition
         self.subscription = subscription
         self.decoder: BatchDecoder | None = None
-        """Known before they are handed out."""
+        """The decoder of values; set before the batch is returned to the caller."""
 
 
 class StreamMessage(msgspec.Struct, Generic[V], gc=False, eq=False):
-    """One message with everything that is known of it.
+    """A message of a durable topic, with all its fields.
 
-    The garbage collector does not look at it: messages are many and refer to nothing that refers to them.
+    The garbage collector does not track it: messages are many, and refer to nothing that refers to them.
     """
 
     _row: RecordRow
@@ -50,10 +50,10 @@ class StreamMessage(msgspec.Struct, Generic[V], gc=False, eq=False):
 
     @property
     def value(self) -> V:
-        """The payload, decoded by the schema and version that the message names; into what the consumer reads, if it
-        was given a schema too. Where there is neither, the payload itself.
+        """The payload, decoded by the schema and version that the message names; into the consumer's own schema, if it
+        has one. Without either, the payload itself.
 
-        Raises `MalformedMessage` for a payload that cannot be read, or a schema that nobody knows.
+        Raises `MalformedMessage` for a payload that cannot be read, or a schema that the registry does not have.
         """
         if self._value is not msgspec.UNSET:
             return self._value
@@ -167,22 +167,22 @@ class Batch(Generic[V]):
         return self._messages
 
     def last(self, count: int) -> Batch[V]:
-        """Its last messages, as a batch."""
+        """Return the last `count` messages as a batch."""
         return Batch(self._block.select(len(self) - count, len(self)), self.origin)
 
     def schema_ids(self) -> set[int]:
-        """Of the schemas that its messages name."""
+        """Return the ids of the schemas that messages of the batch name."""
         columns = self._block.columns
         named = columns[:, at.FLAGS] & at.FLAG_SCHEMA != 0
         return set(columns[named, at.SCHEMA_ID].tolist())
 
     @property
     def offsets(self) -> list[int]:
-        found: list[int] = self._block.columns[:, at.OFFSET].tolist()
-        return found
+        offsets: list[int] = self._block.columns[:, at.OFFSET].tolist()
+        return offsets
 
     def spans(self) -> list[tuple[int, int]]:
-        """The offsets as ranges."""
+        """Return the offsets as ranges."""
         column = self._block.columns[:, at.OFFSET]
         first, last = int(column[0]), int(column[-1])
         if last - first + 1 == len(self):
@@ -190,18 +190,19 @@ class Batch(Generic[V]):
         return list(OffsetSet((offset, offset + 1) for offset in column.tolist()))
 
     def to_arrow(self, columns: Iterable[str] | None = None) -> pa.RecordBatch:
-        """The same as columns; payloads stay where they are. The schema's metadata say which messages they are."""
-        facts = {"partition": self.partition, "ranges": self.spans()}
-        return self._block.to_arrow(columns).replace_schema_metadata({_ARROW_FACTS: json.dumps(facts)})
+        """Return the batch as columns, without copying payloads. The schema's metadata identify the messages, for
+        `ack`."""
+        identity = {"partition": self.partition, "ranges": self.spans()}
+        return self._block.to_arrow(columns).replace_schema_metadata({_ARROW_FACTS: json.dumps(identity)})
 
 
 def offsets_of(done: StreamMessage | Batch | pa.RecordBatch) -> tuple[int, list[tuple[int, int]]]:
-    """The partition and the offsets of what a consumer has dealt with."""
+    """Return the partition and the offsets of a message or a batch that is to be acknowledged."""
     if isinstance(done, StreamMessage):
         return done.partition, [(done.offset, done.offset + 1)]
     if isinstance(done, Batch):
         return done.partition, done.spans()
-    facts = json.loads((done.schema.metadata or {}).get(_ARROW_FACTS.encode(), b"{}"))
-    if "ranges" not in facts:
+    identity = json.loads((done.schema.metadata or {}).get(_ARROW_FACTS.encode(), b"{}"))
+    if "ranges" not in identity:
         raise InvalidRequest("this batch does not say which messages it holds: acknowledge the one that was received")
-    return facts["partition"], [(start, stop) for start, stop in facts["ranges"]]
+    return identity["partition"], [(start, stop) for start, stop in identity["ranges"]]

@@ -1,4 +1,4 @@
-"""Places in a log as programs name them: what `start` and `seek` take, as the broker is told it."""
+"""Positions in a log as programs give them to `start` and `seek`, and as they are sent to the broker."""
 
 from __future__ import annotations
 
@@ -12,30 +12,31 @@ Start = str | int | datetime | Mapping[int, str | int | datetime]
 """`earliest`, `latest`, an offset, a time (a `datetime`, or ISO 8601) or a message id; or one for each partition."""
 
 
-def position_field(given: object, argument: str) -> object:
-    """What the broker is told. Raises `InvalidRequest` that names the argument, before anything is asked."""
-    if isinstance(given, Mapping):
-        return {str(partition): _position(each, f"{argument}[{partition!r}]") for partition, each in given.items()}
-    return _position(given, argument)
+def position_field(position: object, argument: str) -> object:
+    """Convert a position to the broker's field. Raises `InvalidRequest` that names the argument, before anything is
+    sent."""
+    if isinstance(position, Mapping):
+        return {str(partition): _position(one, f"{argument}[{partition!r}]") for partition, one in position.items()}
+    return _position(position, argument)
 
 
-def _position(given: object, argument: str) -> str | int:
-    match given:
+def _position(position: object, argument: str) -> str | int:
+    match position:
         case bool():
             pass
         case int():
-            return given
+            return position
         case datetime(tzinfo=None):
             raise InvalidRequest(
-                f"{argument}: {given} has no time zone: give one, such as datetime.now(UTC)", argument=argument
+                f"{argument}: {position} has no time zone: give one, such as datetime.now(UTC)", argument=argument
             )
         case datetime():
-            return given.astimezone(UTC).isoformat()
+            return position.astimezone(UTC).isoformat()
         case str():
-            return _checked(given, argument)
+            return _checked(position, argument)
     raise InvalidRequest(
         f"{argument} is earliest, latest, an offset, a time (a datetime, or 2026-01-31T12:00:00Z) or a message id, not"
-        f" {given!r}",
+        f" {position!r}",
         argument=argument,
     )
 

@@ -1,7 +1,8 @@
-"""Reading a topic from one place to another, without a subscription: nobody keeps how far it came.
+"""The topic reader: a topic, read from one position to another without a subscription, so that the broker keeps no
+cursor.
 
-The end is where the topic ended when the reading began, unless it is to follow. What is damaged, filtered out or gone
-is not waited for.
+The end is where the topic ended when reading began, unless the reader follows. Messages that are damaged, filtered out
+or gone are not waited for.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ if TYPE_CHECKING:
     from penstock.client.consume.messages import Batch, StreamMessage
 
 _IDLE_SECONDS: Final = 0.1
-"""Without a message for so long, the broker is asked whether there are any left."""
+"""The time without a message after which the broker is asked for any that are left."""
 
 
 class TopicReader:
-    """Use it with `with`, and iterate: messages that arrived together, of one partition each."""
+    """A reader: use it with `with`, and iterate over lists of messages that arrived together, each of one partition."""
 
     def __init__(
         self,
@@ -38,17 +39,17 @@ class TopicReader:
         types: Iterable[str] = (),
         keys: Iterable[str] = (),
     ) -> None:
-        """Raises what is wrong with it; a topic that is not there is not created."""
-        facts = client.ask("system.topic.describe", {"topic": topic})
-        _check_partition(facts, partition, stop)
-        self.partitions: int = facts["partitions"]
+        """Raises `InvalidRequest`, or the broker's error; a topic that is not there is not created."""
+        description = client.ask("system.topic.describe", {"topic": topic})
+        _check_partition(description, partition, stop)
+        self.partitions: int = description["partitions"]
         chosen = None if self.partitions == 1 else partition
         self._client = client
         self._topic = topic
         self._stop = stop
         self._consumer = client.consumer(
             topic,
-            start=start if chosen is None else "latest",  # of the other partitions nothing is wanted
+            start=start if chosen is None else "latest",  # the other partitions are not read
             filter_types=types,
             filter_keys=keys,
         )
@@ -57,17 +58,17 @@ class TopicReader:
             if chosen is not None:
                 self._consumer.seek(start, partition=chosen)
             failed.pop_all()
-        logs = [log for log in facts["logs"] if partition in (None, log["partition"])]
+        logs = [log for log in description["logs"] if partition in (None, log["partition"])]
         ends = ((log, _end(log, stop, follow=follow)) for log in logs)
         self._ends = {log["partition"]: end for log, end in ends if end is None or end > log["first_offset"]}
-        """Before which offset each partition that has something to read ends; None if nobody knows."""
+        """The offset before which reading ends, by partition that has something to read; None if it is not known."""
 
         self._open = self._ends.copy()
-        """Partitions that have more to come, and before which offset each of them ends; None if nobody knows."""
+        """The same for partitions that have more to come."""
 
     @property
     def gaps(self) -> list[Gap]:
-        """Messages between the two places that cannot be read, as far as it has come."""
+        """Messages between the two positions that cannot be read, as far as reading has come."""
         known = [(gap, self._ends[gap.partition]) for gap in self._consumer.gaps if gap.partition in self._ends]
         return [gap for gap, end in known if end is None or gap.start < end]
 
@@ -88,7 +89,8 @@ class TopicReader:
             self._consumer.ack(batch)  # so that more comes: a reader has a window too
 
     def _next(self) -> Batch | None:
-        """None if nothing came for a while, and those that have nothing left are closed then."""
+        """Return the next batch; None if nothing came for a while, after closing the partitions that have
+        nothing left."""
         endless = all(end is None for end in self._open.values())
         try:
             return self._consumer.receive_batch(None if endless else _IDLE_SECONDS)
@@ -98,12 +100,12 @@ class TopicReader:
 
     def _close_finished(self) -> None:
         self._consumer.flush()
-        asked = {"topic": self._topic, "subscription": self._consumer.subscription}
-        for progress in self._client.ask("system.subscription.describe", asked)["partitions"]:
-            self._advance(progress["partition"], progress["floor"])
+        fields = {"topic": self._topic, "subscription": self._consumer.subscription}
+        for cursor in self._client.ask("system.subscription.describe", fields)["partitions"]:
+            self._advance(cursor["partition"], cursor["floor"])
 
     def _advance(self, partition: int, offset: int) -> None:
-        """Everything before this offset has been seen, or will never be."""
+        """Note that every message before this offset has been seen, or will never be."""
         end = self._open.get(partition)
         if end is not None and offset >= end:
             del self._open[partition]
@@ -112,16 +114,18 @@ class TopicReader:
         if batch.partition not in self._open:
             return []
         end = self._open[batch.partition]
-        found = [each for each in batch if (end is None or each.offset < end) and not _is_past(each, self._stop)]
-        if len(found) < len(batch):
+        messages = [
+            message for message in batch if (end is None or message.offset < end) and not _is_past(message, self._stop)
+        ]
+        if len(messages) < len(batch):
             del self._open[batch.partition]
         else:
-            self._advance(batch.partition, found[-1].offset + 1)
-        return found
+            self._advance(batch.partition, messages[-1].offset + 1)
+        return messages
 
 
-def _check_partition(facts: dict[str, Any], partition: int | None, stop: Position | None) -> None:
-    topic, count = facts["topic"], facts["partitions"]
+def _check_partition(description: dict[str, Any], partition: int | None, stop: Position | None) -> None:
+    topic, count = description["topic"], description["partitions"]
     if partition is not None and partition >= count:
         raise InvalidRequest(f"{topic} has partitions 0 to {count - 1}, not {partition}")
     if isinstance(stop, AtOffset) and count > 1 and partition is None:
@@ -129,7 +133,7 @@ def _check_partition(facts: dict[str, Any], partition: int | None, stop: Positio
 
 
 def _end(log: dict[str, Any], stop: Position | None, *, follow: bool) -> int | None:
-    """The offset before which to stop, if it is known; a time or an id may be yet to come."""
+    """Return the offset before which to stop, if it is known; a time or an id may be yet to come."""
     last: int = log["next_offset"]
     match stop:
         case Earliest():
@@ -146,5 +150,5 @@ def _is_past(message: StreamMessage, stop: Position | None) -> bool:
         case AtTime(unix_ms):
             return message.publish_time_ms >= unix_ms
         case AtId(id_):
-            return message.id >= format_id(id_)  # as text they are in the same order
+            return message.id >= format_id(id_)  # in text form, ids have the same order
     return False

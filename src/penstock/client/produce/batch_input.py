@@ -1,4 +1,4 @@
-"""Many messages at once: what is wrong with one of them is told with its place, before any of them is sent."""
+"""Checks of the values and keys of `send_many`: an error names the value by its number, before any of them is sent."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PLAIN_KEYS: Final = frozenset({bytes, NoneType})
 
 @contextmanager
 def numbered_errors(number: int) -> Iterator[None]:
-    """What is wrong is so with the value in this place of those that the caller gave."""
+    """Add the number of a value to the errors that it causes."""
     try:
         yield
     except PenstockError as error:
@@ -26,7 +26,7 @@ def numbered_errors(number: int) -> Iterator[None]:
 
 
 def checked_payloads(values: Sequence[Any]) -> Sequence[bytes]:
-    """Bytes as they are, text as UTF-8. Raises `InvalidRequest` for anything else."""
+    """Return payloads: bytes as they are, text as UTF-8. Raises `InvalidRequest` for any other type."""
     if _PLAIN.issuperset(map(type, values)):
         return values
     return [_payload_of(number, value) for number, value in enumerate(values)]
@@ -40,7 +40,7 @@ def _payload_of(number: int, value: Any) -> bytes:
 
 
 def checked_keys(keys: Sequence[Any] | None, count: int) -> Sequence[bytes | None] | None:
-    """One for each value, if there are any. Raises `InvalidRequest` or `PayloadTooLarge`."""
+    """Return the keys, one for each value, or None. Raises `InvalidRequest` or `PayloadTooLarge`."""
     if keys is None:
         return None
     if len(keys) != count:

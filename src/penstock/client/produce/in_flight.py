@@ -1,4 +1,4 @@
-"""Messages and blocks of one producer in flight: sent in order, sent again after a break, each settled once."""
+"""Blocks of one producer in flight: sent in order, sent again after a break, each resolved once as stored or failed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from penstock.core.errors import (
 
 
 class OutgoingBlock:
-    """One block: its bytes, its numbers, and what became of it."""
+    """A block: its bytes, its request ids, and its outcome."""
 
     __slots__ = ("answer", "block", "count", "done", "error", "first", "keys", "size")
 
@@ -39,7 +39,7 @@ class OutgoingBlock:
         self.error: PenstockError | None = None
 
     def outcomes(self, first: int, stop: int) -> list[Outcome]:
-        """Of some of its messages, once it is settled."""
+        """Return the outcomes of some of its messages, once it is resolved."""
         if self.error is not None or self.answer is None:
             error = self.error or PenstockError("the producer did not say what became of it")
             return [error_copy(error) for _ in range(first, stop)]
@@ -47,7 +47,8 @@ class OutgoingBlock:
 
 
 class Sent:
-    """A message, or several, on the way: await it for the receipt. Not awaiting it is fine: `flush` tells."""
+    """Messages on their way, one or several: await it for the receipt. A failure that is not looked at here is raised
+    by `flush`."""
 
     __slots__ = ("_count", "_first", "_parts", "_single")
 
@@ -66,50 +67,51 @@ class Sent:
             if part.error is not None:
                 raise error_copy(part.error)
         outcomes = self._outcomes()
-        refused = {row: each for row, each in enumerate(outcomes) if isinstance(each, SchemaRejected)}
+        refused = {row: outcome for row, outcome in enumerate(outcomes) if isinstance(outcome, SchemaRejected)}
         if refused:
             raise error_copy(refused[0]) if self._single else rejection_error(refused, len(outcomes))
-        receipts = [each for each in outcomes if isinstance(each, Receipt)]
+        receipts = [outcome for outcome in outcomes if isinstance(outcome, Receipt)]
         return receipts[0] if self._single else receipts
 
     async def stored(self) -> None:
-        """Until all of them are on disk. Raises what awaiting it raises, and makes no receipts."""
+        """Wait until every message is on disk. Raises as awaiting it does, and makes no receipts."""
         before = 0
         for part in self._parts:
             await asyncio.shield(part.done)
             if part.error is not None:
                 raise error_copy(part.error)
             if part.answer is not None and part.answer.refused:
-                refused = {before - self._first + row: each for row, each in part.answer.refused.items()}
+                refused = {before - self._first + row: error for row, error in part.answer.refused.items()}
                 raise rejection_error(refused, self._count)
             before += part.count
 
     async def outcomes(self) -> list[Outcome]:
-        """What became of each message: its receipt, or the error that kept it from being stored. Raises none of
+        """Return the outcome of each message: its receipt, or the error that kept it from being stored. Raises none of
         them."""
         for part in self._parts:
             await asyncio.shield(part.done)
         return self._outcomes()
 
     def _outcomes(self) -> list[Outcome]:
-        found: list[Outcome] = []
+        outcomes: list[Outcome] = []
         for part in self._parts:
             first = self._first if part is self._parts[0] else 0
-            found += part.outcomes(first, min(part.count, first + self._count - len(found)))
-        return found
+            outcomes += part.outcomes(first, min(part.count, first + self._count - len(outcomes)))
+        return outcomes
 
 
 _LOG: Final = logging.getLogger(__name__)
 BLOCKS_SENT: Final = 4
-"""On their way at once: while one is synced the next are on the wire, and the rest gathers into larger ones."""
+"""Blocks in flight at once: while one is synced the next are on the wire, and messages gather into larger ones."""
 _AGAIN_SECONDS: Final = (0.05, 2.0)
 
 
 class BlockSender:
-    """`add` blocks, from any thread that holds the producer's lock; `run` sends them, in the event loop.
+    """The queue of blocks: `add` them from any thread that holds the producer's lock; `run` sends them, in the event
+    loop.
 
-    `register` makes the producer known to a new connection, `gather` adds what has gathered when there is nothing else
-    to send, `resolved` hears of every block whose fate is known.
+    `register` registers the producer on a new connection, `gather` adds gathered messages when there is nothing else to
+    send, `resolved` is called for each block that is stored or has failed.
     """
 
     def __init__(
@@ -124,13 +126,13 @@ class BlockSender:
         resolved: Callable[[OutgoingBlock], None],
     ) -> None:
         self.generation = 0
-        """The connection to which the producer is known."""
+        """The generation of the connection on which the producer is registered."""
         self.window = 0
-        """Messages that may be unconfirmed on a connection: what the broker recognises when they come again."""
+        """The most unconfirmed messages on a connection: as many as the broker recognises when they are sent again."""
         self.partitions = 1
         self.sent: deque[tuple[OutgoingBlock, asyncio.Future[bytes]]] = deque()
         self.work = asyncio.Event()
-        """There is more to do."""
+        """Set when there is more to do."""
 
         self._connection = connection
         self._protocol = protocol
@@ -142,16 +144,16 @@ class BlockSender:
         self._loop = asyncio.get_running_loop()
         self._queue: deque[OutgoingBlock] = deque()
         self._failing: list[OutgoingBlock] = []
-        """Blocks that could not be made, and are yet to be told of."""
+        """Blocks that could not be encoded, and whose failure is yet to be reported."""
         self._failed: PenstockError | None = None
         self._since: float | None = None
-        """When what is now at the head of the queue first failed."""
+        """The time at which the block at the head of the queue first failed."""
 
     def add(self, block: OutgoingBlock) -> None:
         self._queue.append(block)
 
     def add_failed(self, block: OutgoingBlock, error: PenstockError) -> None:
-        """A block that could not be made: settled soon, in the event loop."""
+        """Resolve, soon and in the event loop, a block that could not be encoded."""
         self._failing.append(block)
         self._loop.call_soon_threadsafe(self._resolve, block, error)
 
@@ -159,12 +161,12 @@ class BlockSender:
         return [*(block for block, _ in self.sent), *self._queue, *self._failing]
 
     def take_failure(self) -> PenstockError | None:
-        """The first since this was last asked."""
+        """Return the first failure since the last call."""
         failed, self._failed = self._failed, None
         return failed
 
     def end(self, error: PenstockError) -> None:
-        """Nothing more will be confirmed."""
+        """Fail all blocks that are queued or in flight."""
         left = [*(block for block, _ in self.sent), *self._queue]
         self.sent.clear()
         self._queue.clear()
@@ -174,13 +176,13 @@ class BlockSender:
     # in the event loop
 
     async def run(self) -> None:
-        """For ever. Raises what ends it all."""
+        """Send blocks for ever. Raises the error that ends the producer."""
         while True:
             await self._send_some()
             await self._next_event()
 
     async def _send_some(self) -> None:
-        """As many blocks as may be on their way. What has gathered joins when there is nothing else to send."""
+        """Send blocks until enough are in flight. Gathered messages join when there is nothing else to send."""
         while len(self.sent) < BLOCKS_SENT and self._has_window():
             if not self._queue:
                 self._gather()
@@ -190,7 +192,7 @@ class BlockSender:
             try:
                 await self._connection.ready()
                 if self.generation != self._connection.generation:
-                    if self.sent:  # they went with the last connection, and come first on this one
+                    if self.sent:  # lost with the last connection, and first on this one
                         await self._send_again(ServiceUnavailable("the connection was lost before this was confirmed"))
                         continue
                     await self._register()
@@ -203,13 +205,14 @@ class BlockSender:
                 self._resolve(block, error)
                 continue
             if not self._queue or self._queue[0] is not block:
-                return  # it was ended meanwhile
+                return  # the producer was closed meanwhile
             self._queue.popleft()
             self.sent.append((block, answer))
             answer.add_done_callback(self._answered)
 
     def _has_window(self) -> bool:
-        """No more may be unconfirmed than the broker would recognise if it came again."""
+        """Return False if the next block would exceed the number of messages that the broker recognises as
+        duplicates."""
         if not self.sent or not self._queue:
             return True
         return sum(block.count for block, _ in self.sent) + self._queue[0].count <= self.window
@@ -218,7 +221,7 @@ class BlockSender:
         self.work.set()
 
     async def _next_event(self) -> None:
-        """The oldest block is answered, or there is more to do."""
+        """Handle the response to the oldest block, or wait until there is more to do."""
         if not self.sent or not self.sent[0][1].done():
             await self.work.wait()
             self.work.clear()
@@ -232,7 +235,7 @@ class BlockSender:
             await self._handle_refusal(block, error)
 
     async def _handle_refusal(self, block: OutgoingBlock, error: BaseException) -> None:
-        """Sent again if that can help; otherwise it has failed."""
+        """Send the block again if that can help; otherwise it has failed."""
         fenced = isinstance(error, NotOwner) and self.generation == self._connection.generation
         if not isinstance(error, PenstockError) or fenced:
             raise error
@@ -243,7 +246,8 @@ class BlockSender:
         await self._send_again(error)
 
     async def _send_again(self, error: PenstockError) -> None:
-        """All that is not confirmed goes back to the head of the queue, in order, when the last of it is answered."""
+        """Return unconfirmed blocks to the head of the queue, in order, once the last of them is answered;
+        then pause."""
         if self.sent:
             await asyncio.wait([answer for _, answer in self.sent], timeout=self._timeout)
         confirmed = []
@@ -253,8 +257,8 @@ class BlockSender:
             else:
                 self._queue.appendleft(block)
         self.sent.clear()
-        for block, facts in reversed(confirmed):
-            self._confirm(block, facts)
+        for block, answer in reversed(confirmed):
+            self._confirm(block, answer)
         await self._pause(error)
 
     async def _pause(self, error: PenstockError) -> None:
@@ -271,18 +275,18 @@ class BlockSender:
         _LOG.info("%s: not confirmed, sending again: %s", self._topic, error.message)
         await asyncio.sleep(min(longest, wait * 2 ** min(6, int((now - began) / wait))))
 
-    # what becomes of a block
+    # outcomes of a block
 
-    def _confirm(self, block: OutgoingBlock, facts: Mapping[str, Any]) -> None:
-        """Stored, but for those of its messages that were refused."""
-        block.answer = BlockReceipts(facts, block.count, block.keys, self.partitions)
+    def _confirm(self, block: OutgoingBlock, answer: Mapping[str, Any]) -> None:
+        """Resolve a block as stored, except for messages that were refused."""
+        block.answer = BlockReceipts(answer, block.count, block.keys, self.partitions)
         refused = block.answer.refused
         if refused and self._failed is None:
             self._failed = rejection_error(refused, block.count)
         self._resolve(block, None)
 
     def _refuse(self, block: OutgoingBlock, error: PenstockError) -> None:
-        """As a whole; where each of its messages was refused, each has a reason of its own."""
+        """Fail a block as a whole; where each of its messages was refused, each has a reason of its own."""
         if isinstance(error, SchemaRejected) and len(refused_rows(error.details)) == block.count:
             self._confirm(block, {"parts": [], "duplicates": []} | error.details)
         else:

@@ -1,7 +1,7 @@
-"""A producer: messages in, blocks out, each stored once however often the connection breaks.
+"""The producer: messages in, blocks out, each stored once however often the connection breaks.
 
-Messages gather while blocks are on their way, so batches grow with the load. A block that was not confirmed is sent
-again, on the next connection too, under the same numbers: the broker recognises it.
+Messages gather while blocks are in flight, so batches grow with the load. An unconfirmed block is sent again, on the
+next connection too, under the same request ids, by which the broker recognises duplicates.
 """
 
 from __future__ import annotations
@@ -36,22 +36,22 @@ if TYPE_CHECKING:
 _LOG: Final = logging.getLogger(__name__)
 BATCH_MESSAGES: Final = 2500
 BATCH_BYTES: Final = 512 * 1024
-"""A block of these is what one group commit takes without a second thought."""
+"""The size of a block that one group commit takes without splitting it."""
 _UNCONFIRMED_BYTES: Final = 8 * 1024 * 1024
-"""Gathered and sent, and not confirmed: past this, `send` waits."""
+"""Unconfirmed and gathered bytes above which `send` waits."""
 _RECORD_BYTES: Final = 100
-"""About what a message takes beside its payload, key and attributes."""
+"""The size of a record, roughly, without payload, key and attributes."""
 
 _Kind = tuple[str, "Mapping[str, str] | None", "SchemaRef | None"]
 _Message = tuple[bytes, "bytes | None", str, "Mapping[str, str] | None", "SchemaRef | None"]
 
 
 class Producer(Generic[V]):
-    """Of one topic. Use it with `async with`; leaving it flushes, and raises what failed.
+    """A producer for one topic. Use it with `async with`; leaving it flushes, and raises the first failure.
 
-    `name` makes it the same producer whenever it comes back, also in another process: the last one that came is the one
-    that may write. Without a name it is a producer of its own. With a `encoder` it takes values; without one payloads,
-    which are `bytes` or `str`.
+    `name` makes it the same producer whenever it comes back, in another process too: the last to register is the one
+    that may write. Without a name it is new. With an `encoder` it takes values; without one payloads, which are `bytes`
+    or `str`.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Producer(Generic[V]):
         encoder: ValueEncoder | None = None,
         name: str | None = None,
         access: str = "exclusive",
-        type: str = "",  # noqa: A002 - the word of the trade
+        type: str = "",  # noqa: A002 - the name in the protocol
         linger: float = 0.0,
         batch_messages: int = BATCH_MESSAGES,
         batch_bytes: int = BATCH_BYTES,
@@ -87,12 +87,12 @@ class Producer(Generic[V]):
         self._session = str(uuid.uuid4())
         self._next_request = 1
         self.last_request_id = 0
-        """The highest number that the broker knew of this producer when it came: stored, or on its way."""
+        """The highest request id that the broker knew of this producer when it registered: stored, or on its way."""
 
         self._payload_bytes_max = BLOCK_BYTES_MAX
         self._checked: _Kind | None = None
         self._kind_bytes = 0
-        """What the type and the attributes of the last message take."""
+        """The size of the type and the attributes of the last message."""
 
         self._lock = threading.Lock()
         self._thread = threading.get_ident()
@@ -115,10 +115,10 @@ class Producer(Generic[V]):
         self._fatal: PenstockError | None = None
         self._pump: asyncio.Task[None] | None = None
 
-    # coming and going
+    # opening and closing
 
     async def start(self) -> Self:
-        """Register: from now on this is the one that may write under its name."""
+        """Register: from now on this producer is the one that may write under its name."""
         await self._register(resume=False)
         self._pump = asyncio.create_task(self._run())
         return self
@@ -134,7 +134,7 @@ class Producer(Generic[V]):
             await self.close()
 
     async def close(self) -> None:
-        """End at once; what is not confirmed may or may not be stored. `flush` first."""
+        """End at once; unconfirmed messages may be stored or not. Call `flush` first."""
         self._end(ServiceUnavailable("the producer is closed"))
         if self._pump is not None:
             self._pump.cancel()
@@ -144,14 +144,14 @@ class Producer(Generic[V]):
         await self._register(resume=True)
 
     async def _register(self, *, resume: bool) -> None:
-        facts: dict[str, Any] = {"topic": self.topic, "access": self._access, "session": self._session}
+        fields: dict[str, Any] = {"topic": self.topic, "access": self._access, "session": self._session}
         if self.name:
-            facts["name"] = self.name
+            fields["name"] = self.name
         elif self.producer_id:
-            facts["producer_id"] = self.producer_id
+            fields["producer_id"] = self.producer_id
         if resume:
-            facts["resume"] = True
-        payload = json.dumps(facts).encode()
+            fields["resume"] = True
+        payload = json.dumps(fields).encode()
         answer = json.loads(await self._connection.call(self._protocol.request("system.producer.register", payload)))
         self._sender.generation = self._connection.generation
         self._sender.partitions, self._sender.window = answer["partitions"], answer["window"]
@@ -165,17 +165,17 @@ class Producer(Generic[V]):
 
     @property
     def partitions(self) -> int:
-        """How many the topic has."""
+        """The number of partitions of the topic."""
         return self._sender.partitions
 
     @property
     def window(self) -> int:
-        """How many of its last messages the broker recognises when they are sent again."""
+        """The number of its last messages that the broker recognises when they are sent again."""
         return self._sender.window
 
     @property
     def payload_bytes_max(self) -> int:
-        """The largest payload that the topic takes."""
+        """The largest payload that the topic accepts."""
         return self._payload_bytes_max
 
     # sending
@@ -189,7 +189,7 @@ class Producer(Generic[V]):
         attributes: Mapping[str, str] | None = None,
         schema: SchemaRef | None = None,
     ) -> Sent:
-        """Take a message; returns when there is room for more. Await what it returns for the receipt.
+        """Send a message; returns when there is room for more. Await the result for the receipt.
 
         Raises `SchemaRejected` for a value that does not fit the schema.
         """
@@ -206,7 +206,7 @@ class Producer(Generic[V]):
         attributes: Mapping[str, str] | None = None,
         schema: SchemaRef | None = None,
     ) -> Sent:
-        """Take a message at once, from any thread."""
+        """Add a message at once, from any thread."""
         if self._encoder is not None:
             data, schema = self._encoder.encode(value), self._stamp(schema)
         else:
@@ -229,7 +229,7 @@ class Producer(Generic[V]):
         return Sent([block], index, 1, single=True)
 
     def _stamp(self, schema: SchemaRef | None) -> SchemaRef | None:
-        """The schema of every message is the writer's, if there is one."""
+        """Return the encoder's schema, or without an encoder the one given."""
         if self._encoder is None:
             return schema
         if schema is not None:
@@ -237,7 +237,7 @@ class Producer(Generic[V]):
         return self._encoder.schema
 
     def _check_message(self, data: bytes, key: bytes | None, kind: _Kind) -> None:
-        """What is wrong with a message is its sender's affair, not that of those it would travel with."""
+        """Check a message alone, so that a bad one fails its sender and not the others of its block."""
         self._check_size(len(data))
         if key is not None:
             checked_bytes(key, "key", KEY_BYTES_MAX)
@@ -253,7 +253,7 @@ class Producer(Generic[V]):
             )
 
     def _update_room(self) -> None:
-        """Whoever sends is to wait if too much is unconfirmed already."""
+        """Make senders wait if too many bytes are unconfirmed."""
         if self._unconfirmed_bytes + self._gathered_bytes > _UNCONFIRMED_BYTES:
             self._room.clear()
 
@@ -266,10 +266,10 @@ class Producer(Generic[V]):
         attributes: Mapping[str, str] | None = None,
         schema: SchemaRef | None = None,
     ) -> Sent:
-        """Take many messages of one kind, in order; the quickest way from Python objects. `keys`: one for each.
+        """Send many messages of one type, in order; the fastest way from Python objects. `keys`: one for each value.
 
         Raises `SchemaRejected` for a value that does not fit the schema, `PayloadTooLarge` for one that is too large,
-        and `InvalidRequest` for what is no message, or if there are not as many keys: then none of them is sent.
+        and `InvalidRequest` for a value that is no payload, or a wrong number of keys: then none of them is sent.
         """
         own_keys = checked_keys(keys, len(values))
         payloads, stamp = self._encode_all(values), self._stamp(schema)
@@ -308,7 +308,7 @@ class Producer(Generic[V]):
     def _block_ranges(
         self, payloads: Sequence[bytes], keys: Sequence[bytes | None] | None
     ) -> Iterator[tuple[int, int]]:
-        """Where to cut, so that each part is a block."""
+        """Return the ranges of messages that make up one block each."""
         sizes = map(len, payloads)
         if keys is not None:
             sizes = (size + len(key or b"") for size, key in zip(sizes, keys, strict=True))  # type: ignore[assignment]
@@ -322,11 +322,11 @@ class Producer(Generic[V]):
             start, before = stop, ends[stop - 1]
 
     async def send_arrow(self, batch: pa.RecordBatch, *, numbered: bool = False) -> Sent:
-        """Take the rows of a batch with a `value` column, and any of `key`, `type`, `attributes`, `schema_id` and
+        """Send the rows of a batch with a `value` column, and any of `key`, `type`, `attributes`, `schema_id` and
         `schema_version`. A producer with a schema encodes the column, and all rows bear that schema.
 
-        `numbered`: the column `request_id` has the number of each row, above that of the row before. Whoever numbers
-        may send again what another connection sent before; all but the last `window` of it is no longer recognised.
+        `numbered`: the column `request_id` has the number of each row, above that of the row before. Rows may then be
+        sent again that another connection sent before; all but the last `window` of them are no longer recognised.
         """
         if self._encoder is not None:
             batch = self._encoder.encode_arrow(batch)
@@ -355,7 +355,7 @@ class Producer(Generic[V]):
         return Sent(parts, 0, batch.num_rows, single=False)
 
     async def flush(self) -> None:
-        """Until everything is confirmed. Raises the first failure since the last flush."""
+        """Wait until every message is confirmed. Raises the first failure since the last flush."""
         with self._lock:
             self._close_block()
             unresolved = self._sender.unresolved()
@@ -384,7 +384,7 @@ class Producer(Generic[V]):
             raise error_copy(self._fatal)
 
     def _close_block(self) -> None:
-        """What was gathered becomes a block, and gets its numbers."""
+        """Encode gathered messages as a block, under the next request ids."""
         block, self._open = self._open, None
         if block is None:
             return
@@ -396,14 +396,14 @@ class Producer(Generic[V]):
             block.count = len(gathered)
             self._sender.add_failed(block, error)
             return
-        self._queue_block(block, draft, [each[1] for each in gathered] if self.partitions > 1 else None)
+        self._queue_block(block, draft, [message[1] for message in gathered] if self.partitions > 1 else None)
 
     def _draft(self, gathered: list[_Message]) -> Draft:
         first = gathered[0]
-        if all(each[2:] == first[2:] for each in gathered):
-            keys = [each[1] for each in gathered]
+        if all(message[2:] == first[2:] for message in gathered):
+            keys = [message[1] for message in gathered]
             return Draft.of_payloads(
-                [each[0] for each in gathered],
+                [message[0] for message in gathered],
                 keys=keys if any(key is not None for key in keys) else None,
                 type=first[2],
                 attributes=first[3],
@@ -443,7 +443,7 @@ class Producer(Generic[V]):
         soon(self._start_linger)
 
     def _start_linger(self) -> None:
-        """In the event loop: whatever has gathered until now goes out together."""
+        """Send, in the event loop, after the linger time: messages gathered until then go together."""
         if self._linger > 0:
             self._loop.call_later(self._linger, self._go)
         else:
@@ -463,7 +463,7 @@ class Producer(Generic[V]):
         except PenstockError as error:
             self._end(error)
         except Exception as error:
-            _LOG.exception("a defect in the producer")
+            _LOG.exception("unhandled error in the producer of %s", self.topic)
             self._end(PenstockError(f"the producer failed: {type(error).__name__}: {error}"))
 
     def _gather(self) -> None:
@@ -477,11 +477,11 @@ class Producer(Generic[V]):
                 self._room.set()
 
     def fenced(self) -> None:
-        """Another connection has registered under this name."""
+        """End this producer: another connection has registered under its name."""
         self._end(NotOwner(f"producer {self.name or self.producer_id} of {self.topic} was taken over by another"))
 
     def _end(self, error: PenstockError) -> None:
-        """Nothing more will be confirmed."""
+        """End the producer: nothing more will be confirmed."""
         if self._fatal is None:
             self._fatal = error
         self._gather()

@@ -1,4 +1,4 @@
-"""Receipts: where a published message lies."""
+"""Receipts: the positions of published messages."""
 
 from __future__ import annotations
 
@@ -13,49 +13,49 @@ from penstock.core.ids import high_word, parse_id, ticks_of_id
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """On disk, at this place. A duplicate was there already: somebody had sent it before."""
+    """A message on disk, at this position; `duplicate` if an earlier send had stored it."""
 
     partition: int
     offset: int
     duplicate: bool
     id: str | None
-    """None for a duplicate: its id is the one it was first confirmed with."""
+    """The message's id; None for a duplicate, whose first receipt has it."""
 
 
 def receipt_of(payload: bytes) -> Receipt | None:
-    """What an answer to `publish` says; None where the topic is live."""
-    facts = json.loads(payload) if payload.startswith(b'{"partition"') else None
-    if facts is None:
+    """Return the receipt in a response to `publish`; None where the topic is live."""
+    answer = json.loads(payload) if payload.startswith(b'{"partition"') else None
+    if answer is None:
         return None
-    return Receipt(facts["partition"], facts["offset"], facts["duplicate"], facts.get("id"))
+    return Receipt(answer["partition"], answer["offset"], answer["duplicate"], answer.get("id"))
 
 
 Outcome = Receipt | PenstockError
-"""What became of a message."""
+"""The outcome of a message."""
 
 
-def refused_rows(facts: Mapping[str, Any]) -> dict[int, SchemaRejected]:
-    """Those of a block that the topic's schema policy refused, by their row."""
-    refused = facts.get("refused")
-    if not isinstance(refused, list):  # there are none, or so many that the broker could not list them in an error
+def refused_rows(answer: Mapping[str, Any]) -> dict[int, SchemaRejected]:
+    """Return the messages of a block that the topic's schema policy refused, by their row."""
+    refused = answer.get("refused")
+    if not isinstance(refused, list):  # none, or so many that the broker could not list them in an error
         return {}
-    return {row: _rejected(*told) for row, *told in refused}
+    return {row: _rejected(*reason) for row, *reason in refused}
 
 
 def _rejected(reason: str = "refused, as those before it", path: str = "") -> SchemaRejected:
-    """Of very many the broker tells the reasons of the first alone."""
+    """Build an error; of very many refused messages the broker lists the reasons of the first alone."""
     return SchemaRejected(f"at {path}: {reason}" if path else reason, path=path)
 
 
 def rejection_error(refused: Mapping[int, SchemaRejected], count: int) -> SchemaRejected:
-    """What is wrong with some of `count` messages, in one error: its details have the number of each, why and where."""
-    listed = [[row, each.message, each.details["path"]] for row, each in refused.items()]
+    """Build one error for the refused of `count` messages: its details have the number of each, why and where."""
+    listed = [[row, error.message, error.details["path"]] for row, error in refused.items()]
     row, reason, _ = listed[0]
     return SchemaRejected(f"{len(listed)} of {count} messages were refused; message {row}: {reason}", refused=listed)
 
 
 class BlockReceipts:
-    """Those of one block of `count` messages, worked out when somebody asks."""
+    """Receipts of a block of `count` messages, computed on demand."""
 
     def __init__(
         self, facts: Mapping[str, Any], count: int, keys: Sequence[bytes | None] | None, partitions: int
@@ -79,38 +79,38 @@ class BlockReceipts:
                 self._ids = _Ids(first_id)
             return Receipt(partition, offset + index, duplicate=False, id=self._ids[index])
         if self._all is None:
-            self._all = self._placed()
+            self._all = self._compute_all()
         return self._all[index]
 
-    def _placed(self) -> list[Outcome]:
-        """Each went to its key's partition, those without a key together to one, behind each other in each."""
+    def _compute_all(self) -> list[Outcome]:
+        """Compute every outcome: a message went to its key's partition, those without a key all to one, in order."""
         from penstock.record.message import partition_of
 
-        settled: dict[int, Outcome] = dict(self.refused)
+        known: dict[int, Outcome] = dict(self.refused)
         for row, where, offset in self._facts["duplicates"]:
-            settled[row] = Receipt(where, offset, duplicate=True, id=None)
+            known[row] = Receipt(where, offset, duplicate=True, id=None)
         parts = {partition: [offset, _Ids(first_id), 0] for partition, offset, _, first_id in self._facts["parts"]}
         counts = {partition: count for partition, _, count, _ in self._facts["parts"]}
         keys = self._keys or [None] * len(self)
-        wanted = [None if key is None else partition_of(key, self._partitions) for key in keys]
+        partitions = [None if key is None else partition_of(key, self._partitions) for key in keys]
         for row in range(len(self)):
-            if row not in settled and wanted[row] is not None:
-                counts[wanted[row]] -= 1
+            if row not in known and partitions[row] is not None:
+                counts[partitions[row]] -= 1
         keyless = next((partition for partition, count in counts.items() if count), 0)
-        placed: list[Outcome] = []
-        for row, partition in enumerate(wanted):
-            if row in settled:
-                placed.append(settled[row])
+        outcomes: list[Outcome] = []
+        for row, partition in enumerate(partitions):
+            if row in known:
+                outcomes.append(known[row])
                 continue
             where = keyless if partition is None else partition
             part = parts[where]
-            placed.append(Receipt(where, part[0] + part[2], duplicate=False, id=part[1][part[2]]))
+            outcomes.append(Receipt(where, part[0] + part[2], duplicate=False, id=part[1][part[2]]))
             part[2] += 1
-        return placed
+        return outcomes
 
 
 class _Ids:
-    """Of messages that were stored together: one tick apart."""
+    """Ids of messages that were stored together: one tick apart."""
 
     def __init__(self, first_id: str) -> None:
         raw = parse_id(first_id)

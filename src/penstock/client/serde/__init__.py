@@ -1,1 +1,1 @@
-"""Values as payloads and back: the languages of schemas, the client's view of the registry."""
+"""Values as payloads and back: codecs for each schema language, and the client of the schema registry."""

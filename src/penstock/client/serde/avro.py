@@ -1,4 +1,5 @@
-"""Avro: what fastavro does, held to what the schema says; and payloads are looked at before it believes them."""
+"""The Avro codec: fastavro, made to refuse values that the schema does not allow, and guarded against
+hostile payloads."""
 
 from __future__ import annotations
 
@@ -19,16 +20,17 @@ from penstock.schema.language import Validator
 from penstock.schema.languages import language
 
 _REFUSALS: Final = (ValueError, TypeError, AttributeError, KeyError, ArithmeticError, RecursionError)
-"""What fastavro raises for values that it cannot write; its check does so too, for a decimal with too many digits."""
+"""Exceptions that fastavro raises for values that it cannot write; its validation does so too, for a decimal with too
+many digits."""
 
 
 class AvroCodec:
     indexes: Indexes = None
 
     def __init__(self, definition: Definition, reader: Definition | None = None, *, branches: bool = False) -> None:
-        """What was written with one schema is read into the other, if there is one.
+        """Payloads of `definition` are read into `reader`, if there is one.
 
-        `branches`: of a union's branch that has a name, that and the value are read.
+        `branches`: for a named branch of a union, return a pair of its name and the value.
         """
         parsed = language(SchemaKind.AVRO).parse(definition.text, dict(definition.references))
         self._validator: Validator = parsed.validator()
@@ -39,18 +41,18 @@ class AvroCodec:
         self._branches = branches
 
     def encode(self, value: Any) -> bytes:
-        """Checked first: left to itself, fastavro writes 3 for 3.7."""
-        given, payload = to_builtins(value), BytesIO()
+        """Encode a value, after validating it: fastavro alone would write 3 for 3.7."""
+        plain, payload = to_builtins(value), BytesIO()
         if self._boundless:
-            _check_depth(given)
+            _check_depth(plain)
         try:
-            if not fastavro.validate(given, self._schema, raise_errors=False):
-                raise self._mismatch(given)
-            fastavro.schemaless_writer(payload, self._schema, given, strict_allow_default=True)
+            if not fastavro.validate(plain, self._schema, raise_errors=False):
+                raise self._mismatch(plain)
+            fastavro.schemaless_writer(payload, self._schema, plain, strict_allow_default=True)
         except _REFUSALS as error:
             if isinstance(error, ValueMismatch):
                 raise
-            raise self._mismatch(given, str(error)) from None
+            raise self._mismatch(plain, str(error)) from None
         return payload.getvalue()
 
     def decode(self, payload: bytes) -> Any:
@@ -60,7 +62,7 @@ class AvroCodec:
         try:
             value = fastavro.schemaless_reader(data, self._schema, self._reader, return_named_type=self._branches)
         except Exception:
-            self._check(payload)  # it knows better what is wrong, and where
+            self._check(payload)  # the validator says better what is wrong, and where
             raise
         if data.tell() < len(payload):
             self._check(payload)
@@ -72,16 +74,16 @@ class AvroCodec:
             raise ValueMismatch(fault.message, fault.path)
 
     def _mismatch(self, value: Any, otherwise: str = "") -> ValueMismatch:
-        """The first thing in a value that does not fit, as deep down as it can be told."""
+        """Return the first mismatch in a value, as deep down as it can be located."""
         try:
-            found = next(_mismatches(self._schema, value, (), self._names), None)
+            mismatch = next(_mismatches(self._schema, value, (), self._names), None)
         except RecursionError:
-            found = ValueMismatch("it is nested too deeply")
-        return found or ValueMismatch(otherwise or f"{abbreviated(value)} does not fit the schema")
+            mismatch = ValueMismatch("it is nested too deeply")
+        return mismatch or ValueMismatch(otherwise or f"{abbreviated(value)} does not fit the schema")
 
 
 def _parsed(definition: Definition, names: dict[str, Any]) -> Any:
-    """As fastavro wants it; `names` are those of its types then."""
+    """Parse a schema with fastavro; its named types are added to `names`."""
     try:
         for _, text in definition.references:
             fastavro.parse_schema(json.loads(text), named_schemas=names)
@@ -91,21 +93,21 @@ def _parsed(definition: Definition, names: dict[str, Any]) -> Any:
 
 
 def _check_depth(value: Any) -> None:
-    """No deeper than the broker reads it. fastavro goes down with the process: nobody would learn why."""
+    """Raise for a value nested deeper than the broker reads. fastavro would crash the process, without an error."""
     waiting = [(value, 0)]
     while waiting:
-        each, depth = waiting.pop()
+        item, depth = waiting.pop()
         if depth > PAYLOAD_DEPTH_MAX:
             raise ValueMismatch(f"it is nested more than {PAYLOAD_DEPTH_MAX} deep")
-        inner = each.values() if isinstance(each, Mapping) else each if isinstance(each, list | tuple) else ()
-        waiting += [(one, depth + 1) for one in inner]
+        inner = item.values() if isinstance(item, Mapping) else item if isinstance(item, list | tuple) else ()
+        waiting += [(child, depth + 1) for child in inner]
 
 
 Steps = tuple[str | int, ...]
 
 
 def _mismatches(schema: Any, value: Any, steps: Steps, names: dict[str, Any]) -> Iterator[ValueMismatch]:
-    """Looked for only when something is known to be wrong."""
+    """Locate mismatches: only called for a value that is known to have one."""
     schema = names.get(schema, schema) if isinstance(schema, str) else schema
     kind = schema.get("type") if isinstance(schema, dict) else None
     if isinstance(schema, list):
@@ -113,11 +115,11 @@ def _mismatches(schema: Any, value: Any, steps: Steps, names: dict[str, Any]) ->
     elif kind == "record" and isinstance(value, Mapping):
         yield from _record_mismatches(schema, value, steps, names)
     elif kind == "array" and isinstance(value, list | tuple):
-        for place, each in enumerate(value):
-            yield from _mismatches(schema["items"], each, (*steps, place), names)
+        for index, item in enumerate(value):
+            yield from _mismatches(schema["items"], item, (*steps, index), names)
     elif kind == "map" and isinstance(value, Mapping):
-        for key, each in value.items():
-            yield from _mismatches(schema["values"], each, (*steps, key), names)
+        for key, item in value.items():
+            yield from _mismatches(schema["values"], item, (*steps, key), names)
     elif not _fits(schema, value, names):
         yield ValueMismatch(f"{abbreviated(value)} is no {_named(schema)}", json_pointer(*steps))
 
@@ -136,8 +138,8 @@ def _record_mismatches(
 
 
 def _union_mismatches(schema: list[Any], value: Any, steps: Steps, names: dict[str, Any]) -> Iterator[ValueMismatch]:
-    """Where there is but one thing that it can be meant to be, what is wrong with that."""
-    likely = [each for each in schema if each != "null"]
+    """Descend into the branch that the value is meant for, where there is only one candidate."""
+    likely = [branch for branch in schema if branch != "null"]
     if len(likely) == 1 and value is not None:
         yield from _mismatches(likely[0], value, steps, names)
     elif not _fits(schema, value, names):
@@ -147,7 +149,7 @@ def _union_mismatches(schema: list[Any], value: Any, steps: Steps, names: dict[s
 
 def _fits(schema: Any, value: Any, names: dict[str, Any]) -> bool:
     if isinstance(schema, list):
-        return any(_fits(each, value, names) for each in schema)
+        return any(_fits(branch, value, names) for branch in schema)
     if isinstance(schema, str) and schema in names:
         return _fits(names[schema], value, names)
     if isinstance(schema, dict):
@@ -170,13 +172,13 @@ def _named(schema: Any) -> str:
 
 
 class _UnboundedTypes:
-    """Whether a few bytes could be read as more than they are: types within themselves as deep as a payload likes, or
-    arrays of nothing as long as it says. fastavro believes both, and brings the process down."""
+    """A search for types by which a few bytes could be read as very large values: types nested in themselves to any
+    depth, or arrays of any number of empty items. fastavro believes both, and crashes the process."""
 
     def __init__(self, names: Mapping[str, Any]) -> None:
         self._names = names
         self._known: dict[str, bool] = {}
-        """Of records. While one is looked at, it is taken to be boundless: that is what it is if it comes up again."""
+        """Results by record. A record that is being searched counts as unbounded: if it comes up again, it is."""
         self._empty: dict[str, bool] = {}
 
     def occur_in(self, schema: Any) -> bool:
@@ -196,7 +198,7 @@ class _UnboundedTypes:
         return False
 
     def _is_nothing(self, schema: Any) -> bool:
-        """Whether all its values take no bytes."""
+        """Return True if every value of the schema takes no bytes."""
         match self._resolved(schema):
             case "null" | {"type": "null"} | {"type": "fixed", "size": 0}:
                 return True

@@ -1,4 +1,4 @@
-"""Values and their payloads, in the languages that schemas are written in."""
+"""Codecs: values to payloads and back, for each schema language."""
 
 from __future__ import annotations
 
@@ -15,29 +15,31 @@ from penstock.schema.language import Validator
 from penstock.schema.languages import language
 
 Indexes = tuple[int, ...] | None
-"""Which message of a Protobuf schema: the number of each on the way from the outermost to it. Others have none."""
+"""The path to a message in a Protobuf schema: the index at each level, from the outermost on. None for
+other languages."""
 
 _SHOWN_CHARS: Final = 60
-"""Of a value that does not fit: enough to recognise it."""
+"""The length at which a mismatching value is cut in an error: enough to recognise it."""
 
 
 class Codec(Protocol):
-    """Of one schema."""
+    """A codec for one schema."""
 
     @property
     def indexes(self) -> Indexes: ...
 
     def encode(self, value: Any) -> bytes:
-        """Raises `ValueMismatch` for what the schema does not have."""
+        """Encode a value. Raises `ValueMismatch` if it does not fit the schema."""
         ...
 
     def decode(self, payload: bytes) -> Any:
-        """Raises `ValueMismatch`, or whatever else, for what cannot be read."""
+        """Decode a payload. Raises `ValueMismatch` or any other exception if it cannot be read."""
         ...
 
 
 def codec_of(definition: Definition, message: str | tuple[int, ...] | None = None) -> Codec:
-    """`message` says which one of a Protobuf schema, by its name or where it is; the first if it does not."""
+    """Return the codec of a schema. `message` selects a message of a Protobuf schema, by name or path; default: the
+    first."""
     match definition.kind:
         case SchemaKind.AVRO:
             from penstock.client.serde.avro import AvroCodec
@@ -54,7 +56,7 @@ def codec_of(definition: Definition, message: str | tuple[int, ...] | None = Non
 
 
 class PlainCodec:
-    """Text, a number, or bytes."""
+    """A codec for text, a number, or bytes."""
 
     indexes: Indexes = None
 
@@ -89,7 +91,7 @@ def _finite(value: float) -> bytes:
 
 
 class JsonCodec:
-    """What the schema refuses, the broker would refuse for the same reason: the rules are the same."""
+    """A codec for JSON Schema: it refuses values by the same rules, and for the same reasons, as the broker."""
 
     indexes: Indexes = None
 
@@ -98,7 +100,7 @@ class JsonCodec:
 
     @cached_property
     def validator(self) -> Validator:
-        """Raises `InvalidSchema`. Not needed to read what was written with the schema: that conforms to it."""
+        """The validator. Raises `InvalidSchema`. Reading payloads of the same schema does not need it: they conform."""
         return language(SchemaKind.JSON).parse(self._definition.text, dict(self._definition.references)).validator()
 
     def encode(self, value: Any) -> bytes:
@@ -113,7 +115,7 @@ class JsonCodec:
         return msgspec.json.decode(payload)
 
     def decode_checked(self, payload: bytes) -> Any:
-        """What was written with another schema, if it conforms to this one too."""
+        """Decode a payload of another schema, if it conforms to this one too."""
         value = msgspec.json.decode(payload)
         self._check(payload)
         return value

@@ -1,7 +1,7 @@
-"""What a consumer reads with: every payload becomes a value by the schema that its message names.
+"""The decoder of a consumer: it turns each payload into a value by the schema that its message names.
 
-What an id means is asked of the registry before a message is handed out, so that `value` never waits. Where that fails,
-or a payload cannot be read, it is `value` that raises, and nothing else.
+Schemas are fetched from the registry before a message is returned, so that `value` never waits. If fetching fails, or a
+payload cannot be read, only `value` raises.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from penstock.record.message import SchemaRef
 
 _ASKED_AT_ONCE: Final = 16
-"""Ids of one batch that the registry is asked for at a time."""
+"""Schema ids of one batch that are fetched from the registry at a time."""
 _DECODERS_MAX: Final = 1000
-"""As many as schemas are kept."""
+"""The most decoders that are cached: as many as schemas are."""
 
 Decode = Callable[[bytes], Any]
 Meaning = Definition | PenstockError
-"""Of a schema's id; or why it is not known."""
+"""The schema of an id; or the error with which fetching it failed."""
 _Indexes = tuple[int, ...] | None
 
 
@@ -63,7 +63,7 @@ class ReceivedBatch(Protocol):
 
 
 class ValueDecoder:
-    """Of one consumer. Its decoders are made when a value is first asked for."""
+    """The decoder of one consumer. It builds functions for schemas when a value is first read."""
 
     def __init__(self, registry: RegistryClient, target: DecodeTarget | None, framing: str | None) -> None:
         self._registry = registry
@@ -72,12 +72,12 @@ class ValueDecoder:
         self._decoders: dict[tuple[Definition | None, _Indexes], Decode] = {}
 
     async def batch_decoder(self, batch: ReceivedBatch) -> BatchDecoder:
-        """What the schemas of these messages mean."""
+        """Fetch the schemas that messages of a batch name, and return the decoder of that batch."""
         ids = batch.schema_ids()
         if self._framing is not None:
-            ids |= {found for each in batch.messages if (found := framed_id(each.payload)) is not None}
+            ids |= {schema_id for message in batch.messages if (schema_id := framed_id(message.payload)) is not None}
         meanings: dict[int, Meaning] = {
-            each: known for each in ids if (known := self._registry.known(each)) is not None
+            schema_id: known for schema_id in ids if (known := self._registry.known(schema_id)) is not None
         }
         unknown = sorted(ids - meanings.keys())
         for start in range(0, len(unknown), _ASKED_AT_ONCE):
@@ -92,7 +92,7 @@ class ValueDecoder:
             return error
 
     def locate_value(self, message: ReceivedMessage) -> tuple[int | None, int]:
-        """The id of the schema that a message names, and where in its payload the value begins."""
+        """Return the id of the schema that a message names, and the offset of the value in its payload."""
         stamped = None if message.schema is None else message.schema.id
         if self._framing is None:
             return stamped, 0
@@ -104,7 +104,7 @@ class ValueDecoder:
         return stamped, 0
 
     def hint(self, message: ReceivedMessage, schema_id: int | None) -> str:
-        """What else may be said of a message that cannot be read."""
+        """Return advice for the error about a message that cannot be read."""
         if self._framing is not None or schema_id is None or framed_id(message.payload) != schema_id:
             return ""
         return "; it begins with the id of its schema: read it with framing='confluent'"
@@ -128,7 +128,7 @@ class ValueDecoder:
 
 
 class BatchDecoder:
-    """Of messages that arrived together: it knows what their schemas mean."""
+    """The decoder of one batch, with the schemas that its messages name."""
 
     __slots__ = ("_decoder", "_decoders", "_meanings")
 
@@ -138,7 +138,8 @@ class BatchDecoder:
         self._decoders: dict[tuple[int | None, _Indexes], Decode] = {}
 
     def decode(self, message: ReceivedMessage) -> Any:
-        """Raises `MalformedMessage` for what cannot be read, or why it is not known what its schema means."""
+        """Decode a message. Raises `MalformedMessage` if it cannot be read, or the error with which fetching its schema
+        failed."""
         schema_id = None
         try:
             schema_id, start = self._decoder.locate_value(message)
@@ -157,7 +158,7 @@ class BatchDecoder:
         return decode(payload[start:] if start else payload)
 
     def _meaning(self, schema_id: int | None, kind: SchemaKind | None = None) -> Definition | None:
-        """None if there is no schema, or it is of another kind."""
+        """Return the schema of an id; None without an id, or if the schema is of another kind than `kind`."""
         meaning = None if schema_id is None else self._meanings[schema_id]
         if isinstance(meaning, PenstockError):
             raise meaning
@@ -165,15 +166,15 @@ class BatchDecoder:
 
 
 def _read_error(error: Exception, message: ReceivedMessage, schema_id: int | None, *, hint: str) -> PenstockError:
-    """An error that says which message it is about."""
-    facts: dict[str, Any] = {"topic": message.topic, "partition": message.partition, "offset": message.offset}
+    """Build an error that names the message."""
+    details: dict[str, Any] = {"topic": message.topic, "partition": message.partition, "offset": message.offset}
     by = ""
     if schema_id is not None:
-        facts["schema_id"], by = schema_id, f" by schema {schema_id}"
+        details["schema_id"], by = schema_id, f" by schema {schema_id}"
     if isinstance(error, ValueMismatch) and error.path:
-        facts["path"], by = error.path, f"{by}, at {error.path}"
+        details["path"], by = error.path, f"{by}, at {error.path}"
     kind, reason = _reason(error)
-    return kind(f"{message.topic} {message.partition}:{message.offset} cannot be read{by}: {reason}{hint}", **facts)
+    return kind(f"{message.topic} {message.partition}:{message.offset} cannot be read{by}: {reason}{hint}", **details)
 
 
 def _reason(error: Exception) -> tuple[type[PenstockError], str]:

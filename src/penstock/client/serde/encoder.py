@@ -1,4 +1,4 @@
-"""What a producer writes with: a version of its subject, and how values become payloads of it."""
+"""The encoder of a producer: a version of its subject, and the codec that turns values into payloads."""
 
 from __future__ import annotations
 
@@ -24,34 +24,34 @@ if TYPE_CHECKING:
 
 Encode = Callable[[Any], bytes]
 ResolveVersion = Callable[[str, Schema], Awaitable[RegisteredVersion]]
-"""Registers a schema under a subject, or looks it up there."""
+"""A function that registers a schema under a subject, or looks it up there."""
 LocalSchema = AvroSchema | JsonSchema | ProtobufSchema | SchemaKind | TypeCodec
-"""A schema that is known without the registry."""
+"""A schema given by the program, not by the registry."""
 
 _WITHOUT_TEXT: Final = ((str, SchemaKind.STRING), (bytes, SchemaKind.BYTES))
 _NOT_THERE: Final = (40401, 40402, 40403)
-"""What the registry says of a subject, a version and a schema that it does not have."""
+"""Registry codes for a subject, a version and a schema that do not exist."""
 
 
 class ValueEncoder:
-    """Encodes values with one version of a subject, by which every message is stamped."""
+    """An encoder of values, by one version of a subject, whose id is written into every message."""
 
     def __init__(self, registered: RegisteredVersion, encode: Encode, before: bytes = b"") -> None:
         self.schema = SchemaRef(registered.id, registered.version)
         self._subject = registered.subject
         self._encode = encode
         self._framing_prefix = before
-        """What the framing puts before every payload."""
+        """The bytes that the framing puts before every payload."""
 
     def encode(self, value: Any) -> bytes:
-        """Raises `SchemaRejected` with the path to what does not fit."""
+        """Encode a value. Raises `SchemaRejected` with the path to the mismatch."""
         try:
             return self._framing_prefix + self._encode(value)
         except ValueMismatch as mismatch:
             raise self._rejected(mismatch) from None
 
     def encode_all(self, values: Sequence[Any]) -> list[bytes]:
-        """The same for many; the error says which."""
+        """Encode many values; an error has the number of the value."""
         payloads = []
         for number, value in enumerate(values):
             try:
@@ -61,7 +61,7 @@ class ValueEncoder:
         return payloads
 
     def encode_arrow(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Its `value` column encoded, and the columns that say with which schema."""
+        """Encode the `value` column, and add the columns of the schema's id and version."""
         import pyarrow as pa
 
         columns = dict(zip(batch.schema.names, batch.columns, strict=True))
@@ -84,7 +84,8 @@ class ValueEncoder:
 async def make_encoder(
     registry: RegistryClient, source: Source, subject: str, *, register: bool, framed: bool
 ) -> ValueEncoder:
-    """Registers the schema, or finds it. Raises what is wrong with it, or why the registry refuses it."""
+    """Register the schema, or look it up, and build its encoder. Raises what is wrong with it, or why the registry
+    refuses it."""
     resolve = registry.register if register else partial(_look_up, registry)
     parsed = parse_source(source)
     if isinstance(parsed, UseLatest | Pinned):
@@ -101,7 +102,7 @@ async def make_encoder(
 async def _schema_and_codec(
     registry: RegistryClient, parsed: LocalSchema, resolve: ResolveVersion, *, framed: bool
 ) -> tuple[Schema, Codec]:
-    """A schema that is yet to be registered, or looked up."""
+    """Return a local schema, yet to be registered or looked up, and its codec."""
     if isinstance(parsed, TypeCodec):
         return parsed.schema(), parsed
     if isinstance(parsed, ProtobufSchema) and parsed.message_class is not None:
@@ -116,7 +117,8 @@ async def _schema_and_codec(
 
 
 async def _with_imports(resolve: ResolveVersion, files: list[ProtoFile]) -> Schema:
-    """The last of these; the others are registered under their own names, as clients of other registries do it."""
+    """Register imported files under their own names, as clients of other registries do, and return the schema of the
+    last."""
     versions: dict[str, int] = {}
     for file in files[:-1]:
         versions[file.name] = (await resolve(file.name, _referring(file, versions))).version
@@ -138,12 +140,12 @@ def _check_first(codec: Codec, *, framed: bool) -> None:
 
 
 def _framing_prefix(registered: RegisteredVersion, codec: Codec) -> bytes:
-    """What the framing puts before every payload."""
+    """Return the bytes that the framing puts before every payload."""
     return prefix(registered.id) + (b"" if codec.indexes is None else write_indexes(codec.indexes))
 
 
 def parse_source(source: Source) -> LocalSchema | UseLatest | Pinned:
-    """Raises `InvalidRequest` for what is no source of a schema."""
+    """Recognise the source of a schema. Raises `InvalidRequest` if it is none."""
     if isinstance(source, AvroSchema | JsonSchema | ProtobufSchema | UseLatest | Pinned):
         return source
     if hasattr(source, "DESCRIPTOR"):
@@ -152,14 +154,14 @@ def parse_source(source: Source) -> LocalSchema | UseLatest | Pinned:
 
 
 def schema_of(parsed: AvroSchema | JsonSchema | ProtobufSchema | SchemaKind) -> Schema:
-    """As the registry has it."""
+    """Return the schema in the form that the registry takes."""
     if isinstance(parsed, SchemaKind):
         return Schema(kind=parsed, text="")
     return Schema(kind=parsed.kind, text=parsed.text or "", references=tuple(parsed.references))
 
 
 async def existing_version(registry: RegistryClient, parsed: UseLatest | Pinned, subject: str) -> RegisteredVersion:
-    """A version that is there already."""
+    """Return a version that the subject has already."""
     version = parsed.version if isinstance(parsed, Pinned) else "latest"
     with _add_hint(
         f"register it first (penstock schema register {subject} FILE), or name another subject (subject=...)"
@@ -174,7 +176,7 @@ async def _look_up(registry: RegistryClient, subject: str, schema: Schema) -> Re
 
 @contextmanager
 def _add_hint(hint: str) -> Iterator[None]:
-    """What the registry does not have, told with what to do about it."""
+    """Add advice to errors about a subject, version or schema that the registry does not have."""
     try:
         yield
     except PenstockError as error:

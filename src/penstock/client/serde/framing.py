@@ -1,5 +1,5 @@
-"""The prefix that clients of other registries put before a payload: a zero byte, the schema's id, and for Protobuf
-which of the schema's messages it is."""
+"""The framing of other registries' clients: a zero byte, the schema's id, and for Protobuf the message, before each
+payload."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FIRST_MESSAGE: Final = (0,)
 _ZERO: Final = 0
 _ID_MAX: Final = 2**32 - 1
 _VARINT_BYTES_MAX: Final = 5
-"""Of a number of 32 bits."""
+"""The longest varint of 32 bits."""
 
 
 def prefix(schema_id: int) -> bytes:
@@ -25,16 +25,16 @@ def prefix(schema_id: int) -> bytes:
 
 
 def framed_id(payload: bytes) -> int | None:
-    """The schema's id, if a payload begins as one with a prefix does."""
+    """Return the schema's id, if the payload begins like a framed one."""
     if len(payload) < PREFIX_BYTES or payload[0] != _ZERO:
         return None
     return int.from_bytes(payload[1:PREFIX_BYTES])
 
 
 def write_indexes(indexes: tuple[int, ...]) -> bytes:
-    """Which message of a Protobuf schema: the number of each on the way from the outermost to it.
+    """Encode the path to a message in a Protobuf schema: the index at each level, from the outermost on.
 
-    How many they are, and each of them, in zigzag; the first message of all, which most are, is a single zero.
+    Their number and each of them are zigzag varints; the path to the first message, the usual one, is a single zero.
     """
     if indexes == FIRST_MESSAGE:
         return b"\0"
@@ -42,7 +42,7 @@ def write_indexes(indexes: tuple[int, ...]) -> bytes:
 
 
 def read_indexes(payload: bytes, start: int) -> tuple[tuple[int, ...], int]:
-    """The indexes that begin there, and where they end. Raises `MalformedMessage`."""
+    """Decode the path that begins at `start`, and return where it ends. Raises `MalformedMessage`."""
     numbers = _numbers(payload, start)
     count, end = next(numbers)
     if not 0 <= count <= SCHEMA_DEPTH_MAX:
@@ -66,7 +66,7 @@ def _varint(number: int) -> bytes:
 
 
 def _numbers(payload: bytes, position: int) -> Iterator[tuple[int, int]]:
-    """Each number, and where it ends."""
+    """Iterate over varints, each with the offset at which it ends."""
     while True:
         number, start = 0, position
         for position in range(start, start + _VARINT_BYTES_MAX):

@@ -1,4 +1,4 @@
-"""Protobuf: messages of generated classes, and dicts for schemas that are known by their text alone."""
+"""The Protobuf codecs: messages of generated classes, and dicts for schemas that are known by their text alone."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ from penstock.core.schemas import Definition
 from penstock.schema.protobuf import parse
 
 _KNOWN_TO_ALL: Final = "google/protobuf/"
-"""Files that come with every Protobuf: nobody registers them."""
+"""Files that every Protobuf library has: they are not registered."""
 
 _DESCRIPTORS_MAX: Final = 1000
-"""Whose fields are kept: of as many messages as schemas are."""
+"""The most messages whose fields are cached: as many as schemas are."""
 
 Steps = tuple[str | int, ...]
 
 
 class ClassCodec:
-    """Messages of a generated class; dicts are taken too."""
+    """A codec for messages of a generated class; it encodes dicts, too."""
 
     def __init__(self, generated: type[Any], *, first: bool = False) -> None:
-        """`first`: its outermost message is made the first of its file."""
+        """`first`: register the outermost message as the first of its file."""
         self._generated = generated
         self._first = first
         outermost, *inner = _indexes(generated.DESCRIPTOR)
         self.indexes: Indexes = (0 if first else outermost, *inner)
 
     def files(self) -> list[ProtoFile]:
-        """The file of the class and all that it imports, that one last and those that others need first."""
+        """Return the file of the class and its imports: each after those that it needs, its own file last."""
         return _files(self._generated.DESCRIPTOR, reordered=self._first)
 
     def encode(self, value: Any) -> bytes:
@@ -64,10 +64,10 @@ class ClassCodec:
 
 
 class MessageCodec:
-    """Dicts, for one message of a schema."""
+    """A codec for dicts, by one message of a schema."""
 
     def __init__(self, definition: Definition, message: str | tuple[int, ...] | None = None) -> None:
-        """`message` is its name, with or without the package, or where it is; without it, it is the first."""
+        """`message` is its name, with or without the package, or its path; default: the first."""
         self._codec = ClassCodec(message_class(definition, message))
         self.indexes: Indexes = self._codec.indexes
 
@@ -87,22 +87,23 @@ def _message(generated: type[Any], value: Any) -> Any:
     try:
         return generated(**value)
     except (TypeError, ValueError, AttributeError) as error:
-        found = next(_mismatches(generated.DESCRIPTOR, value, ()), None)
-        raise found or ValueMismatch(str(error)) from None
+        mismatch = next(_mismatches(generated.DESCRIPTOR, value, ()), None)
+        raise mismatch or ValueMismatch(str(error)) from None
 
 
 def _mismatches(descriptor: Any, value: Mapping[str, Any], steps: Steps) -> Iterator[ValueMismatch]:
-    """Looked for only when something is known to be wrong: each field by itself, as deep down as it can be told."""
+    """Locate mismatches, field by field and as deep down as possible: only called for a value that is known to have
+    one."""
     generated = message_factory.GetMessageClass(descriptor)
-    for name, each in value.items():
+    for name, item in value.items():
         try:
-            generated(**{name: each})
+            generated(**{name: item})
         except (TypeError, ValueError, AttributeError) as error:
             field = descriptor.fields_by_name.get(name)
             if field is not None and field.message_type is not None:
-                yield from _nested_mismatches(field.message_type, each, (*steps, name))
+                yield from _nested_mismatches(field.message_type, item, (*steps, name))
             elif field is not None and field.type == field.TYPE_STRING:
-                yield from _text_mismatches(each, (*steps, name), repeated=field.is_repeated)
+                yield from _text_mismatches(item, (*steps, name), repeated=field.is_repeated)
             yield ValueMismatch(str(error), json_pointer(*steps, name))
 
 
@@ -112,26 +113,26 @@ def _nested_mismatches(descriptor: Any, value: Any, steps: Steps) -> Iterator[Va
         yield from _mismatches(descriptor, value, steps)
         return
     inner = descriptor.fields_by_name["value"].message_type if is_map else descriptor
-    for step, each in _parts(value):
-        if inner is not None and isinstance(each, Mapping):
-            yield from _mismatches(inner, each, (*steps, step))
+    for step, item in _parts(value):
+        if inner is not None and isinstance(item, Mapping):
+            yield from _mismatches(inner, item, (*steps, step))
     if is_map and isinstance(value, Mapping):
         yield from _map_mismatches(descriptor, value, steps)
 
 
 def _map_mismatches(entry: Any, value: Mapping[Any, Any], steps: Steps) -> Iterator[ValueMismatch]:
-    """Keys and values one by one, each as the field that it is of the map's entries."""
-    for key, each in value.items():
-        for given in ({"key": key}, {"value": each}):
-            for mismatch in _mismatches(entry, given, ()):
+    """Locate mismatches of keys and values, each checked as a field of the map's entry message."""
+    for key, item in value.items():
+        for entry_fields in ({"key": key}, {"value": item}):
+            for mismatch in _mismatches(entry, entry_fields, ()):
                 yield ValueMismatch(mismatch.message, json_pointer(*steps, str(key)))
 
 
 def _text_mismatches(value: Any, steps: Steps, *, repeated: bool) -> Iterator[ValueMismatch]:
-    """Of what is given for a text and is none the library says only that it is a bad argument."""
+    """Report a value that is no text: the library says only that it is a bad argument."""
     if repeated:
-        for place, each in _parts(value):
-            yield from _text_mismatches(each, (*steps, place), repeated=False)
+        for index, item in _parts(value):
+            yield from _text_mismatches(item, (*steps, index), repeated=False)
     elif not isinstance(value, str | bytes):
         yield ValueMismatch(f"{abbreviated(value)} is no string", json_pointer(*steps))
 
@@ -143,7 +144,7 @@ def _parts(value: Any) -> Iterable[tuple[str | int, Any]]:
 
 
 def _as_dict(message: Any) -> dict[str, Any]:
-    """Every field but those that are known not to be set; enums by name."""
+    """Convert a message to a dict: every field, except those with presence that are not set; enums by name."""
     return {
         name: _plain(getattr(message, name), field)
         for name, field, has_presence in _fields(message.DESCRIPTOR)
@@ -153,7 +154,8 @@ def _as_dict(message: Any) -> dict[str, Any]:
 
 @lru_cache(_DESCRIPTORS_MAX)
 def _fields(descriptor: Any) -> list[tuple[str, Any, bool]]:
-    """Of a message: asking the library for each of them every time would take most of the time."""
+    """Return the fields of a message; cached, since asking the library each time would take most of the time of
+    decoding."""
     return [(field.name, field, field.has_presence) for field in descriptor.fields]
 
 
@@ -164,14 +166,14 @@ def _plain(value: Any, field: Any) -> Any:
         inner = field.message_type.fields_by_name["value"]
         return {key: _plain(value[key], inner) for key in value}
     if isinstance(value, Sequence) and not isinstance(value, str | bytes):
-        return [_plain(each, field) for each in value]
+        return [_plain(item, field) for item in value]
     if field.enum_type is not None:
         known = field.enum_type.values_by_number.get(value)
         return value if known is None else known.name
     return value
 
 
-# files and where a message is in them
+# files, and messages in them
 
 
 def message_class(definition: Definition, message: str | tuple[int, ...] | None = None) -> type[Any]:
@@ -189,9 +191,9 @@ def message_class(definition: Definition, message: str | tuple[int, ...] | None 
 class ProtoFile:
     name: str
     text: str
-    """The base64 of its descriptor, which registries take in place of the text."""
+    """The base64 of its descriptor, which registries accept in place of the text."""
     needs: tuple[str, ...]
-    """Names of the files it imports."""
+    """The names of the files that it imports."""
 
 
 def _files(descriptor: Any, *, reordered: bool) -> list[ProtoFile]:
@@ -227,31 +229,31 @@ def _indexes(descriptor: Any) -> tuple[int, ...]:
     outer = descriptor.containing_type
     if outer is None:
         return (list(descriptor.file.message_types_by_name).index(descriptor.name),)
-    return (*_indexes(outer), [each.name for each in outer.nested_types].index(descriptor.name))
+    return (*_indexes(outer), [sibling.name for sibling in outer.nested_types].index(descriptor.name))
 
 
 def _file(definition: Definition) -> Any:
-    """The library's descriptor of a schema's own file. Raises `InvalidSchema`, also if there is no message in it."""
+    """Return the descriptor of a schema's own file. Raises `InvalidSchema`, also if there is no message in it."""
     return parse(definition.text, dict(definition.references)).message_class().DESCRIPTOR.file
 
 
 def _named(file: Any, name: str) -> Any:
-    """Below the file's package, or with it."""
+    """Find a message by its name, with or without the file's package."""
     within = name.removeprefix(f"{file.package}.") if file.package else name
     first, *rest = within.split(".")
-    found = file.message_types_by_name.get(first)
-    for each in rest:
-        found = found and found.nested_types_by_name.get(each)
-    if found is None:
+    descriptor = file.message_types_by_name.get(first)
+    for part in rest:
+        descriptor = descriptor and descriptor.nested_types_by_name.get(part)
+    if descriptor is None:
         raise InvalidRequest(f"the schema has no message {name!r}")
-    return found
+    return descriptor
 
 
 def _at(file: Any, indexes: tuple[int, ...]) -> Any:
-    found, within = None, list(file.message_types_by_name.values())
+    descriptor, within = None, list(file.message_types_by_name.values())
     for index in indexes:
         if not 0 <= index < len(within):
             raise ValueMismatch(f"the schema has no message {'.'.join(map(str, indexes))}")
-        found = within[index]
-        within = list(found.nested_types)
-    return found
+        descriptor = within[index]
+        within = list(descriptor.nested_types)
+    return descriptor

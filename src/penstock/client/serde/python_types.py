@@ -1,4 +1,4 @@
-"""Python's types as schemas: what a dataclass, a msgspec Struct or a pydantic model writes, as JSON Schema."""
+"""Python types as schemas: the JSON Schema of a dataclass, a msgspec Struct or a pydantic model, and its codec."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ _NUMBERS: Final = (int, float)
 _ONE: Final = frozenset({"items", "additionalProperties"})
 _SEVERAL: Final = frozenset({"anyOf", "oneOf", "allOf", "prefixItems"})
 _NAMED: Final = frozenset({"properties", "$defs"})
-"""Where in a schema others lie: one, a list of them, or some by their names."""
+"""JSON Schema keywords that hold other schemas: one, a list, or several by name."""
 _STEP: Final = re.compile(r"\.([^.\[\]]+)|\[([^\]]*)\]")
 _MSGSPEC_PATH: Final = re.compile(r" - at `(?:key in )?\$(.*)`$", re.DOTALL)
 _EXTRA: Final = ("extra_forbidden", "unexpected_keyword_argument")
-"""What pydantic calls a name that a model, or a dataclass, has no field for."""
+"""Types of pydantic's errors for a name that a model, or a dataclass, has no field for."""
 
 Steps = tuple[str | int, ...]
 
 
 class MsgspecCodec:
-    """Dataclasses, Structs, and whatever else msgspec knows."""
+    """A codec for dataclasses, Structs, and any other type that msgspec knows."""
 
     indexes = None
 
@@ -61,7 +61,8 @@ class MsgspecCodec:
             raise _no_type_codec(self._kind, error) from None
 
     def encode(self, value: Any) -> bytes:
-        """Raises `ValueMismatch`, also for a name in a dict that no field has: leaving it out would lose the value.
+        """Encode a value. Raises `ValueMismatch`, also for a name in a dict that no field has: leaving it out would
+        lose the value.
 
         Python does not check the types of fields, so the encoded payload is decoded once more.
         """
@@ -78,25 +79,26 @@ class MsgspecCodec:
             self._check_names(msgspec.json.decode(written))  # a dict may stand where an object should
         return written
 
-    def _check_names(self, given: Any) -> None:
+    def _check_names(self, value: Any) -> None:
         try:
-            unknown = next(_unknown(self._info, given, ()), None)
+            unknown = next(_unknown(self._info, value, ()), None)
         except RecursionError:
             raise ValueMismatch("it is nested too deeply") from None
         if unknown is not None:
             raise unknown
 
     def decode(self, payload: bytes) -> Any:
-        """What is not known is ignored, what has a default may be missing. Raises `ValueMismatch`."""
+        """Decode a payload: unknown fields are ignored, fields with a default may be missing. Raises
+        `ValueMismatch`."""
         return _reading(self._decoder.decode, payload)
 
     def convert(self, plain: Any) -> Any:
-        """The same, of dicts, lists and what else other languages of schemas decode to."""
+        """Convert dicts, lists and other values that codecs of other languages decode to. Raises `ValueMismatch`."""
         return _reading(partial(msgspec.convert, type=self._kind), plain)
 
 
 class PydanticCodec:
-    """Models and pydantic's own dataclasses. They check themselves when they are made."""
+    """A codec for pydantic models and dataclasses, which validate themselves when they are created."""
 
     indexes = None
 
@@ -142,37 +144,37 @@ class PydanticCodec:
 
     @cached_property
     def _validate_known(self) -> Callable[[Any], Any]:
-        """Names without a field are refused, unless the model says somewhere that it takes any. A pydantic before 2.12
-        cannot be asked to: there the model's own rules hold."""
+        """The function that validates a dict and refuses unknown names, unless the model allows extra fields somewhere.
+        A pydantic before 2.12 cannot be told to: there the model's own rules hold."""
         validate = self._adapter.validate_python
         if _is_open(self._derived) or "extra" not in signature(validate).parameters:
             return validate
         return partial(validate, extra="forbid")
 
-    def _validated(self, validate: Callable[[Any], Any], given: Any) -> Any:
+    def _validated(self, validate: Callable[[Any], Any], data: Any) -> Any:
         from pydantic import ValidationError
 
         try:
-            return validate(given)
+            return validate(data)
         except ValidationError as error:
             errors = error.errors(include_url=False, include_input=False)
-            first = next((each for each in errors if each["type"] in _EXTRA), errors[0])
+            first = next((problem for problem in errors if problem["type"] in _EXTRA), errors[0])
             raise ValueMismatch(first["msg"], json_pointer(*first["loc"])) from None
 
 
 TypeCodec = MsgspecCodec | PydanticCodec
-"""A type, and how its values are written as JSON."""
+"""The codec of a Python type, whose values are written as JSON."""
 
 
 def type_codec_of(kind: Any) -> TypeCodec:
-    """Raises `InvalidRequest` if it is no type that JSON can be made of."""
+    """Return the codec of a type. Raises `InvalidRequest` if values of that type cannot be written as JSON."""
     if isinstance(kind, str | bytes | dict | list):
         raise InvalidRequest(f"which language is this schema in? AvroSchema({kind!r:.40}), or JsonSchema(...)")
     return PydanticCodec(kind) if isinstance(kind, type) and _is_pydantic(kind) else MsgspecCodec(kind)
 
 
 def to_builtins(value: Any) -> Any:
-    """What a dataclass, a Struct or a model holds, as dicts; anything else as it is."""
+    """Convert a dataclass, a Struct or a model to dicts; return anything else as it is."""
     if _is_pydantic(type(value)):
         from pydantic import TypeAdapter
 
@@ -182,24 +184,24 @@ def to_builtins(value: Any) -> Any:
     return value
 
 
-def _reading(read: Callable[[Any], Any], given: Any) -> Any:
+def _reading(read: Callable[[Any], Any], data: Any) -> Any:
     try:
-        return read(given)
+        return read(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise _mismatch(str(error)) from None
 
 
 def _mismatch(sentence: str) -> ValueMismatch:
-    """msgspec says where at the end of its sentence: "Expected `int`, got `str` - at `$.items[1].count`"."""
-    found = _MSGSPEC_PATH.search(sentence)
-    if found is None:
+    """Split msgspec's message, which ends with the path: "Expected `int`, got `str` - at `$.items[1].count`"."""
+    location = _MSGSPEC_PATH.search(sentence)
+    if location is None:
         return ValueMismatch(sentence)
-    steps = (name or place for name, place in _STEP.findall(found[1]))
-    return ValueMismatch(sentence[: found.start()], json_pointer(*steps))
+    steps = (name or index for name, index in _STEP.findall(location[1]))
+    return ValueMismatch(sentence[: location.start()], json_pointer(*steps))
 
 
 def _class_of(kind: Any) -> type[Any]:
-    """What every value of a type is an instance of, as far as Python can tell."""
+    """Return the class that every value of a type is an instance of, as far as Python can tell."""
     if is_typeddict(kind):
         return dict
     return kind if isinstance(kind, type) and kind is not float else object
@@ -210,13 +212,14 @@ def _another_type(value: Any, kind: Any) -> ValueMismatch:
 
 
 def _no_type_codec(kind: Any, error: Exception) -> InvalidRequest:
-    """Of a class that it does not know msgspec tells first what only its own callers can do, and then which it is."""
+    """Build an error from msgspec's: for an unknown class it gives first advice for its own callers, and then the
+    class."""
     advice, _, reason = str(error).rpartition("\n\n")
     hint = (
         "; make that a dataclass or a msgspec Struct, or all of it a pydantic model" if "schema_hook" in advice else ""
     )
-    told = reason if hint else error
-    return InvalidRequest(f"{kind!r} is no type that a schema can be derived from: {told}{hint}")
+    detail = reason if hint else error
+    return InvalidRequest(f"{kind!r} is no type that a schema can be derived from: {detail}{hint}")
 
 
 def _is_pydantic(kind: Any) -> bool:
@@ -224,14 +227,14 @@ def _is_pydantic(kind: Any) -> bool:
 
 
 def _json_schema(derived: dict[str, Any]) -> Schema:
-    """It says what is written and nothing else: other fields are ruled out. So a field with a default can be added
-    later, and the new type reads what was written before."""
+    """Build the schema: it allows what is written and no other fields. A field with a default can then be added later,
+    and the new type reads what was written before."""
     text = json.dumps({"$schema": _DRAFT} | _closed(derived), ensure_ascii=False)
     return Schema(kind=SchemaKind.JSON, text=text)
 
 
 def _closed(schema: Any) -> Any:
-    """The same, where objects with named fields have no others unless it says so."""
+    """Return a schema in which objects with named fields have no others, unless the schema says so."""
     if not isinstance(schema, dict):
         return schema
     closed = {word: _closed_under(word, inner) for word, inner in schema.items()}
@@ -242,14 +245,14 @@ def _closed_under(word: str, inner: Any) -> Any:
     if word in _ONE:
         return _closed(inner)
     if word in _SEVERAL:
-        return [_closed(each) for each in inner]
+        return [_closed(item) for item in inner]
     if word in _NAMED:
-        return {name: _closed(each) for name, each in inner.items()}
+        return {name: _closed(item) for name, item in inner.items()}
     return inner
 
 
 def _is_open(derived: Any) -> bool:
-    """Whether an object with named fields may have others, here or further down."""
+    """Return True if an object with named fields may have others, at any depth."""
     if isinstance(derived, list):
         return any(map(_is_open, derived))
     if not isinstance(derived, dict):
@@ -258,62 +261,62 @@ def _is_open(derived: Any) -> bool:
     return here or any(map(_is_open, derived.values()))
 
 
-# names that no field has
+# unknown names
 
 
-def _unknown(kind: inspect.Type, given: Any, steps: Steps) -> Iterator[ValueMismatch]:
-    """Where something else is wrong nothing is said: whoever reads the value will do that."""
+def _unknown(kind: inspect.Type, value: Any, steps: Steps) -> Iterator[ValueMismatch]:
+    """Locate names that no field has. Other mismatches are left to the decoder."""
     match kind:
         case inspect.Metadata(type=inner):
-            yield from _unknown(inner, given, steps)
+            yield from _unknown(inner, value, steps)
         case inspect.UnionType(types=kinds):
-            for each in kinds:
-                if not _is_tagged_otherwise(each, given):
-                    yield from _unknown(each, given, steps)
+            for item in kinds:
+                if not _is_tagged_otherwise(item, value):
+                    yield from _unknown(item, value, steps)
         case inspect.StructType(array_like=False) | inspect.DataclassType() | inspect.TypedDictType():
-            yield from _fields_unknown(kind, given, steps)
+            yield from _fields_unknown(kind, value, steps)
         case _:
-            for step, inner, each in _elements(kind, given):
-                yield from _unknown(inner, each, (*steps, step))
+            for step, inner, item in _elements(kind, value):
+                yield from _unknown(inner, item, (*steps, step))
 
 
 def _fields_unknown(
-    kind: inspect.StructType | inspect.DataclassType | inspect.TypedDictType, given: Any, steps: Steps
+    kind: inspect.StructType | inspect.DataclassType | inspect.TypedDictType, value: Any, steps: Steps
 ) -> Iterator[ValueMismatch]:
-    if not isinstance(given, dict):
+    if not isinstance(value, dict):
         return
     fields = {field.encode_name: field.type for field in kind.fields}
     tag_field = getattr(kind, "tag_field", None)
-    for name, each in given.items():
+    for name, item in value.items():
         if name in fields:
-            yield from _unknown(fields[name], each, (*steps, name))
+            yield from _unknown(fields[name], item, (*steps, name))
         elif name != tag_field:
             yield ValueMismatch(f"{kind.cls.__name__} has no such field", json_pointer(*steps, str(name)))
 
 
-def _elements(kind: inspect.Type, given: Any) -> Iterable[tuple[str | int, inspect.Type, Any]]:
-    """What a dict with any names, or a list, consists of: where it is, of what type, and the value."""
-    match kind, given:
+def _elements(kind: inspect.Type, value: Any) -> Iterable[tuple[str | int, inspect.Type, Any]]:
+    """Return the elements of a list, or of a dict with any names: the step to each, its type, and its value."""
+    match kind, value:
         case inspect.DictType(value_type=inner), dict():
-            return [(str(name), inner, each) for name, each in given.items()]
+            return [(str(name), inner, item) for name, item in value.items()]
         case inspect.CollectionType(item_type=inner), list() | tuple():
-            return [(place, inner, each) for place, each in enumerate(given)]
+            return [(index, inner, item) for index, item in enumerate(value)]
         case inspect.TupleType(item_types=inners), list() | tuple():
-            return [(place, *both) for place, both in enumerate(zip(inners, given, strict=False))]
+            return [(index, *both) for index, both in enumerate(zip(inners, value, strict=False))]
         case inspect.NamedTupleType(fields=fields), list() | tuple():
-            return [(place, field.type, each) for place, (field, each) in enumerate(zip(fields, given, strict=False))]
+            return [(index, field.type, item) for index, (field, item) in enumerate(zip(fields, value, strict=False))]
         case inspect.StructType(fields=fields, tag=tag), list() | tuple():
             start = 0 if tag is None else 1
-            pairs = zip(fields, given[start:], strict=False)
-            return [(place, field.type, each) for place, (field, each) in enumerate(pairs, start)]
+            pairs = zip(fields, value[start:], strict=False)
+            return [(index, field.type, item) for index, (field, item) in enumerate(pairs, start)]
     return ()
 
 
-def _is_tagged_otherwise(kind: inspect.Type, given: Any) -> bool:
-    """Whether it is another one of several Structs that a value is meant to be."""
-    match kind, given:
+def _is_tagged_otherwise(kind: inspect.Type, value: Any) -> bool:
+    """Return True if the tag of a value is that of another Struct of the union."""
+    match kind, value:
         case inspect.StructType(tag_field=str(field), tag=tag, array_like=False), dict():
-            return bool(given.get(field) != tag)
+            return bool(value.get(field) != tag)
         case inspect.StructType(tag_field=str(), tag=tag, array_like=True), [first, *_]:
             return bool(first != tag)
     return False

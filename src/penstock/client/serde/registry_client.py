@@ -1,4 +1,4 @@
-"""The registry as a client sees it. What an id means never changes: it is asked for once, and kept."""
+"""The registry client: the schema of an id never changes, so each is fetched once and cached."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from penstock.core.schemas import Definition, Reference, Schema, SchemaKind
 Ask = Callable[[str, Mapping[str, Any]], Awaitable[dict[str, Any]]]
 
 _KEPT_MAX: Final = 1000
-"""Schemas, and registrations: more than one program writes or reads. Those that came first go first."""
+"""The most schemas, and registrations, that are cached: more than one program writes or reads. The oldest
+are evicted."""
 _UNKNOWN_SECONDS: Final = 5.0
-"""For so long an id that the registry does not know is not asked for again: it may be imported yet."""
+"""The time for which an id that the registry does not know is not fetched again: it may be imported later."""
 SCHEMA_NOT_FOUND: Final = 40403
 
 _Key = TypeVar("_Key")
@@ -43,61 +44,62 @@ class RegistryClient:
         self._fetching: dict[int, asyncio.Future[Definition]] = {}
 
     async def register(self, subject: str, schema: Schema) -> RegisteredVersion:
-        """Its version, which is made if it is new. Asks the registry once for each. Raises why it is refused."""
+        """Return the version of a schema, registering it if it is new; each is asked once. Raises the registry's
+        refusal."""
         return await self._resolve_version("system.schema.register", subject, schema)
 
     async def look_up(self, subject: str, schema: Schema) -> RegisteredVersion:
-        """The version that it is. Raises `InvalidRequest` if it is none."""
+        """Return the version of a schema. Raises `InvalidRequest` if the subject does not have it."""
         return await self._resolve_version("system.schema.lookup", subject, schema)
 
     async def _resolve_version(self, topic: str, subject: str, schema: Schema) -> RegisteredVersion:
         known = self._registered.get((subject, schema))
         if known is None:
-            facts = await self._ask(topic, {"subject": subject} | _described(schema))
-            known = RegisteredVersion(subject, facts["version"], facts["id"])
+            answer = await self._ask(topic, {"subject": subject} | _described(schema))
+            known = RegisteredVersion(subject, answer["version"], answer["id"])
             _remember(self._registered, (subject, schema), known)
         return known
 
     async def version(self, subject: str, version: int | str) -> RegisteredVersion:
-        """One of a subject's, or its `latest`."""
-        facts = await self._ask("system.schema.get", {"subject": subject, "version": version})
-        return RegisteredVersion(subject, facts["version"], facts["id"])
+        """Return a version of a subject, by number or `latest`."""
+        answer = await self._ask("system.schema.get", {"subject": subject, "version": version})
+        return RegisteredVersion(subject, answer["version"], answer["id"])
 
     def known(self, schema_id: int) -> Definition | None:
-        """What an id means, if somebody has asked before."""
+        """Return the schema of an id if it is cached."""
         return self._definitions.get(schema_id)
 
     async def definition(self, schema_id: int) -> Definition:
-        """What an id means. Whoever asks meanwhile waits for the same answer. Raises what the registry says."""
+        """Return the schema of an id; concurrent callers share one fetch. Raises the registry's error."""
         known = self._definitions.get(schema_id)
         if known is not None:
             return known
         since, unknown = self._not_found.get(schema_id, (0.0, None))
         if unknown is not None and time.monotonic() < since + _UNKNOWN_SECONDS:
             raise error_copy(unknown)
-        asked = self._fetching.get(schema_id)
-        if asked is None:
-            asked = self._fetching[schema_id] = asyncio.ensure_future(self._fetch(schema_id))
-            asked.add_done_callback(partial(self._fetched, schema_id))
-        return await asyncio.shield(asked)
+        fetching = self._fetching.get(schema_id)
+        if fetching is None:
+            fetching = self._fetching[schema_id] = asyncio.ensure_future(self._fetch(schema_id))
+            fetching.add_done_callback(partial(self._fetched, schema_id))
+        return await asyncio.shield(fetching)
 
     async def _fetch(self, schema_id: int) -> Definition:
-        facts = await self._ask("system.schema.get", {"id": schema_id, "closure": True})
-        closure = tuple((name, text) for name, text in facts.get("closure", ()))
-        return Definition(SchemaKind(facts["type"]), facts["schema"], closure)
+        answer = await self._ask("system.schema.get", {"id": schema_id, "closure": True})
+        closure = tuple((name, text) for name, text in answer.get("closure", ()))
+        return Definition(SchemaKind(answer["type"]), answer["schema"], closure)
 
-    def _fetched(self, schema_id: int, asked: asyncio.Future[Definition]) -> None:
+    def _fetched(self, schema_id: int, fetching: asyncio.Future[Definition]) -> None:
         self._fetching.pop(schema_id, None)
-        if asked.cancelled():
+        if fetching.cancelled():
             return
-        error = asked.exception()
+        error = fetching.exception()
         if error is None:
-            _remember(self._definitions, schema_id, asked.result())
+            _remember(self._definitions, schema_id, fetching.result())
         elif isinstance(error, PenstockError) and error.details.get("registry_code") == SCHEMA_NOT_FOUND:
             _remember(self._not_found, schema_id, (time.monotonic(), error))
 
     async def closed(self, schema: Schema) -> Definition:
-        """A schema with all that it refers to, whether it is registered or not."""
+        """Return a schema with all schemas that it refers to, whether it is registered or not."""
         texts: dict[str, str] = {}
         for reference in schema.references:
             registered = await self.version(reference.subject, reference.version)
@@ -109,7 +111,7 @@ class RegistryClient:
 def _described(schema: Schema) -> dict[str, Any]:
     described: dict[str, Any] = {"type": schema.kind.value, "schema": schema.text}
     if schema.references:
-        described["references"] = [_reference(each) for each in schema.references]
+        described["references"] = [_reference(reference) for reference in schema.references]
     return described
 
 

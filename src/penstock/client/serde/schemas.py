@@ -1,6 +1,6 @@
-"""Schemas as a program names them when it makes a producer or a consumer.
+"""Schemas as a program gives them to a producer or a consumer.
 
-Nothing but Python here: what encodes and decodes comes in when it is needed.
+Nothing but Python is needed here: codecs are imported when they are used.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ if TYPE_CHECKING:
     from penstock.client.serde.encoder import ValueEncoder
 
 CONFLUENT: Final = "confluent"
-"""Payloads begin with a zero byte and the schema's id, as clients of other registries write and expect them."""
+"""The framing of other registries' clients: payloads begin with a zero byte and the schema's id."""
 AUTO: Final = "auto"
-"""Those that begin so are taken to be so, the others as they are."""
+"""Framed and plain payloads mixed: one that begins like a framed one is taken for it."""
 
 
 @dataclass(frozen=True, slots=True)
 class AvroSchema:
-    """Values are dicts for records, and otherwise what fastavro has for a type."""
+    """An Avro schema: values are dicts for records, and otherwise the types that fastavro uses."""
 
     kind: ClassVar = SchemaKind.AVRO
 
     schema: str | Mapping[str, Any] | Sequence[Any]
-    """Its text, or what that text would be read as."""
+    """The text of the schema, or its parsed JSON."""
     references: Sequence[Reference] = ()
 
     @property
@@ -44,12 +44,12 @@ class AvroSchema:
 
 @dataclass(frozen=True, slots=True)
 class JsonSchema:
-    """Values are what JSON has: dicts, lists, text, numbers."""
+    """A JSON Schema: values are the types of JSON: dicts, lists, text, numbers."""
 
     kind: ClassVar = SchemaKind.JSON
 
     schema: str | Mapping[str, Any] | bool
-    """Its text, or what that text would be read as."""
+    """The text of the schema, or its parsed JSON."""
     references: Sequence[Reference] = ()
 
     @property
@@ -59,10 +59,11 @@ class JsonSchema:
 
 @dataclass(frozen=True, slots=True)
 class ProtobufSchema:
-    """A generated class, whose messages are the values; or the text of a .proto file, and values are dicts.
+    """A Protobuf schema: a generated class, whose messages are the values; or the text of a .proto file, and values are
+    dicts.
 
-    Of a text `message` is the full name of the message, or the name without the package; the first one if it is left
-    out. A class knows the files it needs, and they are registered with it.
+    With a text, `message` is the name of the message, with or without the package; default: the first one. With a
+    class, the files that it needs are registered with it.
     """
 
     kind: ClassVar = SchemaKind.PROTOBUF
@@ -81,24 +82,24 @@ class ProtobufSchema:
 
 @dataclass(frozen=True, slots=True)
 class UseLatest:
-    """The subject's latest version when the producer or consumer is made; values as its kind has them."""
+    """The latest version of the subject when the producer or consumer is created; values are those of its language."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pinned:
-    """This version of the subject; values as its kind has them."""
+    """A version of the subject; values are those of its language."""
 
     version: int
 
 
 Source = AvroSchema | JsonSchema | ProtobufSchema | UseLatest | Pinned | type[Any]
-"""Where a schema comes from. Of a type the schema is derived: a dataclass, a msgspec Struct, a pydantic model, whatever
-else msgspec reads; `str`, `int`, `float` and `bytes` have a kind of their own."""
+"""The source of a schema. A type has its schema derived: a dataclass, a msgspec Struct, a pydantic model, or any other
+type that msgspec reads; `str`, `int`, `float` and `bytes` have kinds of their own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Serde:
-    """How values of a producer or a consumer become payloads, or payloads values."""
+    """The conversion between values and payloads that a producer or a consumer was given."""
 
     source: Source | None = None
     subject: str | None = None
@@ -106,7 +107,8 @@ class Serde:
     framing: str | None = None
 
     async def encoder(self, registry: RegistryClient, topic: str) -> ValueEncoder | None:
-        """None if payloads are bytes. Raises what is wrong with the schema, or why the registry refuses it."""
+        """Build the encoder of a producer; None if values are bytes. Raises what is wrong with the schema, or why the
+        registry refuses it."""
         if self.framing not in (None, CONFLUENT):
             raise InvalidRequest(f"a producer's framing is {CONFLUENT!r} or None, not {self.framing!r}")
         if self.source is None:
@@ -122,7 +124,7 @@ class Serde:
             )
 
     async def decoder(self, registry: RegistryClient, topic: str) -> ValueDecoder:
-        """Raises what is wrong with the schema that is to be read into."""
+        """Build the decoder of a consumer. Raises what is wrong with the schema of its values."""
         if self.framing not in (None, CONFLUENT, AUTO):
             raise InvalidRequest(f"a consumer's framing is {CONFLUENT!r}, {AUTO!r} or None, not {self.framing!r}")
         from penstock.client.serde.decoder import ValueDecoder
@@ -142,7 +144,7 @@ def require_schema_extra() -> Iterator[None]:
         yield
     except ModuleNotFoundError as error:
         if str(error.name).startswith("penstock"):
-            raise  # a defect
+            raise  # an error in our own imports
         raise InvalidRequest(f"this schema needs the package {error.name!r}: pip install 'penstock[schema]'") from None
 
 

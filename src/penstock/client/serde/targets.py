@@ -1,4 +1,4 @@
-"""What a consumer reads payloads into: a type, a schema of its own, a class generated from a .proto file."""
+"""Decode targets of a consumer: a Python type, a schema of its own, a class generated from a .proto file."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ async def make_target(registry: RegistryClient, source: Source, subject: str) ->
 
 
 class WriterSchemaTarget:
-    """Whatever the schema says that a payload was written with; bytes where there is none."""
+    """Values of the schema that the payload was written with; bytes without one."""
 
     def decoder(self, writer: Definition | None, indexes: Indexes) -> Decode:
         return bytes if writer is None else codec_of(writer, indexes).decode
 
 
 class TypeTarget:
-    """Payloads that name no schema are JSON."""
+    """Values of a Python type. Payloads that name no schema are read as JSON."""
 
     def __init__(self, codec: TypeCodec) -> None:
         self._codec = codec
@@ -77,10 +77,10 @@ class GeneratedClassTarget:
 
 
 class ReaderSchemaTarget:
-    """Payloads that name no schema were written with this one."""
+    """Values of the consumer's schema. Payloads that name no schema are read as written with it."""
 
     def __init__(self, reader: Definition, message: str | None = None) -> None:
-        """Raises `InvalidSchema`, or `InvalidRequest` for a message that is not in it."""
+        """Raises `InvalidSchema`, or `InvalidRequest` for a message that the schema does not have."""
         self._reader = reader
         codec = codec_of(reader, message)
         self._decode = codec.decode
@@ -89,11 +89,11 @@ class ReaderSchemaTarget:
             self._decode = codec.decode_checked
 
     def decoder(self, writer: Definition | None, indexes: Indexes) -> Decode:  # noqa: ARG002
-        written, wanted = self._reader.kind if writer is None else writer.kind, self._reader.kind
-        is_text = wanted is SchemaKind.STRING and written in _TEXTUAL
-        if written is not wanted and wanted is not SchemaKind.BYTES and not is_text:
-            raise _unreadable(written, wanted)
-        if wanted is SchemaKind.AVRO and writer is not None:
+        written, target = self._reader.kind if writer is None else writer.kind, self._reader.kind
+        is_text = target is SchemaKind.STRING and written in _TEXTUAL
+        if written is not target and target is not SchemaKind.BYTES and not is_text:
+            raise _unreadable(written, target)
+        if target is SchemaKind.AVRO and writer is not None:
             from penstock.client.serde.avro import AvroCodec
 
             return AvroCodec(writer, self._reader).decode

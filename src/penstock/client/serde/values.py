@@ -1,11 +1,11 @@
-"""What producers take and consumers give: bytes, or whatever their schema is of."""
+"""Values that producers take and consumers return: bytes, or values of their schema."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from typing_extensions import TypeVar  # for its default: `Producer` alone is a producer of anything
+    from typing_extensions import TypeVar  # for the default: `Producer` alone is a `Producer[Any]`
 
     V = TypeVar("V", default=Any)
 else:
@@ -15,15 +15,15 @@ else:
 
 
 class ValueMismatch(ValueError):
-    """A value that does not fit a schema, or a payload that no value can be made of."""
+    """A value that does not fit a schema, or a payload from which no value can be made."""
 
     def __init__(self, message: str, path: str = "") -> None:
         super().__init__(message)
         self.message = message
         self.path = path
-        """Where, as a JSON pointer; empty for all of it."""
+        """A JSON pointer to the mismatch; empty for the whole value."""
 
 
 def json_pointer(*steps: str | int) -> str:
-    """A JSON pointer."""
+    """Build a JSON pointer."""
     return "".join(f"/{str(step).replace('~', '~0').replace('/', '~1')}" for step in steps)

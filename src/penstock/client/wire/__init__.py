@@ -1,1 +1,1 @@
-"""The client's side of the wire: addresses, the protocol without sockets, and connections that last."""
+"""The wire of the client: addresses, credentials, the protocol without sockets, transports, and lasting connections."""

@@ -1,4 +1,4 @@
-"""Where a broker is: `tcp://host:port`, or `host:port` alone; `tls://host:port` for TLS."""
+"""Addresses of brokers: `tcp://host:port`, or `host:port` alone; `tls://host:port` for TLS."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Address:
 
 
 def parse_url(url: str | None) -> Address:
-    """None means what PENSTOCK_URL says, or the broker of this machine."""
+    """Parse an address. None stands for PENSTOCK_URL, or where that is not set for the broker of this machine."""
     url = url or os.environ.get(VARIABLE) or DEFAULT
     try:
         parts = urlsplit(url if "://" in url else f"tcp://{url}")
@@ -40,7 +40,8 @@ def parse_url(url: str | None) -> Address:
 
 
 def tls_context(ca: Path | str | None, cert: Path | str | None, key: Path | str | None) -> ssl.SSLContext:
-    """Trusts the machine's own authorities, or `ca` alone; shows `cert` where the broker asks for one."""
+    """Build a TLS context that trusts the machine's own authorities, or `ca` alone; `cert` is shown where the broker
+    asks for a client certificate."""
     if (cert is None) != (key is None):
         raise InvalidRequest("a certificate of ours needs both: tls_cert and tls_key")
     try:

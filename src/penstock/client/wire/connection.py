@@ -1,4 +1,5 @@
-"""A connection that lasts: made again when it breaks, with its subscriptions. Calls wait for it or are told."""
+"""A connection that outlives its transports: reopened after a break, with its subscriptions. Calls wait for
+it or fail."""
 
 from __future__ import annotations
 
@@ -29,15 +30,17 @@ _BACKOFF_SECONDS: Final = (0.1, 10.0)
 _ASK_AFTER_SECONDS: Final = 20.0
 _GONE_AFTER_SECONDS: Final = 60.0
 _FINAL: Final = (Unauthorized, InvalidRequest)
-"""What a new connection is refused with that another one would be refused with, too: a key that was revoked."""
+"""Errors that end reconnecting, since another transport would be refused for the same reason: a key that was revoked.
+"""
 _GOODBYE_SECONDS: Final = 2.0
-"""For what was written to be sent when the client is closed."""
+"""The time that written bytes have to be sent when the client is closed."""
 
 
 class Connection:
-    """Calls in, answers out, on whatever link there is. Other events go to `on_event`.
+    """Calls and their responses over the current transport; every other event is passed to `on_event`.
 
-    A subscription that a new link was refused goes to `on_refused`, the end of it all to `on_end`.
+    A subscription that the broker refuses on a new transport is passed to `on_refused`, the error that ends the
+    connection to `on_end`.
     """
 
     def __init__(
@@ -63,7 +66,8 @@ class Connection:
         self._on_refused = on_refused
         self._on_end = on_end
         self.generation = 0
-        """How many there were: what is known of one is not known of the next."""
+        """The number of transports so far: state that the broker has for one (such as a registered producer) is not
+        there for the next."""
 
         self._reading_held = False
         self._transport: ClientTransport | None = None
@@ -78,14 +82,14 @@ class Connection:
         return self._usable and self._transport is not None and self._transport.open
 
     async def start(self) -> None:
-        """Connect. The first time a failure is raised; later ones are tried again."""
+        """Connect. Raises if the first attempt fails; after later breaks the connection tries again."""
         if self._keeper is None:
             transport = self._transport = await self._open()
             self._use(transport)
             self._keeper = asyncio.create_task(self._keep_connected(transport))
 
     async def close(self) -> None:
-        """Send what was written, and end. Calls that still wait are told."""
+        """Send written bytes and end. Calls that still wait fail with `ServiceUnavailable`."""
         self._fail(ServiceUnavailable("the client is closed"))
         if self._transport is not None:
             self._transport.close()
@@ -98,7 +102,8 @@ class Connection:
     # calls
 
     async def call(self, call: BrokerCall, timeout: float | None = None) -> bytes:
-        """The payload of the answer. Raises the error that it is, `Timeout`, or `ServiceUnavailable`."""
+        """Send a call and return the payload of its response. Raises the error in it, `Timeout`, or
+        `ServiceUnavailable`."""
         timeout = timeout or self.timeout
         try:
             async with asyncio.timeout(timeout):
@@ -107,7 +112,7 @@ class Connection:
             raise Timeout(f"no answer from the broker within {timeout:g} s") from None
 
     async def answer(self, waiting: asyncio.Future[bytes]) -> bytes:
-        """The same, of a call that was sent before."""
+        """Wait for the response to a call that `send` has sent; raises as `call` does."""
         try:
             async with asyncio.timeout(self.timeout):
                 return await waiting
@@ -115,7 +120,8 @@ class Connection:
             raise Timeout(f"no answer from the broker within {self.timeout:g} s") from None
 
     async def send(self, call: BrokerCall) -> asyncio.Future[bytes]:
-        """Send it, once there is a connection; its answer, to be awaited. Returns when there is room for more."""
+        """Send a call once there is a transport, and return the future of its response. Returns when there is room to
+        write more."""
         transport = await self.ready()
         waiting = self._expect(call)
         transport.write(call.data)
@@ -129,7 +135,8 @@ class Connection:
         return waiting
 
     def _expect(self, call: BrokerCall) -> asyncio.Future[bytes]:
-        """Whoever waits for an answer needs it read, however much else waits to be taken."""
+        """Register the future of a response. Reading goes on while a call waits, however many messages wait to be
+        taken."""
         waiting: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         waiting.add_done_callback(partial(self._forget_call, call.request_id))
         self._calls[call.request_id] = waiting
@@ -140,10 +147,10 @@ class Connection:
         self._calls.pop(request_id, None)
         self._pause_or_resume_reading()
         if not waiting.cancelled():
-            waiting.exception()  # looked at: an error that nobody waits for any more is no reason for a warning
+            waiting.exception()  # retrieved: asyncio warns about an error of a future that no caller awaits any more
 
     async def ready(self) -> ClientTransport:
-        """A link to write to, if need be the next one."""
+        """Return a transport that can be written to, waiting for the next one if need be."""
         if self._keeper is None and self._failure is None:
             raise InvalidRequest("not connected yet: use the client with `async with`, or await it")
         try:
@@ -159,12 +166,12 @@ class Connection:
             raise ServiceUnavailable(f"no connection to {self._address} within {self.timeout:g} s") from None
 
     def write(self, data: bytes) -> None:
-        """An answer of ours. Where the connection is gone nobody waits for it any more: the broker has told them."""
+        """Write a reply of ours. Without a transport it is discarded: the broker has failed the request already."""
         if self._transport is not None and self._transport.open:
             self._transport.write(data)
 
     def hold_reading(self, *, hold: bool) -> None:
-        """Read nothing more, but for answers, while this is so."""
+        """While `hold` is set, read only if a call waits for its response."""
         self._reading_held = hold
         self._pause_or_resume_reading()
 
@@ -175,7 +182,7 @@ class Connection:
             else:
                 self._transport.resume_reading()
 
-    # what arrives
+    # events
 
     def _handle(self, event: Event) -> None:
         match event:
@@ -190,15 +197,15 @@ class Connection:
         waiting = self._calls.get(request_id)
         if waiting is None:
             if error is not None:
-                _LOG.warning("the broker refused what nobody waits for: %s", error.message)
+                _LOG.warning("the broker refused a call that has no caller any more: %s", error.message)
         elif waiting.done():
-            pass  # nobody waits for it any more
+            pass  # the caller has stopped waiting
         elif error is None:
             waiting.set_result(payload)
         else:
             waiting.set_exception(error)
 
-    # links
+    # transports
 
     async def _open(self) -> ClientTransport:
         transport = await open_transport(self._address, self._tls, self._protocol, self._handle, self.timeout)
@@ -211,7 +218,7 @@ class Connection:
         return transport
 
     async def _authenticate(self, transport: ClientTransport, secret: Secret) -> None:
-        """Say who we are, before anything else. Raises what the broker says to it."""
+        """Send the credentials, before anything else. Raises the broker's error."""
         call = self._protocol.authenticate(secret.reveal())
         waiting = self._expect(call)
         transport.write(call.data)
@@ -231,11 +238,11 @@ class Connection:
         self._changed.set()
 
     async def _keep_connected(self, transport: ClientTransport) -> None:
-        """Watch the link, and make a new one when it is gone."""
+        """Watch the transport, and open a new one when it is lost."""
         while True:
             reason = await self._watch(transport)
             if self._failure is not None:
-                return  # it was closed by us
+                return  # closed by `close`
             self._usable = False
             self._on_event(ConnectionLost())
             lost = ServiceUnavailable(f"the connection was lost before this was confirmed: {reason.message}")
@@ -253,14 +260,14 @@ class Connection:
                 return
 
     async def _watch(self, transport: ClientTransport) -> PenstockError:
-        """Until the link is gone, asking now and then whether it still is there; why it went."""
+        """Wait until the transport is lost, sending heartbeats when it is silent; return the reason."""
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.wait({transport.lost}, timeout=_ASK_AFTER_SECONDS)
             if transport.lost.done():
                 return transport.lost.result()
             if not transport.reading:
-                transport.heard = loop.time()  # it is we who do not listen
+                transport.heard = loop.time()  # silent because we have paused reading
             silent = loop.time() - transport.heard
             if silent >= _GONE_AFTER_SECONDS:
                 transport.abort(ServiceUnavailable(f"nothing was heard of the broker for {silent:.0f} s"))
@@ -270,7 +277,7 @@ class Connection:
     async def _reconnect(self) -> ClientTransport:
         wait, longest = _BACKOFF_SECONDS
         while True:
-            await asyncio.sleep(wait * random.uniform(0.5, 1.0))  # noqa: S311 - so that not all come back at once
+            await asyncio.sleep(wait * random.uniform(0.5, 1.0))  # noqa: S311 - jitter, so that clients do not all reconnect at the same moment
             wait = min(wait * 2, longest)
             try:
                 transport = self._transport = await self._open()
@@ -285,7 +292,8 @@ class Connection:
                 return transport
 
     async def _restore_subscriptions(self, transport: ClientTransport) -> bool:
-        """Make the new link like the last one; False if it was lost in doing so, or something must be tried again."""
+        """Make the subscriptions again on a new transport; return False if it was lost meanwhile or a call must be
+        tried again."""
         restored = []
         for spec, call in self._protocol.restore_calls():
             waiting = self._expect(call)
@@ -303,12 +311,12 @@ class Connection:
             elif spec is not None:
                 restored.append(spec)
         for spec in restored:
-            if not self._protocol.has_subscription(spec):  # it was given up meanwhile
+            if not self._protocol.has_subscription(spec):  # unsubscribed meanwhile
                 transport.write(self._protocol.unsubscribe(spec).data)
         return True
 
     def _fail(self, error: PenstockError) -> None:
-        """There will be no more links."""
+        """End for good: no transport is opened after this."""
         self._failure, self._usable = self._failure or error, False
         self._fail_calls(error)
         self._changed.set()
@@ -321,5 +329,6 @@ class Connection:
 
 
 def error_copy(error: PenstockError) -> PenstockError:
-    """The same once more: an exception that is raised twice keeps the traces of both."""
+    """Return a new exception with the same message and details: one that is raised twice would keep the
+    traces of both."""
     return type(error)(error.message, **error.details)

@@ -12,16 +12,17 @@ from penstock.core.errors import InvalidRequest
 VARIABLE: Final = "PENSTOCK_TOKEN"
 FILE_VARIABLE: Final = "PENSTOCK_TOKEN_FILE"
 REGISTRY_VARIABLE: Final = "PENSTOCK_REGISTRY_TOKEN"
-"""For a schema registry that is asked over HTTP, which may be another's: it is not shown what a broker is shown."""
+"""The token for a schema registry that is reached over HTTP. That may belong to others, so the broker's token is not
+sent."""
 TOKEN_CHARS_MAX: Final = 8192
-"""What a broker takes."""
+"""The longest token that a broker accepts."""
 
 Token = str | Callable[[], str]
-"""A key or a token; or what gives the one that is good now, asked with every connection."""
+"""A key or a token; or a function that returns the current one, called for every connection."""
 
 
 class Secret:
-    """What gives a token. Whoever prints it, or a trace with it, sees nothing."""
+    """A token, or its source. Printing it, or a traceback with it, reveals nothing."""
 
     __slots__ = ("_give",)
 
@@ -35,17 +36,18 @@ class Secret:
         raise TypeError("a secret stays where it is: give it where it is needed, by a file or PENSTOCK_TOKEN")
 
     def reveal(self) -> str:
-        """Raises `InvalidRequest` for what no token is."""
-        found: object = self._give()
-        if not isinstance(found, str) or not 0 < len(found) <= TOKEN_CHARS_MAX or not _is_plain(found):
+        """Return the token. Raises `InvalidRequest` if it is empty, too long, or has characters that no token has."""
+        token: object = self._give()
+        if not isinstance(token, str) or not 0 < len(token) <= TOKEN_CHARS_MAX or not _is_plain(token):
             raise InvalidRequest(
                 f"the token is empty, longer than {TOKEN_CHARS_MAX} characters, or has characters that no token has"
             )
-        return found
+        return token
 
 
 def find_secret(token: Token | None = None, token_file: Path | str | None = None) -> Secret | None:
-    """The first that is given: `token`, `token_file`, PENSTOCK_TOKEN, PENSTOCK_TOKEN_FILE; None where nothing is."""
+    """Return the first secret among `token`, `token_file`, PENSTOCK_TOKEN and PENSTOCK_TOKEN_FILE; None if
+    none is set."""
     if token is not None:
         return Secret(token if callable(token) else lambda: token)
     if token_file is not None:
@@ -55,13 +57,13 @@ def find_secret(token: Token | None = None, token_file: Path | str | None = None
 
 
 def secret_in(variable: str) -> Secret | None:
-    """What a variable of the environment holds; None where it is not set."""
-    given = os.environ.get(variable)
-    return Secret(lambda: given) if given else None
+    """Return the secret in an environment variable; None if it is not set."""
+    token = os.environ.get(variable)
+    return Secret(lambda: token) if token else None
 
 
 def read_token(path: Path | str) -> str:
-    """What a file holds, without the white space around it. Raises `InvalidRequest`."""
+    """Return the content of a token file, without the white space around it. Raises `InvalidRequest`."""
     try:
         with Path(path).expanduser().open("rb") as file:
             return file.read(2 * TOKEN_CHARS_MAX).decode("ascii").strip()

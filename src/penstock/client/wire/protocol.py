@@ -26,10 +26,10 @@ from penstock.protocol.header import NO_HEADER, Header, header
 from penstock.protocol.notices import ACTIVE, CLOSING, ENDED, FENCED, GAP, HEARTBEAT, INITIALIZE, SOUGHT
 
 _FROM_BROKER: Final = FrameLimits(payload_bytes_max=BLOCK_BYTES_CEILING)
-"""What a broker may send us: as much as any broker can be set to take."""
+"""Limits of frames from a broker: as large as any broker can be configured to send."""
 
 PAYLOAD_BYTES_MAX: Final = WireLimits().payload_bytes_max
-"""What a broker takes from us unless it was set otherwise."""
+"""The largest payload that a broker accepts from us unless it was configured otherwise."""
 
 BLOCK_BYTES_MAX: Final = WireLimits().block_bytes_max
 
@@ -41,15 +41,15 @@ Payload = bytes | bytearray | memoryview | str
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One message that was published, or one request that is to be answered."""
+    """A published message, or a request to be answered."""
 
     topic: str
-    """As its sender spelled it."""
+    """The topic as its sender spelled it."""
 
     payload: bytes
     version: str
     id: str
-    """The broker's, of this delivery."""
+    """The broker's id of this delivery."""
 
     @property
     def text(self) -> str:
@@ -59,17 +59,17 @@ class Message:
         return json.loads(self.payload)
 
 
-# what comes out
+# events
 
 
 @dataclass(frozen=True, slots=True)
 class Greeted:
-    """The broker has taken the connection."""
+    """The broker has accepted the connection."""
 
 
 @dataclass(frozen=True, slots=True)
 class ResponseReceived:
-    """To a call with this id. `error` where it failed."""
+    """The response to the call with this id; `error` is set if the call failed."""
 
     request_id: str
     payload: bytes
@@ -80,12 +80,12 @@ class ResponseReceived:
 class MessageReceived:
     message: Message
     to: tuple[TopicPattern, ...]
-    """Which of our patterns it matches."""
+    """Patterns of our subscriptions that the message matches."""
 
 
 @dataclass(frozen=True, slots=True)
 class RequestReceived:
-    """A request that we serve."""
+    """A request for a topic that this client serves."""
 
     message: Message
     to: TopicPattern | None
@@ -93,7 +93,7 @@ class RequestReceived:
 
 @dataclass(frozen=True, slots=True)
 class RecordsReceived:
-    """Messages of a durable subscription: one, or a block of them."""
+    """A message of a durable subscription, or a block of messages."""
 
     subscribe_id: str
     header: Header
@@ -102,7 +102,7 @@ class RecordsReceived:
 
 @dataclass(frozen=True, slots=True)
 class NoticeReceived:
-    """The broker says something about a subscription or a producer of ours."""
+    """A notice of the broker about a subscription or a producer of ours."""
 
     topic: str
     facts: dict[str, Any]
@@ -110,19 +110,20 @@ class NoticeReceived:
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLost:
-    """The connection is gone; another will come."""
+    """The transport is lost; another will be opened."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplyDue:
-    """Bytes to be sent: the answer to a heartbeat."""
+    """A heartbeat of the broker is to be answered with these bytes."""
 
     data: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectionEnding:
-    """The broker will close the connection; or, if it is `unreadable`, it makes no sense to go on listening."""
+    """The broker is about to close the connection; or, if `unreadable`, its bytes make no sense and reading
+    must end."""
 
     error: PenstockError
     unreadable: bool = False
@@ -143,30 +144,30 @@ Event = (
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionSpec:
-    """A subscription, to be made again on every new connection."""
+    """A subscription to be made again on every new connection."""
 
     pattern: TopicPattern
     kind: str
     priority: int | None = None
     subscribe_id: str = ""
-    """Of a durable one: the same on every connection, since messages are marked with it."""
+    """The id of a durable subscription: the same on every connection, since the broker marks messages with it."""
 
     subscription: str = ""
     options: str = ""
-    """Of a durable one, as JSON."""
+    """JSON, for a durable subscription."""
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerCall:
-    """Something that will be answered: send the bytes, wait for `ResponseReceived` with this id."""
+    """An encoded call: send the bytes, wait for `ResponseReceived` with this id."""
 
     request_id: str
     data: bytes = field(repr=False)
-    """Never shown: it may hold a token."""
+    """Left out of the repr: it may hold a token."""
 
 
 def as_bytes(payload: Payload) -> bytes:
-    """Text as UTF-8. Nothing else is turned into bytes behind the caller's back."""
+    """Encode text as UTF-8. Raises `TypeError` for other types: nothing is converted behind the caller's back."""
     if isinstance(payload, str):
         return payload.encode()
     if isinstance(payload, bytes | bytearray | memoryview):
@@ -175,15 +176,15 @@ def as_bytes(payload: Payload) -> bytes:
 
 
 def milliseconds(timeout: float) -> int:
-    """A span of time that a request can have. Raises `InvalidRequest`."""
-    given: object = timeout
-    if isinstance(given, bool) or not isinstance(given, int | float) or not 0 < given < math.inf:
+    """Convert the timeout of a request to milliseconds. Raises `InvalidRequest`."""
+    seconds: object = timeout
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds < math.inf:
         raise InvalidRequest(f"a timeout is a number of seconds above 0, not {timeout!r}")
     return max(1, round(timeout * 1000))
 
 
 class ClientProtocol:
-    """One connection after another. Subscriptions outlive them; what was asked on one is not answered on the next."""
+    """The protocol state of one connection after another. Subscriptions outlive connections, calls do not."""
 
     def __init__(self, payload_bytes_max: int = PAYLOAD_BYTES_MAX) -> None:
         self._limits = FrameLimits(payload_bytes_max=payload_bytes_max, block_bytes_max=BLOCK_BYTES_MAX)
@@ -210,50 +211,50 @@ class ClientProtocol:
         return self._subscribe_call(spec)
 
     def forget(self, spec: SubscriptionSpec) -> None:
-        """It is not made again."""
+        """Remove a subscription: it is not made again on the next connection."""
         self._subscriptions.pop(_key(spec), None)
         self._matching.clear()
 
     def append(self, topic: str, block: bytes) -> BrokerCall:
         return self._call(Action.APPEND, topic, block)
 
-    def subscription_call(self, action: Action, topic: str, facts: dict[str, Any]) -> BrokerCall:
-        """An ack, a nack or a seek."""
-        return self._call(action, topic, _json(facts))
+    def subscription_call(self, action: Action, topic: str, fields: dict[str, Any]) -> BrokerCall:
+        """Encode an ack, a nack or a seek."""
+        return self._call(action, topic, _json(fields))
 
     def unsubscribe(self, spec: SubscriptionSpec) -> BrokerCall:
         self.forget(spec)
         ends = {"subscription": spec.subscription} if spec.subscribe_id else {"action": spec.kind}
         return self._call(Action.UNSUBSCRIBE, str(spec.pattern), _json(ends))
 
-    def one_way(self, action: Action, topic: str, facts: dict[str, Any]) -> bytes:
-        """The same, answered only if it is refused."""
-        return encode_frame(header(action, topic), _json(facts))
+    def one_way(self, action: Action, topic: str, fields: dict[str, Any]) -> bytes:
+        """Encode an ack, a nack or a seek that the broker answers only if it refuses it."""
+        return encode_frame(header(action, topic), _json(fields))
 
     def register(self, name: str, description: str) -> BrokerCall:
-        """To be remembered once it has succeeded."""
+        """Encode the registration of a service; call `remember_service` once it has succeeded."""
         payload = _json({"name": name, "description": description})
         return self._call(Action.REQUEST, "system.service.register", payload)
 
     def remember_service(self, name: str, description: str) -> None:
-        """It is done again on every new connection."""
+        """Register this service again on every new connection."""
         self._service = (name, description)
 
     def authenticate(self, token: str) -> BrokerCall:
-        """The first thing that is said on a connection, where there is a token."""
+        """Encode the credentials: the first frame of a connection, where there is a token."""
         return self._call(Action.REQUEST, "system.client.authenticate", _json({"token": token}))
 
     def heartbeat(self) -> BrokerCall:
         return self._call(Action.REQUEST, HEARTBEAT, b"{}")
 
-    def respond(self, asked: Message, payload: Payload) -> bytes:
-        """Raises `PayloadTooLarge` if the broker would not take it."""
+    def respond(self, request: Message, payload: Payload) -> bytes:
+        """Encode the response to a request. Raises `PayloadTooLarge` if the broker would not accept it."""
         answer = as_bytes(payload)
         check_payload(len(answer), self._limits, Action.RESPONSE)
-        return frame_bytes(f"response:{asked.topic}:{asked.version}:{asked.id}".encode(), answer)
+        return frame_bytes(f"response:{request.topic}:{request.version}:{request.id}".encode(), answer)
 
-    def respond_error(self, asked: Message, error: PenstockError, timestamp: str) -> bytes:
-        return self.respond(asked, _json({"error": error.as_dict() | {"timestamp": timestamp}}))
+    def respond_error(self, request: Message, error: PenstockError, timestamp: str) -> bytes:
+        return self.respond(request, _json({"error": error.as_dict() | {"timestamp": timestamp}}))
 
     def _subscribe_call(self, spec: SubscriptionSpec) -> BrokerCall:
         if spec.subscribe_id:
@@ -272,19 +273,20 @@ class ClientProtocol:
         request_id = str(uuid.uuid4())
         check_payload(len(payload), self._limits, action)
         try:
-            made = header(action, topic, version, request_id, timeout_ms=timeout_ms)
+            header_ = header(action, topic, version, request_id, timeout_ms=timeout_ms)
         except MalformedMessage as error:
             raise InvalidRequest(error.message, **error.details) from None
-        return BrokerCall(request_id, encode_frame(made, payload))
+        return BrokerCall(request_id, encode_frame(header_, payload))
 
     # connections
 
     def connection_made(self) -> None:
-        """A new connection: what came of the last is forgotten, half a message too."""
+        """Begin a new connection: bytes of the last one are discarded, half a message too."""
         self._reader = FrameReader(_FROM_BROKER)
 
     def restore_calls(self) -> list[tuple[SubscriptionSpec | None, BrokerCall]]:
-        """What makes a new connection like the last one: what is wanted (None: registration), and the call for it."""
+        """Return the calls that bring a new connection to the state of the last, each with its subscription (None: the
+        service)."""
         calls: list[tuple[SubscriptionSpec | None, BrokerCall]] = []
         if self._service is not None:
             calls.append((None, self.register(*self._service)))
@@ -333,20 +335,20 @@ class ClientProtocol:
             return ReplyDue(self.respond(message, b'{"status":"success"}'))
         name = TopicName.parse(frame.header.topic)
         serving = [
-            each for each in self._subscriptions.values() if each.kind == "request" and each.pattern.matches(name)
+            spec for spec in self._subscriptions.values() if spec.kind == "request" and spec.pattern.matches(name)
         ]
-        best = max(serving, key=lambda each: each.priority or 0, default=None)
+        best = max(serving, key=lambda spec: spec.priority or 0, default=None)
         return RequestReceived(message, None if best is None else best.pattern)
 
     def _patterns(self, topic: str) -> tuple[TopicPattern, ...]:
-        found = self._matching.get(topic)
-        if found is None:
+        patterns = self._matching.get(topic)
+        if patterns is None:
             if len(self._matching) >= _REMEMBERED:
                 self._matching.clear()
             name = TopicName.parse(topic)
             listening = (spec.pattern for spec in self._subscriptions.values() if spec.kind == "publish")
-            found = self._matching[topic] = tuple(pattern for pattern in listening if pattern.matches(name))
-        return found
+            patterns = self._matching[topic] = tuple(pattern for pattern in listening if pattern.matches(name))
+        return patterns
 
 
 def _key(spec: SubscriptionSpec) -> tuple[str, TopicPattern | str]:
@@ -360,13 +362,13 @@ def _message(frame: Frame) -> Message:
 def _answer(frame: Frame) -> Iterator[Event]:
     error = _error(frame.payload)
     if error is not None and frame.header.topic == NO_HEADER.topic:
-        yield ConnectionEnding(error)  # the broker's last word
+        yield ConnectionEnding(error)  # the last frame before the broker closes the connection
     elif frame.header.request_id is not None:
         yield ResponseReceived(frame.header.request_id, frame.payload, error)
 
 
 def _error(payload: bytes) -> PenstockError | None:
-    """The error that an answer carries, if it does."""
+    """Return the error in a response, or None."""
     if not payload.startswith(b'{"error"'):
         return None
     described = _read_json(payload).get("error")

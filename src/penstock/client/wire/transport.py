@@ -1,4 +1,4 @@
-"""A link: one TCP connection of the asyncio client. It feeds the core and reports what comes out."""
+"""The transport: one TCP connection of the asyncio client, which feeds the protocol and reports its events."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from penstock.client.wire.protocol import ClientProtocol, ConnectionEnding, Even
 from penstock.core.errors import PenstockError, ServiceUnavailable, Timeout
 
 _QUEUED_BYTES: Final = 1024 * 1024
-"""Written and not yet sent: past this, writers wait."""
+"""Bytes written and not yet sent above which writers wait."""
 
 
 class ClientTransport(asyncio.Protocol):
@@ -28,11 +28,11 @@ class ClientTransport(asyncio.Protocol):
         self._reason: PenstockError | None = None
         self.greeted: asyncio.Future[None] = self._loop.create_future()
         self.lost: asyncio.Future[PenstockError] = self._loop.create_future()
-        """Done when the connection is gone, with the reason."""
+        """A future that is resolved with the reason when the connection is gone."""
 
         self.heard = self._loop.time()
 
-    # what the event loop calls
+    # called by the event loop
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._tcp = transport  # type: ignore[assignment]
@@ -65,7 +65,7 @@ class ClientTransport(asyncio.Protocol):
         if not self.lost.done():
             self.lost.set_result(reason)
 
-    # what the client calls
+    # called by the client
 
     @property
     def open(self) -> bool:
@@ -80,7 +80,7 @@ class ClientTransport(asyncio.Protocol):
         return self._writable.is_set()
 
     async def drained(self) -> None:
-        """Until there is room to write again, or the connection is gone."""
+        """Wait until there is room to write, or the connection is gone."""
         await self._writable.wait()
 
     @property
@@ -106,7 +106,7 @@ class ClientTransport(asyncio.Protocol):
 
 
 def _tls_reason(error: ssl.SSLError) -> str:
-    """In words, without the places in OpenSSL's sources."""
+    """Return the reason in words, without source positions in OpenSSL."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate is not trusted ({error.verify_message}); name its authority (tls_ca)"
     if error.reason == "WRONG_VERSION_NUMBER":
@@ -115,7 +115,7 @@ def _tls_reason(error: ssl.SSLError) -> str:
 
 
 def _reason(error: OSError, address: Address) -> str:
-    if isinstance(error, socket.gaierror):  # its numbers are not those of other errors
+    if isinstance(error, socket.gaierror):  # error numbers of getaddrinfo are not those of other errors
         return f"the name {address.host} cannot be resolved ({error.strerror or error})"
     return os.strerror(error.errno) if error.errno else str(error)
 
@@ -127,7 +127,7 @@ async def open_transport(
     handle: Callable[[Event], None],
     timeout: float,
 ) -> ClientTransport:
-    """A connection that the broker has greeted. Raises `ServiceUnavailable` or `Timeout`."""
+    """Open a connection and wait for the broker's greeting. Raises `ServiceUnavailable` or `Timeout`."""
     loop = asyncio.get_running_loop()
     transport = ClientTransport(protocol, handle)
     try:
@@ -153,5 +153,5 @@ async def open_transport(
         raise
     finally:
         if transport.greeted.done() and not transport.greeted.cancelled():
-            transport.greeted.exception()  # looked at, so that nobody warns about it
+            transport.greeted.exception()  # retrieved, so that asyncio does not warn about it
     return transport

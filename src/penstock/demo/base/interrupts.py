@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM at the right moment: not while a process is being started, nor while things are put away."""
+"""Deferred interrupts: Ctrl-C and SIGTERM wait while a process is being started, and while things are cleaned up."""
 
 from __future__ import annotations
 
@@ -14,10 +14,12 @@ _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 @contextmanager
 def deferred_interrupts() -> Iterator[None]:
-    """Within this they wait; the first that came is raised behind it. In the middle of starting a process, it would
-    leave that process to nobody."""
+    """Defer signals within this context; the first that came is raised behind it.
+
+    In the middle of starting a process, a signal would leave that process without an owner.
+    """
     if threading.current_thread() is not threading.main_thread():
-        yield  # signals are the main thread's affair
+        yield  # only the main thread receives signals
         return
     came: list[int] = []
 
@@ -36,8 +38,10 @@ def deferred_interrupts() -> Iterator[None]:
 
 @contextmanager
 def final_interrupt() -> Iterator[None]:
-    """Once this was interrupted and has put everything away, only the end of the process is left. Whoever presses
-    Ctrl-C again need not see in the middle of what that came."""
+    """Ignore Ctrl-C after an interrupt has cleaned up, since only the end of the process is left.
+
+    A second Ctrl-C would only show the place where it struck.
+    """
     try:
         yield
     except (KeyboardInterrupt, SystemExit):

@@ -1,4 +1,4 @@
-"""The ledger: what the broker answered to every event. Filled by the publishers' threads, read by everybody."""
+"""The ledger: the broker's answer to every event. Filled by the publishers' threads, read by all."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 _WRONG_KEPT: Final = 10
-"""Sentences about answers that should not be; the rest are counted."""
+"""Sentences about wrong answers; further ones are counted."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogPosition:
-    """Where the broker says that an event lies."""
+    """The position of an event in the log, as the broker reported it."""
 
     partition: int
     offset: int
@@ -24,7 +24,7 @@ class LogPosition:
 
 @dataclass(frozen=True, slots=True)
 class Acknowledged:
-    """Events that were acknowledged at some moment, and where they are said to lie."""
+    """Events that were acknowledged at some moment, and their reported positions."""
 
     numbers: npt.NDArray[np.int64]
     partitions: npt.NDArray[np.int64]
@@ -35,7 +35,7 @@ class Acknowledged:
 
 
 class Ledger:
-    """Of so many events. Any thread may write.
+    """A ledger of `count` events. Any thread may write.
 
     `half_way` is called once, by the very answer with which half of the events are answered.
     """
@@ -46,23 +46,23 @@ class Ledger:
         self._partitions = np.full(count, -1, np.int64)
         self._offsets = np.full(count, -1, np.int64)
         self.refused: dict[int, str] = {}
-        """Why, by number."""
+        """Reasons of refusals, by event number."""
 
         self.answered = 0
         self.recognised = 0
-        """Sent twice on purpose, and recognised the second time."""
+        """Events that were sent twice on purpose, and recognised the second time."""
 
         self.found_stored = 0
-        """Sent again because the answer was lost with the broker, and found to be stored."""
+        """Events that were sent again because the answer was lost with the broker, and turned out to be stored."""
 
         self.wrong = 0
         self.complaints: list[str] = []
 
-    def store(self, number: int, place: LogPosition, *, duplicate: bool) -> None:
-        """The answer to an event that was not answered before."""
+    def store(self, number: int, position: LogPosition, *, duplicate: bool) -> None:
+        """Record where an event was stored, which had no answer before."""
         with self._lock:
             self._check_open(number)
-            self._partitions[number], self._offsets[number] = place.partition, place.offset
+            self._partitions[number], self._offsets[number] = position.partition, position.offset
             self._count_answer()
             self.found_stored += duplicate
 
@@ -72,22 +72,22 @@ class Ledger:
             self.refused[number] = reason
             self._count_answer()
 
-    def repeat(self, number: int, place: LogPosition, *, duplicate: bool) -> None:
-        """The answer to an event that was stored, and sent a second time on purpose."""
+    def repeat(self, number: int, position: LogPosition, *, duplicate: bool) -> None:
+        """Compare the answer to an event that was stored, and sent a second time on purpose."""
         with self._lock:
             known = LogPosition(int(self._partitions[number]), int(self._offsets[number]))
-            if duplicate and known == place:
+            if duplicate and known == position:
                 self.recognised += 1
             else:
-                self._complain(f"event {number} lies at {known}, and was stored again at {place}")
+                self._complain(f"event {number} lies at {known}, and was stored again at {position}")
 
     def complain(self, what: str) -> None:
-        """An answer that should not be."""
+        """Record a wrong answer."""
         with self._lock:
             self._complain(what)
 
     def acknowledged(self) -> Acknowledged:
-        """All that is acknowledged now."""
+        """Return every event that is acknowledged now."""
         with self._lock:
             numbers = np.flatnonzero(self._offsets >= 0)
             return Acknowledged(numbers, self._partitions[numbers], self._offsets[numbers])

@@ -1,8 +1,8 @@
 """The events of a shop that sells tea: three days of orders, the same ones every time. Pure: no broker, no clock.
 
 Every order is placed, and then paid or cancelled. Some events are malformed: the topic's schema does not allow them.
-Some are poisoned: the schema allows them, but billing knows no price for what was ordered. Each event has a number,
-which is in its payload too, so that it can be found again wherever it turns up.
+Some are poisoned: the schema allows them, but billing knows no price for the product. Each event has a number, which is
+in its payload too, so that it can be found again wherever it turns up.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ BEGIN: Final = datetime(2026, 3, 2, tzinfo=UTC)
 HOURS: Final = 72
 CUSTOMERS: Final = 5000
 CATALOG: Final = {"assam": 690, "sencha": 890, "kettle": 4990, "teapot": 3450, "cup": 1190, "honey": 590}
-"""What is sold, and for how many cents."""
+"""Products and their prices in cents."""
 
 _POPULAR: Final = (0.30, 0.25, 0.06, 0.09, 0.16, 0.14)
 UNKNOWN: Final = "samovar"
-"""Ordered before its price was known: what poisons an event."""
+"""A product that is ordered before its price is known: it poisons an event."""
 
 PLACED, PAID, CANCELLED = "order.placed", "order.paid", "order.cancelled"
 _DAY: Final = (2, 1, 1, 1, 1, 2, 4, 8, 12, 15, 17, 20, 22, 18, 15, 14, 15, 18, 23, 27, 26, 19, 11, 5)
-"""How busy each hour of a day is."""
+"""The weight of each hour of a day."""
 _DAYS: Final = (1.0, 1.1, 1.35)
 _SEED: Final = 20_260_302
 
@@ -40,7 +40,7 @@ class Transport(StrEnum):
 
 
 class EventKind(IntEnum):
-    """What is to become of an event."""
+    """The kind of an event: stored and billed, refused by the schema, or refused by billing."""
 
     GOOD = 0
     MALFORMED = 1
@@ -48,7 +48,8 @@ class EventKind(IntEnum):
 
 
 _SHARES: Final = ((Transport.TCP, 0.93), (Transport.WEBSOCKET, 0.02), (Transport.HTTP, 0.05))
-"""Those that send one message at a time have fewer of them, so that all end at about the same time."""
+"""The share of each transport: single messages are slower, so they get fewer events, and all end at about the same
+time."""
 _MALFORMED_EVERY: Final = 250
 _POISONED_EVERY: Final = 1000
 _RETRIED_EVERY: Final = 100
@@ -56,24 +57,24 @@ _MISTAKES: Final = 4
 _CANCELLED: Final = 0.05
 _NAMES: Final = tuple(CATALOG)
 _CHANNELS: Final = (',"channel":"app"', "", "")
-"""What the second version of the schema has and the first has not: those on TCP write it already."""
+"""The field that only the second version of the schema has, by transport: events on TCP have it."""
 
 IntArray = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
 class Orders:
-    """All events, by their numbers."""
+    """Every event, by number."""
 
     payloads: list[bytes]
     types: list[str]
     keys: list[str]
     kinds: npt.NDArray[np.int8]
     transports: IntArray
-    """Places in `_SHARES`."""
+    """Indexes into `_SHARES`."""
 
     retried: npt.NDArray[np.bool_]
-    """Sent twice, as if the first answer had been lost."""
+    """True for events that are sent twice, as if the first answer had been lost."""
 
     cents: IntArray
     hours: IntArray
@@ -83,21 +84,21 @@ class Orders:
         return len(self.payloads)
 
     def of(self, transport: Transport) -> list[int]:
-        """The numbers of the events that go this way."""
-        place = [each for each, _ in _SHARES].index(transport)
-        return np.flatnonzero(self.transports == place).tolist()
+        """Return the numbers of the events of this transport."""
+        index = [each for each, _ in _SHARES].index(transport)
+        return np.flatnonzero(self.transports == index).tolist()
 
-    def count(self, fate: EventKind) -> int:
-        return int(np.count_nonzero(self.kinds == fate))
+    def count(self, kind: EventKind) -> int:
+        return int(np.count_nonzero(self.kinds == kind))
 
     def revenue(self) -> IntArray:
-        """What was paid in each hour, in cents, by events that can be stored: what every sum is held against."""
-        paid = np.array([each == PAID for each in self.types]) & (self.kinds != EventKind.MALFORMED)
+        """Return the cents paid in each hour by events that can be stored: the reference for every sum."""
+        paid = np.array([type_ == PAID for type_ in self.types]) & (self.kinds != EventKind.MALFORMED)
         return np.bincount(self.hours[paid], weights=self.cents[paid], minlength=HOURS).astype(np.int64)
 
 
 def generate(count: int) -> Orders:
-    """So many events, in the order of their time."""
+    """Generate so many events, in the order of their time."""
     chosen = np.random.Generator(np.random.PCG64(_SEED))
     orders, numbers = (count + 1) // 2, np.arange(count)
     order = numbers // 2
@@ -110,9 +111,9 @@ def generate(count: int) -> Orders:
     kinds, retried = _kinds(transports)
     seconds = _seconds(count)
     columns = (products, customers, quantities, cents, _times(seconds), kinds, transports)
-    facts = zip(range(count), *(each.tolist() for each in columns), strict=True)
+    facts = zip(range(count), *(column.tolist() for column in columns), strict=True)
     return Orders(
-        payloads=[_payload(*each) for each in facts],
+        payloads=[_payload(*fact) for fact in facts],
         types=[_type(number, each) for number, each in enumerate(cancelled)],
         keys=[f"customer-{each}" for each in customers.tolist()],
         kinds=kinds,
@@ -130,7 +131,8 @@ def _type(number: int, cancelled: bool) -> str:
 
 
 def _kinds(transports: IntArray) -> tuple[npt.NDArray[np.int8], npt.NDArray[np.bool_]]:
-    """Fates, and which are sent twice. Every transport has some of everything, however few events there are."""
+    """Return kinds, and which events are sent twice. Every transport has some of everything, however few events there
+    are."""
     kinds = np.full(len(transports), EventKind.GOOD, np.int8)
     retried = np.zeros(len(transports), np.bool_)
     for transport in range(len(_SHARES)):
@@ -143,7 +145,7 @@ def _kinds(transports: IntArray) -> tuple[npt.NDArray[np.int8], npt.NDArray[np.b
 
 
 def _seconds(count: int) -> IntArray:
-    """When each happens, in seconds since `BEGIN`: many in busy hours, few at night."""
+    """Return the time of each event, in seconds since `BEGIN`: many in busy hours, few at night."""
     busy = np.array([weight * factor for factor in _DAYS for weight in _DAY], float)
     reached = np.concatenate([[0.0], np.cumsum(busy)]) / busy.sum()
     return (np.interp((np.arange(count) + 0.5) / count, reached, np.arange(HOURS + 1)) * 3600).astype(np.int64)
@@ -155,18 +157,18 @@ def _times(seconds: IntArray) -> npt.NDArray[np.str_]:
 
 
 def _payload(
-    number: int, product: int, customer: int, quantity: int, cents: int, at: str, fate: int, way: int
+    number: int, product: int, customer: int, quantity: int, cents: int, at: str, kind: int, transport: int
 ) -> bytes:
-    name = UNKNOWN if fate == EventKind.POISONED else _NAMES[product]
+    name = UNKNOWN if kind == EventKind.POISONED else _NAMES[product]
     text = (
         f'{{"event":{number},"order":{number // 2},"customer":{customer},"product":"{name}",'
-        f'"quantity":{quantity},"cents":{cents},"at":"{at}Z"{_CHANNELS[way]}}}'
+        f'"quantity":{quantity},"cents":{cents},"at":"{at}Z"{_CHANNELS[transport]}}}'
     )
-    return (_spoiled(text, number) if fate == EventKind.MALFORMED else text).encode()
+    return (_spoiled(text, number) if kind == EventKind.MALFORMED else text).encode()
 
 
 def _spoiled(text: str, number: int) -> str:
-    """As programs with mistakes in them write it."""
+    """Return a malformed payload, as faulty programs write it."""
     match number % _MISTAKES:
         case 0:
             return text.replace('"quantity":', '"quantity":-')

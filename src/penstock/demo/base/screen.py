@@ -1,6 +1,6 @@
-"""What is shown while the demo runs: a bar for all that is under way, and a line for each step that is done.
+"""The screen of the demo: a bar for everything in progress, and a line for each finished step.
 
-On a terminal the bars move; elsewhere there are plain lines, one when a step begins and one when it is done. All of it
+On a terminal the bars move; elsewhere there are plain lines, one when a step begins and one when it is done. Everything
 goes to standard error: standard output is for the result.
 """
 
@@ -16,13 +16,13 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
 
 
 class Bar(Protocol):
-    """Of one thing that is under way. Any thread may move it."""
+    """A progress bar. Any thread may move it."""
 
     def set(self, done: int, total: int | None = None) -> None: ...
 
 
 class Step:
-    """One step of the story. Whoever carries it out says what came of it."""
+    """A step of the story. The code that carries it out sets its outcome."""
 
     def __init__(self, screen: Screen, title: str) -> None:
         self._screen = screen
@@ -34,12 +34,12 @@ class Step:
         return self._screen.bar(what, total)
 
     def note(self, text: str) -> None:
-        """Something to be told below the step when it is done."""
+        """Add a line to be shown below the step when it is done."""
         self.notes.append(text)
 
 
 class Screen:
-    """Use it with `with`."""
+    """The screen, to be used with `with`."""
 
     def __init__(self) -> None:
         self._console = Console(stderr=True, highlight=False)
@@ -66,7 +66,7 @@ class Screen:
 
     @contextmanager
     def step(self, title: str) -> Iterator[Step]:
-        """Its bars go when it is over. A step that fails leaves a line that says so."""
+        """Show a step. Its bars are removed at the end; a failed step leaves a line that says so."""
         self._number += 1
         step, began = Step(self, title), time.monotonic()
         whole = self.bar(title)
@@ -96,7 +96,7 @@ class Screen:
             self.say(f"      {note}")
 
     def _clear(self, first: _Task) -> None:
-        """The bars of a step, from its first on."""
+        """Remove the bars of a step, from its first on."""
         at = self._bars.index(first)
         for each in self._bars[at:]:
             each.remove()
@@ -109,7 +109,7 @@ class _Task:
         self._task = task
 
     def set(self, done: int, total: int | None = None) -> None:
-        with suppress(KeyError):  # its step is over: somebody has not noticed yet
+        with suppress(KeyError):  # its step is over, and a thread still reports
             if total is not None:
                 self._progress.update(self._task, total=total)
             self._progress.update(self._task, completed=done, count=f"{done:,}")

@@ -1,4 +1,4 @@
-"""What lives as long as the demo and no longer, unless it is asked to stay: its directory and its broker."""
+"""Lifetimes: the directory and the broker end with the demo, unless they are to be kept."""
 
 from __future__ import annotations
 
@@ -15,33 +15,33 @@ from penstock.demo.base.interrupts import deferred_interrupts
 from penstock.demo.broker.process import BrokerProcess
 
 RESULTS: Final = ("revenue.png", "audit.html")
-"""What stays in any case: a picture and a page, some hundred kilobytes."""
+"""Files that stay in any case: a picture and a page, some hundred kilobytes."""
 _TALKATIVE: Final = ("penstock.client", "py4j")
 
 
 @contextmanager
 def demo_directory(given: Path | None, *, keep: bool) -> Iterator[Path]:
-    """A directory for everything. When it is over only the results are left in it; with `keep`, all of it. After a
-    failure, nothing is left unless it was to be kept; after an interruption, nothing at all.
+    """Create a directory for everything; at the end only the results are left in it, with `keep` everything.
 
-    Raises `InvalidRequest` if what is given is there already, unless as an empty directory.
+    After a failure, nothing is left unless it was to be kept; after an interruption, nothing at all. Raises
+    `InvalidRequest` for an existing path, unless it is an empty directory.
     """
     was_there = given is not None and given.exists()
     with deferred_interrupts():
-        made = Path(tempfile.mkdtemp(prefix="penstock-demo-")) if given is None else _made(given)
+        directory = Path(tempfile.mkdtemp(prefix="penstock-demo-")) if given is None else _create(given)
     try:
-        yield made
+        yield directory
     except BaseException as error:
         if not (keep and isinstance(error, Exception)):
             with deferred_interrupts():
-                _remove(made, itself=not was_there)
+                _remove(directory, itself=not was_there)
         raise
     if not keep:
         with deferred_interrupts():
-            _remove(made, itself=False, but=RESULTS)
+            _remove(directory, itself=False, but=RESULTS)
 
 
-def _made(given: Path) -> Path:
+def _create(given: Path) -> Path:
     if given.exists() and (not given.is_dir() or any(given.iterdir())):
         raise InvalidRequest(f"--dir {given}: it is there already; name a new directory, or an empty one")
     try:
@@ -51,8 +51,8 @@ def _made(given: Path) -> Path:
     return given.absolute()
 
 
-def _remove(made: Path, *, itself: bool, but: tuple[str, ...] = ()) -> None:
-    for each in made.iterdir():
+def _remove(directory: Path, *, itself: bool, but: tuple[str, ...] = ()) -> None:
+    for each in directory.iterdir():
         if each.name in but:
             continue
         if each.is_dir():
@@ -60,13 +60,12 @@ def _remove(made: Path, *, itself: bool, but: tuple[str, ...] = ()) -> None:
         else:
             each.unlink(missing_ok=True)
     if itself:
-        made.rmdir()
+        directory.rmdir()
 
 
 @contextmanager
 def broker_lifetime(broker: BrokerProcess, *, keep: bool) -> Iterator[None]:
-    """The broker is gone when this is over: stopped in order, or at once where something failed. With `keep` it stays,
-    if nothing failed."""
+    """Stop the broker at the end: in order, or at once after a failure. With `keep` it stays, if nothing failed."""
     try:
         yield
     except BaseException:
@@ -82,7 +81,7 @@ def broker_lifetime(broker: BrokerProcess, *, keep: bool) -> Iterator[None]:
 
 @contextmanager
 def quiet_logs() -> Iterator[None]:
-    """That connections break, to the broker and to the JVM, is part of the story: nobody needs a warning for each."""
+    """Silence warnings of broken connections, to the broker and to the JVM: they are part of the story."""
     before = {name: logging.getLogger(name).level for name in _TALKATIVE}
     for name in before:
         logging.getLogger(name).setLevel(logging.CRITICAL)

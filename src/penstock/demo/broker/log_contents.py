@@ -1,6 +1,6 @@
-"""What the log really has: every record of a topic read from the files, beside a broker or after its death.
+"""The contents of the log: every record of a topic read from the files, beside a broker or after its death.
 
-Nothing is asked of the broker here. Whether it kept its word is seen from what lies on the disk.
+The broker is not asked: the disk shows whether it kept its word.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from penstock.record.block import Block
 from penstock.storage.inspect.data_reader import DataReader, LogReader
 
 NO_EVENT: Final = -1
-"""In place of an event's number where the log has nothing that can be read, or nothing of ours."""
+"""The number in place of an event's where the log has no readable record, or one that is no event."""
 
 
 class _Numbered(msgspec.Struct):
@@ -40,12 +40,12 @@ class LogContents:
         return sum(map(len, self.partitions))
 
     def times(self, count: int) -> npt.NDArray[np.int64]:
-        """How often each event is there."""
+        """Return how often each event is there."""
         everything = np.concatenate([*self.partitions, np.zeros(0, np.int64)])
         return np.bincount(everything[everything != NO_EVENT], minlength=count)
 
     def missing(self, acknowledged: Acknowledged) -> int:
-        """How many of these are not where the broker said that they are."""
+        """Return how many of these are not where the broker said that they are."""
         found = np.zeros(len(acknowledged), np.bool_)
         for partition, numbers in enumerate(self.partitions):
             mine = np.flatnonzero((acknowledged.partitions == partition) & (acknowledged.offsets < len(numbers)))
@@ -54,13 +54,13 @@ class LogContents:
 
 
 def read_log(data: Path, topic: TopicName) -> LogContents:
-    """Raises `TopicNotSupported` if it is not there."""
+    """Read the events of a topic. Raises `TopicNotSupported` if the topic is missing."""
     reader = DataReader(data).topic(topic)
     return LogContents(tuple(_numbers(reader.partition(number)) for number in range(reader.partitions)))
 
 
 def number_of(payload: bytes) -> int:
-    """Of an event, from its payload. Raises `MalformedMessage` if it has none."""
+    """Return the number of an event, from its payload. Raises `MalformedMessage` if it has none."""
     try:
         return _DECODER.decode(payload).event
     except msgspec.MsgspecError as error:
@@ -68,7 +68,7 @@ def number_of(payload: bytes) -> int:
 
 
 def _numbers(log: LogReader) -> npt.NDArray[np.int64]:
-    """By offset. What was dropped or damaged is `NO_EVENT`."""
+    """Return event numbers by offset. Dropped or damaged records are `NO_EVENT`."""
     found = np.full(int(log.view.next_offset), NO_EVENT, np.int64)
     offset = int(log.view.first_offset)
     while offset < len(found):

@@ -1,6 +1,6 @@
-"""The broker as a process of its own, so that it can be killed; it comes back on the ports that it had.
+"""The broker as a process of its own, so that it can be killed; it comes back on the same ports.
 
-It is in a session of its own: Ctrl-C reaches it through the demo alone, and it can stay when the demo is over.
+It has a session of its own: Ctrl-C reaches it through the demo alone, and it can stay when the demo is over.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from penstock.core.errors import ServiceUnavailable
 from penstock.demo.base.interrupts import deferred_interrupts
 
 _START_SECONDS: Final = 120.0
-"""The first start on a machine may wait for others that compile kernels."""
+"""The bound on a start: the first one on a machine may wait for other processes that compile kernels."""
 _STOP_SECONDS: Final = 20.0
 _LOOK_SECONDS: Final = 0.02
 _LINGER_SECONDS: Final = 10.0
 _LOG_SHOWN: Final = 2000
-"""Characters of the end of its log that an error has."""
+"""Characters of the end of its log in an error."""
 _KEPT: Final = ("PENSTOCK_KERNEL_CACHE",)
 
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """0: any free one."""
+    """Ports; 0 for any free one."""
 
     tcp: int = 0
     ws: int = 0
@@ -41,7 +41,7 @@ class Ports:
 
 
 class BrokerProcess:
-    """`penstock serve` with its own defaults, whatever the environment says. Everything of it is in one directory."""
+    """`penstock serve` with its own defaults, whatever the environment says; its files are in one directory."""
 
     host: Final = "127.0.0.1"
 
@@ -72,7 +72,8 @@ class BrokerProcess:
         return {"pid": self.pid, "tcp": self.url, "websocket": self.ws_url, "http": self.http_url}
 
     def start(self) -> None:
-        """Returns when it takes connections. Raises `ServiceUnavailable` with what it said if it does not start."""
+        """Start the broker; it takes connections on return. Raises `ServiceUnavailable` with its log if it does not
+        start."""
         self.ready_file.unlink(missing_ok=True)
         self.killed_on_purpose.clear()
         with self.log_file.open("ab") as log, deferred_interrupts():
@@ -88,9 +89,9 @@ class BrokerProcess:
         while not self.ready_file.exists():
             self.check()
             if time.monotonic() > until:
-                raise ServiceUnavailable(f"the broker did not start within {_START_SECONDS:.0f} s: {self._said()}")
+                raise ServiceUnavailable(f"the broker did not start within {_START_SECONDS:.0f} s: {self._log_tail()}")
             time.sleep(_LOOK_SECONDS)
-        self._learn(json.loads(self.ready_file.read_text()))
+        self._read_ready_file(json.loads(self.ready_file.read_text()))
 
     def _command(self) -> list[str]:
         chosen = {
@@ -104,39 +105,39 @@ class BrokerProcess:
         options = [str(each) for pair in chosen.items() for each in pair]
         return [sys.executable, "-m", "penstock", "serve", *options]
 
-    def _learn(self, ready: Mapping[str, Any]) -> None:
+    def _read_ready_file(self, ready: Mapping[str, Any]) -> None:
         self.pid = int(ready["pid"])
         self.ports = Ports(ready["tcp_port"], ready["ws_port"], ready["http_port"])
 
     def check(self) -> None:
-        """Raises `ServiceUnavailable` if it has ended although nobody asked it to."""
+        """Raise `ServiceUnavailable` if the broker has ended unexpectedly."""
         code = None if self._process is None else self._process.poll()
         if code is not None and not self.killed_on_purpose.is_set():
             ended = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
-            raise ServiceUnavailable(f"the broker {ended}, and nobody asked it to. {self._said()}")
+            raise ServiceUnavailable(f"the broker {ended}, and nobody asked it to. {self._log_tail()}")
 
     def check_soon(self) -> None:
-        """As `check`, a moment later: connections break before a process has ended."""
+        """Check again within ten seconds: connections break before a process has ended."""
         if self._process is not None:
             with suppress(subprocess.TimeoutExpired):
                 self._process.wait(_LINGER_SECONDS)
         self.check()
 
     def send_kill(self) -> None:
-        """SIGKILL, from any thread, without waiting for what comes of it: as a power cut would, no goodbye."""
+        """Send SIGKILL, from any thread, without waiting: as abrupt as a power cut."""
         self.killed_on_purpose.set()
         if self._process is not None:
             self._process.kill()
 
     def kill(self) -> None:
-        """It is gone when this returns. Idempotent."""
+        """Kill the broker and wait for its end. Idempotent."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
             self._process = None
 
     def stop(self) -> None:
-        """In order; not in order if that takes too long. Idempotent."""
+        """Stop the broker in order; kill it if that takes too long. Idempotent."""
         if self._process is None:
             return
         self._process.send_signal(signal.SIGTERM)
@@ -145,16 +146,16 @@ class BrokerProcess:
         self.kill()
 
     def leave(self) -> None:
-        """It goes on when the demo is over."""
+        """Leave the broker running when the demo is over."""
         if self._process is not None:
-            self._process.returncode = 0  # so that nobody waits for it, or warns that nobody did
+            self._process.returncode = 0  # so that Python neither waits for it nor warns of it
             self._process = None
 
-    def _said(self) -> str:
+    def _log_tail(self) -> str:
         text = self.log_file.read_text(errors="replace").strip() if self.log_file.exists() else ""
         return f"It said: {text[-_LOG_SHOWN:]}" if text else "It said nothing."
 
 
 def _environment(given: Mapping[str, str]) -> dict[str, str]:
-    """Without settings of other brokers that this machine may have."""
+    """Return the environment without settings of other brokers on this machine."""
     return {name: value for name, value in given.items() if not name.startswith("PENSTOCK_") or name in _KEPT}

@@ -1,4 +1,4 @@
-"""The lakehouse: one Spark session, started while others publish; the archive into a Delta table, and the audit.
+"""The lakehouse: one Spark session, started while events are published; the archive into a Delta table, and the audit.
 
 Spark's work has a thread of its own. Ctrl-C then meets the main thread waiting, and not in the middle of a call into
 the JVM, which cannot be left in order.
@@ -37,16 +37,16 @@ class ArchiveSummary:
 @dataclass(frozen=True, slots=True)
 class AuditSummary:
     messages: int
-    """Of the log, every checksum of which was verified."""
+    """Messages of the log, every checksum of which was verified."""
     compared: int
-    """Of the lake, held against the log."""
+    """Messages of the lake, compared with the log."""
     findings: int
     first: str
-    """What the first of them is."""
+    """The first finding, as a sentence."""
 
 
 class Lakehouse:
-    """Use it with `with`: Spark is there from then on, or soon."""
+    """The lakehouse, to be used with `with`: Spark is starting from then on."""
 
     def __init__(self, data: Path, folder: Path) -> None:
         self._data = data
@@ -60,69 +60,70 @@ class Lakehouse:
         return self
 
     def __exit__(self, *_exception: object) -> None:
-        """Whatever Spark is doing is broken off."""
+        """Break off whatever Spark is doing."""
         with deferred_interrupts():
-            with suppress(Exception):  # it did not start: who wanted it was told
+            with suppress(Exception):  # it did not start: `run` has raised the error
                 if self._session is not None:
                     self._session.result().stop()
             self._pool.shutdown(wait=True, cancel_futures=True)
 
     def run(self, job: Callable[[SparkSession], _T]) -> _T:
-        """Raises why Spark did not start, or what the job raised."""
+        """Run a job with the session. Raises the error of Spark's start, or of the job."""
         assert self._session is not None  # noqa: S101 - it is used with `with`
         session = self._session.result()
         return self._pool.submit(job, session).result()
 
     def archive(self) -> ArchiveSummary:
-        """All topics into tables, as far as there is something now."""
+        """Archive every topic into its table, up to its present end."""
         from penstock.spark.files.location import Location
-        from penstock.spark.lake.archive.archive import archive
+        from penstock.spark.lake.archive.run import archive
         from penstock.spark.lake.tables.names import table_of
 
-        place = Location.parse(path=str(self._data))
-        report = self.run(lambda spark: archive(spark, place, warehouse=str(self.lake), once=True))
+        location = Location.parse(path=str(self._data))
+        report = self.run(lambda spark: archive(spark, location, warehouse=str(self.lake), once=True))
         orders, letters = (report.tables.get(table_of(each)) for each in (_TOPIC, _TOPIC.dead_letters))
         tables = report.tables.values()
         return ArchiveSummary(
             orders=0 if orders is None else orders.rows,
             dead_letters=0 if letters is None else letters.rows,
-            files=sum(each.files for each in tables),
+            files=sum(table.files for table in tables),
             bytes=sum(each.bytes for each in tables),
         )
 
     def audit(self, bar: Bar) -> AuditSummary:
-        """Every checksum of the log, and every message of it against the lake. The report is a page, too."""
+        """Verify every checksum of the log, and compare every message with the lake. Writes the report as a page,
+        too."""
         from penstock.spark.files.location import Location
         from penstock.spark.jobs.audit.archive_side import Warehouse
-        from penstock.spark.jobs.audit.audit import AuditRequest, audit
         from penstock.spark.jobs.audit.report.fields import as_dict
         from penstock.spark.jobs.audit.report.page import page
+        from penstock.spark.jobs.audit.run import AuditRequest, audit
 
-        place, wanted = Location.parse(path=str(self._data)), AuditRequest(against=Warehouse(str(self.lake)))
+        location, wanted = Location.parse(path=str(self._data)), AuditRequest(against=Warehouse(str(self.lake)))
 
         def stage(_what: str, done: int, total: int) -> None:
             bar.set(done, total)
 
-        report = as_dict(self.run(lambda spark: audit(spark, place, wanted, stage=stage)))
+        report = as_dict(self.run(lambda spark: audit(spark, location, wanted, stage=stage)))
         self.page.write_text(page(report), encoding="utf-8")
         return audit_summary(report)
 
 
 def audit_summary(report: dict[str, Any]) -> AuditSummary:
-    """What counts, of an audit's report."""
+    """Return the summary of an audit's report."""
     parts = [part["archive"] for topic in report["topics"] for part in topic["partitions"]]
-    told = report["findings"]["told"]
+    shown = report["findings"]["told"]
     return AuditSummary(
         messages=report["summary"]["messages"],
         compared=sum(part["messages"] for part in parts if part),
         findings=report["findings"]["total"],
-        first=str(told[0]["what"]) if told else "",
+        first=str(shown[0]["what"]) if shown else "",
     )
 
 
 def _start() -> SparkSession:
     from penstock.spark.runtime.session import session
 
-    # What goes wrong is raised. What is broken off by Ctrl-C would fill the screen.
+    # Errors are raised; broken-off work of Ctrl-C would fill the screen.
     os.environ.setdefault("PENSTOCK_SPARK_LOG", "off")
     return session("penstock demo", quick=True)

@@ -1,4 +1,4 @@
-"""The pipeline: revenue per hour, in SQL over the topic, into a table; and what it must be, to the cent."""
+"""The revenue pipeline: revenue per hour, in SQL over the topic, into a table; compared to the cent."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PIPELINE: Final = Path(__file__).with_name("revenue.toml")
 
 @dataclass(frozen=True, slots=True)
 class Revenue:
-    """Of each hour since `BEGIN`."""
+    """Revenue of each hour since `BEGIN`."""
 
     orders: IntArray
     cents: IntArray
@@ -35,7 +35,7 @@ class Revenue:
 
 
 def run_pipeline(lakehouse: Lakehouse, file: Path) -> Revenue:
-    """Raises why it failed."""
+    """Run the pipeline; return the revenue of its table. Raises the error of a failed query."""
     shutil.copyfile(PIPELINE, file)
     lakehouse.run(lambda spark: _run(spark, file))
     return _read(lakehouse.lake)
@@ -51,7 +51,7 @@ def _run(spark: SparkSession, file: Path) -> None:
 
 
 def _read(lake: Path) -> Revenue:
-    """The table, without Spark. Raises `PenstockError` for an hour that is none of ours."""
+    """Read the table without Spark. Raises `PenstockError` for an hour without orders."""
     from penstock.spark.lake import open_table
 
     orders, cents = np.zeros(HOURS, np.int64), np.zeros(HOURS, np.int64)

@@ -1,7 +1,7 @@
-"""The account: every event that was published, and what became of it, with sums that must add up. Pure.
+"""The account: every event that was published, and its outcome, with sums that must add up. Pure.
 
-A row is a sentence and two numbers that have to be equal. The demo fails if one of them is not; that is what it is
-for. Nothing here measures or reads: what is counted comes from those who saw it.
+A row is a sentence and two numbers that have to be equal. The demo fails if a pair is not; that is its purpose. Nothing
+here measures or reads: counts come from the steps that observed them.
 """
 
 from __future__ import annotations
@@ -13,35 +13,35 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counts:
-    """What was seen."""
+    """Counts that the steps observed."""
 
     published: int
     by_transport: Mapping[str, int]
-    """What each transport had answered."""
+    """Answered events by transport."""
     malformed: int
-    """Of the published: written so that the schema must refuse them."""
+    """Published events that the schema must refuse."""
     poisoned: int
-    """Of the published: written so that billing cannot deal with them."""
+    """Published events that billing cannot process."""
     retried: int
-    """Sent twice on purpose."""
+    """Events sent twice on purpose."""
 
     acknowledged: int
     refused: int
     recognised: int
-    """Of those sent twice: answered with where the first lies."""
+    """Events sent twice whose second answer named the first position."""
     answers_wrong: int
 
     acknowledged_before_kill: int
     missing_after_kill: int
-    """Of those: not where the broker said, when it was back."""
+    """Events acknowledged before the kill that are not at their position after it."""
     found_stored: int
-    """Sent again because the answer was lost with the broker, and found to be stored."""
+    """Events sent again because the answer was lost with the broker, and found to be stored."""
 
     in_log: int
     log_missing: int
-    """Acknowledged, and not where the broker said."""
+    """Acknowledged events that are not at their position in the log."""
     log_extra: int
-    """Records that should not be there: twice, or never acknowledged."""
+    """Records that should not be there: duplicates, or never acknowledged."""
 
     billed: int
     dead_letters: int
@@ -50,7 +50,7 @@ class Counts:
     archived: int
     archived_dead_letters: int
     audited: int
-    """Messages of the lake that were held against the log."""
+    """Messages of the lake that were compared with the log."""
     audit_findings: int
 
     revenue_cents: int
@@ -63,13 +63,13 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class AccountRow:
-    """A number, and what it has to be equal to; None where nothing is known about it but itself."""
+    """A number, and the number it has to equal; None where no other number is known."""
 
     what: str
     count: int
     expected: int | None
     why: str = ""
-    """What the expected number is."""
+    """The meaning of the expected number."""
 
     @property
     def holds(self) -> bool:
@@ -80,7 +80,7 @@ class AccountRow:
 
 
 def rows(counts: Counts) -> Iterator[AccountRow]:
-    """All of them, in the order of the story."""
+    """Yield the rows in the order of the story."""
     yield from _published(counts)
     yield from _survived(counts)
     yield from _consumed(counts)

@@ -1,4 +1,4 @@
-"""The same picture for a terminal: a column for every hour, of eighths of a character."""
+"""The revenue chart for a terminal: a column for every hour, of eighths of a character."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from penstock.demo.report.plot import DAY
 ROWS: Final = 8
 _EIGHTHS: Final = " ▁▂▃▄▅▆▇█"
 _PLAIN: Final = " ......##"
-"""For terminals that have no other characters: whole ones, and a dot for less."""
+"""Characters for plain terminals: whole ones, and a dot for less."""
 _ASCII: Final = str.maketrans({"€": " ", "└": "|"})
 _MARGIN: Final = 8
 _LONG: Final = 100_000
-"""Euros that are told in thousands."""
+"""The sum in euros from which labels are in thousands."""
 
 
 def lines(revenue: Revenue, *, plain: bool = False) -> list[str]:
-    """From the top; no line is wider than 80 characters."""
+    """Return the lines from the top; no line is wider than 80 characters."""
     blocks = f"{_PLAIN}#" if plain else _EIGHTHS
     highest = max(1, int(revenue.cents.max()))
-    heights = [round(int(each) * ROWS * 8 / highest) for each in revenue.cents]
+    heights = [round(int(cent) * ROWS * 8 / highest) for cent in revenue.cents]
     found = [_label(row, highest) + _row(heights, row, blocks) for row in reversed(range(ROWS))]
     drawn = [each.rstrip() for each in (*found, _days())]
-    return [each.translate(_ASCII) for each in drawn] if plain else drawn
+    return [line.translate(_ASCII) for line in drawn] if plain else drawn
 
 
 def _row(heights: list[int], row: int, blocks: str) -> str:
@@ -34,7 +34,7 @@ def _row(heights: list[int], row: int, blocks: str) -> str:
 
 
 def _label(row: int, highest: int) -> str:
-    """At the top, and in the middle."""
+    """Return the label of a line: a sum at the top, and in the middle."""
     if row not in (ROWS - 1, ROWS // 2 - 1):
         return " " * _MARGIN
     euros = highest * (row + 1) / ROWS / 100

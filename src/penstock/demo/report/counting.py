@@ -1,4 +1,4 @@
-"""From what was seen to the account: what the disk has is read once more, and held against what was answered."""
+"""Counting: from the observations of the steps to the account, with a last look at the log on disk."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _TOPIC: Final = TopicName.parse(TOPIC)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observations:
-    """What the steps have told."""
+    """Observations of the steps."""
 
     by_transport: dict[str, int]
     killed: KillReport
@@ -66,8 +66,10 @@ def count(orders: Orders, ledger: Ledger, seen: Observations, data: Path) -> Cou
 
 
 def unexpected_records(log: LogContents, acknowledged: Acknowledged, orders: Orders) -> int:
-    """Records that should not be there. An event is there once if it was acknowledged, and once more if it was
-    poisoned, since those are redriven."""
+    """Return the number of records that should not be there.
+
+    An event is there once if it was acknowledged, and once more if it was poisoned, since poisoned events are redriven.
+    """
     allowed = np.zeros(len(orders), np.int64)
     allowed[acknowledged.numbers] = 1
     allowed[(allowed == 1) & (orders.kinds == EventKind.POISONED)] = 2

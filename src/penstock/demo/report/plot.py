@@ -19,12 +19,12 @@ _PEAK: Final = "#e07a3f"
 _SIZE: Final = (10.0, 4.2)
 _DOTS: Final = 150
 _PLACE: Final = (0.07, 0.17, 0.915, 0.66)
-"""Of the axes in the picture: left, bottom, width, height."""
+"""The position of the axes in the picture: left, bottom, width, height."""
 DAY: Final = 24
 
 
 def draw(revenue: Revenue, events: int, file: Path) -> None:
-    """As PNG. No window is opened, and no display is needed."""
+    """Draw a PNG. No window is opened, and no display is needed."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -41,7 +41,7 @@ def draw(revenue: Revenue, events: int, file: Path) -> None:
 
 
 def peaks(revenue: Revenue) -> list[int]:
-    """The busiest hour of each day."""
+    """Return the busiest hour of each day."""
     days = range(0, HOURS, DAY)
     return [day + int(revenue.cents[day : day + DAY].argmax()) for day in days]
 

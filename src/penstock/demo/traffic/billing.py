@@ -1,7 +1,8 @@
-"""Billing: two consumers of one shared subscription. What they cannot deal with becomes dead letters, and is redriven.
+"""Billing: two consumers of one shared subscription. Messages they cannot process become dead letters, and are
+redriven.
 
-Delivery is at least once: what was acknowledged and not yet noted when the broker died comes again. So billing notes
-which events it has billed, by their numbers, and counts those that came twice.
+Delivery is at least once: acks that were not yet saved when the broker died are lost, and their messages come again. So
+billing records which events it has billed, by their numbers, and counts repeated ones.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ SUBSCRIPTION: Final = "billing"
 CONSUMERS: Final = 2
 _WINDOW: Final = 5000
 ATTEMPTS: Final = 3
-"""So often a message is tried before it is a dead letter."""
+"""Deliveries of a message before it is a dead letter."""
 _BACKOFF_MS: Final = 200
 _LOOK_SECONDS: Final = 0.2
-"""How long a consumer waits for messages before it sees whether it is to stop."""
+"""The time that a consumer waits for messages before it checks whether it is to stop."""
 
 
 class _OrderFields(msgspec.Struct):
@@ -37,7 +38,7 @@ _DECODER: Final = msgspec.json.Decoder(_OrderFields)
 
 
 class Billing:
-    """What both consumers know together."""
+    """The state that both consumers share."""
 
     def __init__(self, url: str, events: int) -> None:
         self._url = url
@@ -54,7 +55,7 @@ class Billing:
         self.nacked = 0
 
     def run(self, consumer: int) -> None:
-        """One of the consumers, until it is stopped. A broken connection is the client's affair."""
+        """Run one of the consumers until it is stopped. The client mends broken connections."""
         name = f"{SUBSCRIPTION}-{consumer}"
         with (
             connect(self._url, name=name) as client,
@@ -77,7 +78,7 @@ class Billing:
         self._stopped.set()
 
     def add_missing_price(self) -> None:
-        """Somebody has entered the missing price."""
+        """Enter the missing price."""
         self._known |= {UNKNOWN}
 
     def billed(self) -> int:
@@ -96,7 +97,7 @@ class Billing:
         except PenstockError as error:
             if not error.retriable:
                 raise
-            # The connection is gone: whatever was not acknowledged comes again.
+            # The connection is gone: unacknowledged messages come again.
 
     def _bill(self, consumer: Consumer[bytes], batch: Batch[bytes]) -> None:
         orders = [_DECODER.decode(each) for each in batch.to_arrow(["value"]).column("value").to_pylist()]
@@ -125,7 +126,7 @@ class Billing:
 
 
 def lag(client: Client) -> int:
-    """Messages that are neither acknowledged nor dead."""
+    """Return the messages that are neither acknowledged nor dead."""
     try:
         asked = {"topic": TOPIC, "subscription": SUBSCRIPTION}
         return int(client.ask("system.subscription.describe", asked)["lag"])
@@ -134,11 +135,11 @@ def lag(client: Client) -> int:
 
 
 def dead_letters(client: Client) -> tuple[int, str]:
-    """How many are left, and why the first of them is one."""
+    """Return the number of dead letters, and the reason of the first."""
     letters = list(DeadLetters(client, TOPIC).letters(Which()))
     return len(letters), letters[0].reason if letters else ""
 
 
 def redrive(client: Client) -> int:
-    """Send them all back to where they came from; how many that were."""
+    """Redrive every dead letter; return their number."""
     return DeadLetters(client, TOPIC).redrive(Which()).redriven

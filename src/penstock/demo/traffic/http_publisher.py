@@ -1,5 +1,7 @@
-"""Events over HTTP: what any language can do. One POST is one message, or many as lines of JSON; each POST has a key of
-its own, so that it can be sent again and is stored once.
+"""Events over HTTP, as any language can send them.
+
+One POST is one message, or many as lines of JSON; each POST has a key of its own, so that it can be sent again and is
+stored once.
 """
 
 from __future__ import annotations
@@ -20,16 +22,16 @@ from penstock.demo.base.orders import TOPIC, EventKind, Orders, Transport
 
 PATH: Final = "/api/events"
 _LINES: Final = 50
-"""In one POST. It is stored whole or not at all: what is malformed, or sent twice, comes alone."""
+"""Lines of one POST. It is stored whole or not at all: a malformed event, or one that is sent twice, comes alone."""
 _TIMEOUT_SECONDS: Final = 10.0
 _PAUSE_SECONDS: Final = 0.1
 _PATIENCE_SECONDS: Final = 60.0
-"""For so long a POST is tried."""
+"""The time that a POST is tried."""
 _RETRIABLE: Final = (HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.TOO_MANY_REQUESTS)
 
 
 class HttpPublisher:
-    """Sends every event of its transport, and notes every answer; what was not answered is sent again."""
+    """A publisher that sends every event of its transport, and notes every answer; unanswered events are sent again."""
 
     transport: Final = Transport.HTTP
 
@@ -43,7 +45,7 @@ class HttpPublisher:
         self.done = 0
 
     def run(self) -> None:
-        """Raises `ServiceUnavailable` if the broker does not come back."""
+        """Send all events. Raises `ServiceUnavailable` if the broker does not come back."""
         with closing(self._connection):
             for start in range(0, self.total, _LINES):
                 self._send(self._numbers[start : start + _LINES])
@@ -68,7 +70,7 @@ class HttpPublisher:
         if status != HTTPStatus.OK:
             raise ServiceUnavailable(f"{len(numbers)} events over HTTP were refused together: {_message(answer)}")
         for number, stored in zip(numbers, answer["events"], strict=True):
-            self._ledger.store(number, _place(stored), duplicate=stored.get("duplicate", False))
+            self._ledger.store(number, _position(stored), duplicate=stored.get("duplicate", False))
         self.done += len(numbers)
 
     def _line(self, number: int) -> bytes:
@@ -78,7 +80,7 @@ class HttpPublisher:
     def _send_one(self, number: int) -> None:
         status, answer = self._post_one(number)
         if status == HTTPStatus.OK:
-            self._ledger.store(number, _place(answer), duplicate=answer.get("duplicate", False))
+            self._ledger.store(number, _position(answer), duplicate=answer.get("duplicate", False))
         else:
             self._ledger.refuse(number, _message(answer))
         if self._orders.retried[number]:
@@ -86,10 +88,10 @@ class HttpPublisher:
         self.done += 1
 
     def _repeat(self, number: int) -> None:
-        """As if the answer had been lost."""
+        """Send an event again, as if the answer had been lost."""
         status, answer = self._post_one(number)
         if status == HTTPStatus.OK:
-            self._ledger.repeat(number, _place(answer), duplicate=answer.get("duplicate", False))
+            self._ledger.repeat(number, _position(answer), duplicate=answer.get("duplicate", False))
         else:
             self._ledger.complain(f"event {number} was stored, and refused when it came again: {_message(answer)}")
 
@@ -98,7 +100,7 @@ class HttpPublisher:
         return self._post(f"{PATH}?{urlencode(facts)}", self._orders.payloads[number], f"event-{number}")
 
     def _post(self, address: str, body: bytes, key: str, media: str = "application/json") -> tuple[int, dict[str, Any]]:
-        """The answer, however often it has to be asked for. Raises `ServiceUnavailable` if there is none."""
+        """Return the answer, retrying as often as needed. Raises `ServiceUnavailable` if there is none."""
         headers = {"Content-Type": media, "Idempotency-Key": key}
         for _ in self._attempts():
             with suppress(OSError, HTTPException):
@@ -117,7 +119,7 @@ class HttpPublisher:
             self._stopped.wait(_PAUSE_SECONDS)
 
 
-def _place(stored: dict[str, Any]) -> LogPosition:
+def _position(stored: dict[str, Any]) -> LogPosition:
     return LogPosition(stored["partition"], stored["offset"])
 
 

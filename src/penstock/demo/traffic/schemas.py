@@ -1,4 +1,4 @@
-"""The topic and its schema: two versions that go together, and a third that is refused, with the reason."""
+"""The topic and its schema: two compatible versions, and a third that is refused, with the reason."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ THIRD: Final = SECOND | {"cents": {"type": "string"}}
 
 @dataclass(frozen=True, slots=True)
 class SchemaVersion:
-    """As messages name it."""
+    """A schema version as messages name it."""
 
     id: int
     version: int
@@ -40,13 +40,13 @@ class SchemaVersions:
     first: SchemaVersion
     second: SchemaVersion
     refusal: str
-    """Why there is no third."""
+    """The reason why there is no third version."""
 
 
 def create(client: Client) -> SchemaVersions:
-    """The topic, its schema, and the policy that every payload has to conform.
+    """Create the topic, its schema, and the policy that every payload has to conform.
 
-    Raises `PenstockError` if the third version is taken, which it must not be.
+    Raises `PenstockError` if the third version is accepted, which it must not be.
     """
     client.ask("system.topic.create", {"topic": TOPIC, "partitions": PARTITIONS})
     first, second = _register(client, FIRST), _register(client, SECOND)
@@ -62,7 +62,7 @@ def _register(client: Client, fields: dict[str, Any]) -> SchemaVersion:
 
 
 def text(fields: dict[str, Any]) -> str:
-    """Nothing but these fields, and all of the first version's."""
+    """Return a JSON Schema with just these fields, which requires the first version's."""
     required = list(FIRST)
     described = {"title": "Order", "type": "object", "properties": fields, "required": required}
     return json.dumps(described | {"additionalProperties": False})
@@ -80,5 +80,5 @@ def _refusal(client: Client) -> str:
 
 
 def reason(problem: dict[str, Any]) -> str:
-    """A problem in one line."""
+    """Return a problem as one line."""
     return f"{problem.get('path') or '/'}: {problem.get('message')}"

@@ -18,13 +18,14 @@ from penstock.demo.traffic.schemas import SchemaVersion
 NAME: Final = "shop-app"
 _ROWS_MAX: Final = 2000
 _BATCHES: Final = 40
-"""At least so many, however few events there are: the broker is to be killed between two of them."""
+"""The minimum of batches, however few events there are: the broker is to be killed between two of them."""
 _AT_ONCE: Final = 2
-"""Batches under way. What is sent twice must be among the last 10,000 messages of its producer to be recognised."""
+"""Batches in flight. A repeated message must be among the last 10,000 of its producer to be recognised."""
 
 
 class TcpPublisher:
-    """Sends every event of its transport, and notes every answer. A broken connection is the client's affair."""
+    """A publisher that sends every event of its transport, and notes every answer. The client mends broken
+    connections."""
 
     transport: Final = Transport.TCP
 
@@ -42,14 +43,14 @@ class TcpPublisher:
 
     def run(self) -> None:
         with connect(self._url, name=NAME) as self._client:
-            if self._stopped:  # before there was anything to close
+            if self._stopped:  # stopped before there was a client to close
                 return
             producer = self._client.producer(TOPIC, name=NAME)
             self._send_all(producer)
-            producer.close()  # and not left: that would raise that some were refused, which is what they are here for
+            producer.close()  # leaving it open would raise that some messages were refused, as they should be
 
     def stop(self) -> None:
-        """From another thread: what waits for an answer gives up."""
+        """Stop from another thread: waits for answers end."""
         self._stopped = True
         if self._client is not None:
             self._client.close()
@@ -64,7 +65,7 @@ class TcpPublisher:
             self._note_outcomes(producer, *each)
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
-        """As a producer takes them, with the number of the event beside."""
+        """Yield batches as a producer takes them, with the events' numbers."""
         for start in range(0, self.total, self._rows):
             numbers = self._numbers[start : start + self._rows]
             yield pa.record_batch(
@@ -91,7 +92,7 @@ class TcpPublisher:
         self.done += len(numbers)
 
     def _repeat(self, producer: Producer[Payload], batch: pa.RecordBatch) -> None:
-        """As if the answers had been lost."""
+        """Send events again, as if the answers had been lost."""
         numbers = [each - 1 for each in batch.column("request_id").to_pylist()]
         for number, outcome in zip(numbers, producer.send_arrow(batch, numbered=True).outcomes(), strict=True):
             if isinstance(outcome, Receipt):

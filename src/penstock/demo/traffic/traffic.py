@@ -1,7 +1,7 @@
-"""The traffic: everybody publishes at once, billing consumes beside it, and half way the broker is killed.
+"""The traffic: three transports publish at once, billing consumes beside them, and half way the broker is killed.
 
-All of them are threads of the demo with connections of their own. Whatever one of them raises ends the demo, and so
-does a broker that ends when nobody killed it.
+They are threads of the demo with connections of their own. An error in any of them ends the demo, and so does a broker
+that ends unexpectedly.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from penstock.demo.traffic.billing import CONSUMERS, Billing
 
 _LOOK_SECONDS: Final = 0.05
 _DRAIN_SECONDS: Final = 120.0
-"""Longer than billing ever takes: what is still there then will not go."""
+"""The bound on draining, longer than billing ever takes: messages that are left then are stuck."""
 
 
 class Publisher(Protocol):
@@ -46,18 +46,18 @@ class Publisher(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class KillReport:
-    """What was lost when the broker was killed: nothing, or the demo fails."""
+    """The losses of the kill: none, or the demo fails."""
 
     acknowledged: int
     found: int
-    """Records that lay on the disk when it was back: some more than were acknowledged, those whose answer was lost."""
+    """Records on the disk after the restart: some more than were acknowledged, since their answers were lost."""
     missing: int
     seconds: float
-    """Until it took connections again."""
+    """The time until it took connections again."""
 
 
 class Traffic:
-    """Use it with `with`: at the end nobody publishes or consumes any more."""
+    """The traffic, to be used with `with`: at the end every publisher and consumer has stopped."""
 
     def __init__(self, broker: BrokerProcess, orders: Orders, ledger: Ledger) -> None:
         self._broker = broker
@@ -74,12 +74,12 @@ class Traffic:
     def __exit__(self, *_exception: object) -> None:
         with deferred_interrupts():
             self.billing.stop()
-            for each in self._publishers:
-                each.stop()
+            for publisher in self._publishers:
+                publisher.stop()
             self._pool.shutdown(wait=True, cancel_futures=True)
 
     def publish(self, publishers: list[Publisher], step: Step) -> KillReport:
-        """Until every event has its answer. Half way somebody strikes the broker, and it is started again."""
+        """Publish until every event has its answer. Half way the broker is killed, and started again."""
         self._publishers = publishers
         bars = [(step.bar(f"  {each.transport.value}", each.total), each) for each in publishers]
         billed = step.bar("  billed", len(self._orders))
@@ -87,22 +87,22 @@ class Traffic:
         sending = [self._pool.submit(each.run) for each in publishers]
         self._futures += sending
 
-        def shown() -> None:
+        def show() -> None:
             for bar, each in bars:
                 bar.set(each.done)
             billed.set(self.billing.billed_count)
 
-        self._watch(self._broker.killed_on_purpose.wait, shown)
+        self._watch(self._broker.killed_on_purpose.wait, show)
         killed = self._recover()
-        self._watch(lambda seconds: not wait(sending, seconds).not_done, shown)
+        self._watch(lambda seconds: not wait(sending, seconds).not_done, show)
         return killed
 
     def answered(self) -> dict[str, int]:
-        """Events that had their answer, by the way they went."""
+        """Return the number of answered events by transport."""
         return {each.transport.value: each.done for each in self._publishers}
 
     def drain(self, client: Client, step: Step) -> None:
-        """Until billing has dealt with everything. Raises `Timeout` if it does not."""
+        """Wait until billing has processed everything. Raises `Timeout` if it does not."""
         bar, most = step.bar("  billed of what is left"), 0
         until = time.monotonic() + _DRAIN_SECONDS
         while (left := bills.lag(client)) > 0:
@@ -114,24 +114,24 @@ class Traffic:
             time.sleep(_LOOK_SECONDS)
 
     def _recover(self) -> KillReport:
-        self._broker.kill()  # it has been killed_on_purpose: see it gone
+        self._broker.kill()  # SIGKILL was sent: wait for its end
         acknowledged, began = self._ledger.acknowledged(), time.monotonic()
         self._broker.start()
         seconds = time.monotonic() - began
         found = read_log(self._broker.data, TopicName.parse(TOPIC))
         return KillReport(len(acknowledged), len(found), found.missing(acknowledged), seconds)
 
-    def _watch(self, is_over: Callable[[float], bool], shown: Callable[[], None]) -> None:
-        """Until it is over, which is asked again and again, for some time each."""
+    def _watch(self, is_over: Callable[[float], bool], show: Callable[[], None]) -> None:
+        """Wait until `is_over`, which is called again and again with a time to wait."""
         while not is_over(_LOOK_SECONDS):
             self._check()
-            shown()
+            show()
         self._check()
-        shown()
+        show()
 
     def _check(self) -> None:
-        """Raises what one of them raised."""
+        """Raise the error of any thread."""
         self._broker.check()
-        for each in self._futures:
-            if each.done():
-                each.result()
+        for future in self._futures:
+            if future.done():
+                future.result()

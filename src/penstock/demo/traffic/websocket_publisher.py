@@ -1,6 +1,6 @@
 """Events over a WebSocket: the wire protocol itself, one message at a time, as a page in a browser would speak it.
 
-Each message bears its producer's number, so that it can be sent again on the next connection and is stored once.
+Each message has its producer's number, so that it can be sent again on the next connection and is stored once.
 """
 
 from __future__ import annotations
@@ -22,15 +22,16 @@ from penstock.demo.traffic.schemas import SchemaVersion
 
 NAME: Final = "web-page"
 _AT_ONCE: Final = 500
-"""Messages under way: enough to share a commit, and few enough to be recognised afterwards."""
+"""Messages in flight: enough to share a commit, and few enough to be recognised afterwards."""
 _RETRIABLE: Final = frozenset(each.code.value for each in (ServiceUnavailable, Timeout, QuotaExceeded))
 _PAUSE_SECONDS: Final = 0.1
 _PATIENCE_SECONDS: Final = 60.0
-"""For so long it tries to come back."""
+"""The time without progress after which it gives up."""
 
 
 class WebSocketPublisher:
-    """Sends every event of its transport, and notes every answer; comes back when the connection breaks."""
+    """A publisher that sends every event of its transport, and notes every answer; it reconnects when the connection
+    breaks."""
 
     transport: Final = Transport.WEBSOCKET
 
@@ -43,14 +44,14 @@ class WebSocketPublisher:
         self._sequence = {number: place for place, number in enumerate(numbers, 1)}
         self._waiting = deque(numbers)
         self._again: deque[int] = deque()
-        """Answered, and to be sent a second time."""
+        """Answered events that are to be sent a second time."""
 
         self._stopped = False
         self.total = len(numbers)
         self.done = 0
 
     def run(self) -> None:
-        """Raises `ServiceUnavailable` if the broker does not come back."""
+        """Send all events. Raises `ServiceUnavailable` if the broker does not come back."""
         asyncio.run(self._run())
 
     def stop(self) -> None:
@@ -68,7 +69,7 @@ class WebSocketPublisher:
             await asyncio.sleep(_PAUSE_SECONDS)
 
     async def _talk(self) -> None:
-        """Over one connection, as far as it goes: a round at a time, and then those of it that are sent twice."""
+        """Send over one connection until it breaks: a round at a time, and then its events that are sent twice."""
         transport, listener = await ws_connect(_Conversation, self._url)
         assert isinstance(listener, _Conversation)  # noqa: S101 - we made it
         try:
@@ -89,8 +90,10 @@ class WebSocketPublisher:
                 return int(answer["producer_id"])
 
     async def _round(self, listener: _Conversation, turn: deque[int], producer_id: int, *, again: bool) -> None:
-        """Send some, and take all their answers. What is not answered, or is to be tried again, goes back to its turn,
-        in its order: a producer's numbers rise."""
+        """Send some events, and take all their answers.
+
+        Unanswered events, and those to be tried again, go back to their queue, in order: a producer's numbers rise.
+        """
         asked = {str(uuid.uuid4()): turn.popleft() for _ in range(min(_AT_ONCE, len(turn)))}
         retry: list[int] = []
         try:
@@ -145,7 +148,7 @@ class _Broken(Exception):
 
 
 class _Conversation(WSListener):
-    """Answers, as they come."""
+    """Answers in the order of their arrival."""
 
     def __init__(self) -> None:
         self._answers: asyncio.Queue[tuple[str, dict[str, Any]] | None] = asyncio.Queue()
@@ -178,7 +181,7 @@ class _Conversation(WSListener):
         self._transport.send(WSMsgType.TEXT, data)
 
     async def next(self) -> tuple[str, dict[str, Any]]:
-        """Raises `_Broken` when no more will come."""
+        """Return the next answer. Raises `_Broken` when the connection is over."""
         found = await self._answers.get()
         if found is None:
             raise _Broken

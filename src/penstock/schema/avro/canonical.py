@@ -46,7 +46,7 @@ def canonical(schema: Schema, *, needless_names: bool = False) -> str:
     """
     spelling = _CanonicalWriter(schema.own, frozenset() if needless_names else _NAMES)
     lines = [spelling.of(schema.root)]
-    for name in spelling.foreign:  # grows as types are spelled that need others
+    for name in spelling.foreign:  # grows while types that need others are written
         spelling.defined = frozenset({name})
         lines.append(spelling.of(schema.types[name]))
     return "\n".join(lines)

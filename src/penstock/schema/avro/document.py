@@ -36,7 +36,7 @@ def check_volume(texts: Iterable[str]) -> None:
         chars += len(text)
         if chars > CHARS_MAX:
             refuse(f"a schema and all it refers to have at most {CHARS_MAX} characters", SchemaPath())
-        # Never fewer than there are: every value but the first has one of these before it.
+        # An upper bound: every value but the first has one of these characters before it.
         values += 1 + sum(map(text.count, ",[{"))
     if values > VALUES_MAX:
         refuse(f"a schema and all it refers to have at most {VALUES_MAX} values", SchemaPath())

@@ -59,7 +59,7 @@ class _StepBuilder:
         self._named: dict[str, ValueStep | None] = {
             name: payload_steps.record(each) for name, each in self._fields.items()
         }
-        # Each comes after all it contains, but for itself: a record that contains itself takes bytes, or has no values.
+        # A type comes after all it contains, except itself: a record within itself takes bytes, or has no values.
         for type_ in schema.types.values():
             self._named[type_.name] = self._defined(type_)
 

@@ -35,7 +35,7 @@ class InvalidValue(Exception):
 
 
 class Walk:
-    """One payload and the state of the walk over it."""
+    """A payload and the state of the walk over it."""
 
     __slots__ = ("data", "size", "weightless")
 

@@ -1,7 +1,7 @@
-"""Protobuf: schemas written in the language of .proto files, or given as the base64 of a FileDescriptorProto.
+"""Protobuf: schemas as .proto texts, or as the base64 of a FileDescriptorProto.
 
-No file is ever opened and no compiler is run: an own parser makes descriptors of the text, and the pool of the Protobuf
-library takes them in. proto2, proto3 and edition 2023 are understood.
+No file is opened and no compiler runs: a parser of our own makes descriptors of the text, and the descriptor pool of
+the Protobuf library loads them. proto2, proto3 and edition 2023 are supported.
 """
 
 from __future__ import annotations

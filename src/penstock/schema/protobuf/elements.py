@@ -1,4 +1,4 @@
-"""All things a file declares, one after the other."""
+"""The elements that a file declares, in order."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from penstock.schema.protobuf.parsing.options import option_key
 
 
 class ElementKind(Enum):
-    """What a thing is, as the targets of options name it."""
+    """The kind of an element, as the targets of options name it."""
 
     FILE = "file"
     MESSAGE = "message"
@@ -28,18 +28,18 @@ class ElementKind(Enum):
 class Element(NamedTuple):
     sort: ElementKind
     name: str
-    """Its full name. A range of extensions, which has none, has that of its message and its index."""
+    """The full name. A range of extensions, which has no name, has that of its message and its index."""
     descriptor: Any
     parent: Any
 
     def option_key(self, index: int, package: str) -> str:
-        """Where the text has the option with this index, see `options.option_key`."""
+        """Return the key of the position of an option in the text, see `options.option_key`."""
         name = "" if self.sort is ElementKind.FILE else self.name
         return option_key(name.removeprefix(f"{package}."), index)
 
 
 def elements(file: Any) -> Iterator[Element]:
-    """The file first, and what holds other things before these."""
+    """Yield the file first, and containers before their contents."""
     yield Element(ElementKind.FILE, file.package, file, None)
     scope = f"{file.package}." if file.package else ""
     for message in file.message_type:
@@ -74,7 +74,7 @@ def _message(message: Any, parent: Any, outer: str) -> Iterator[Element]:
 
 
 def _enum(enum: Any, parent: Any, scope: str) -> Iterator[Element]:
-    """Values are in the scope the enum is in."""
+    """Yield an enum and its values, which are in the scope that contains the enum."""
     yield Element(ElementKind.ENUM, scope + enum.name, enum, parent)
     for value in enum.value:
         yield Element(ElementKind.VALUE, scope + value.name, value, enum)

@@ -1,4 +1,4 @@
-"""Numbers and strings, as they are written in .proto texts and as descriptors keep them."""
+"""Numbers and strings, as .proto texts write them and as descriptors store them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from typing import Final
 
 _OVERLONG: Final = 2**64
-"""What a decimal with too many digits is worth: more than fits anywhere."""
+"""The value of a decimal with too many digits: more than fits anywhere."""
 
 _NOT_DECIMAL: Final = re.compile(r"0(?:[xX][0-9a-fA-F]++|[0-7]++)")
 _ESCAPE: Final = re.compile(
@@ -27,7 +27,7 @@ _ESCAPED: Final = _QUOTED | {"'": "\\'"}
 
 
 def integer(text: str) -> int:
-    """The value of an INTEGER token: decimal, octal after `0`, hexadecimal after `0x`."""
+    """Return the value of an INTEGER token: decimal, octal after `0`, hexadecimal after `0x`."""
     if text[:2] in ("0x", "0X"):
         return int(text, 16)
     if text.startswith("0"):
@@ -36,14 +36,14 @@ def integer(text: str) -> int:
 
 
 def real(text: str) -> float:
-    """The value of an INTEGER or FLOAT token; past the largest it is infinite."""
+    """Return the value of an INTEGER or FLOAT token; infinite past the largest."""
     if _NOT_DECIMAL.fullmatch(text):
         return float(min(integer(text), _OVERLONG))
     return float(text)
 
 
 def unquoted(text: str) -> bytes:
-    """The bytes a STRING token stands for. Raises `ValueError` at an escape that is none."""
+    """Return the bytes of a STRING token. Raises `ValueError` at an invalid escape."""
     body = text[1:-1].encode()
     return _ESCAPE.sub(_unescaped, body) if b"\\" in body else body
 
@@ -68,12 +68,12 @@ def _unescaped(found: re.Match[bytes]) -> bytes:
 
 
 def escaped(value: bytes) -> str:
-    """As descriptors keep the default of a bytes field: nothing but printable ASCII."""
+    """Return the default of a bytes field as descriptors store it: nothing but printable ASCII."""
     return "".join(_ESCAPED.get(chr(byte)) or _visible(chr(byte), byte < 127) for byte in value)
 
 
 def quoted(value: str) -> str:
-    """Text between double quotes; letters of other scripts stay as they are."""
+    """Return text between double quotes; letters of other scripts stay as they are."""
     return '"' + "".join(_QUOTED.get(each) or _visible(each, each != "\x7f") for each in value) + '"'
 
 
@@ -82,7 +82,7 @@ def _visible(character: str, printable: bool) -> str:
 
 
 def shortest(value: float) -> str:
-    """As descriptors keep the default of a float or double field: 15 digits if they suffice, else 17."""
+    """Return the default of a float or double field as descriptors store it: 15 digits if they suffice, else 17."""
     if value != value:
         return "nan"
     short = f"{value:.15g}"

@@ -1,4 +1,4 @@
-"""Names that are made from other names."""
+"""Names that are derived from other names."""
 
 from __future__ import annotations
 
@@ -11,19 +11,21 @@ QUALIFIED: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]
 
 
 def camel_case(name: str) -> str:
-    """The name of a field in JSON: `order_id` is `orderId`."""
+    """Return the name of a field in JSON: `order_id` is `orderId`."""
     first, *others = name.split("_")
     return first + "".join(_capitalised(each) for each in others)
 
 
 def map_entry_name(field: str) -> str:
-    """The message that is made for a map: `order_lines` has `OrderLinesEntry`."""
+    """Return the name of the message made for a map: `order_lines` has `OrderLinesEntry`."""
     return "".join(_capitalised(each) for each in field.split("_")) + "Entry"
 
 
 def value_name(enum: str, value: str) -> str:
-    """What is left of an enum value's name without the enum's name before it, and without letter case: two values of
-    one enum that have it in common could not be told apart in other languages."""
+    """Return an enum value's name without the enum's name before it, and without letter case.
+
+    Two values of one enum with the same result could not be distinguished in other languages.
+    """
     rest, wanted = value.lower(), enum.replace("_", "").lower()
     taken = _prefix_length(rest, wanted)
     rest = rest[taken:].lstrip("_") if taken else rest
@@ -31,7 +33,7 @@ def value_name(enum: str, value: str) -> str:
 
 
 def synthetic_oneof(field: str, taken: Container[str]) -> str:
-    """The oneof that is made for an `optional` of proto3."""
+    """Return the name of the oneof made for an `optional` of proto3."""
     name = field if field.startswith("_") else f"_{field}"
     while name in taken:
         name = f"X{name}"
@@ -39,7 +41,7 @@ def synthetic_oneof(field: str, taken: Container[str]) -> str:
 
 
 def local(name: str, package: str) -> str:
-    """A full name without its package."""
+    """Return a full name without its package."""
     return name.removeprefix(f"{package}.") if package else name
 
 
@@ -48,7 +50,7 @@ def _capitalised(word: str) -> str:
 
 
 def _prefix_length(name: str, prefix: str) -> int:
-    """How many characters of `name` are `prefix`, underscores aside; 0 if it does not begin with it."""
+    """Return how many characters of `name` match `prefix`, underscores aside; 0 if it does not begin with it."""
     matched = 0
     for place, character in enumerate(name):
         if matched == len(prefix):

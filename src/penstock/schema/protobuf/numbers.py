@@ -15,7 +15,7 @@ class Ranges:
 
     @classmethod
     def of(cls, descriptors: Iterable[Any], past: int = 0) -> Ranges:
-        """Of ranges as descriptors have them; `past` is 1 where their ends are still within them, as those of enums."""
+        """Return ranges of descriptors; `past` is 1 where their ends are inclusive, as those of enums are."""
         pairs = sorted((each.start, each.end + past) for each in descriptors)
         return cls(tuple(start for start, _ in pairs), tuple(end for _, end in pairs))
 
@@ -23,19 +23,19 @@ class Ranges:
         return self.around(number) is not None
 
     def around(self, number: int) -> tuple[int, int] | None:
-        """The range that `number` is in, of ranges that do not overlap."""
+        """Return the range that contains `number`; the ranges must not overlap."""
         place = bisect_right(self.starts, number) - 1
         if place < 0 or number >= self.ends[place]:
             return None
         return self.starts[place], self.ends[place]
 
     def first_overlap(self) -> int | None:
-        """A number that is in two of them."""
+        """Return a number that is in two ranges."""
         later = self.starts[1:]
         return next((start for end, start in zip(self.ends, later, strict=False) if start < end), None)
 
     def joined(self) -> Ranges:
-        """The same numbers in as few ranges as can be."""
+        """Return the same numbers in as few ranges as possible."""
         starts: list[int] = []
         ends: list[int] = []
         for start, end in zip(self.starts, self.ends, strict=True):

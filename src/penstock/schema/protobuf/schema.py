@@ -1,4 +1,4 @@
-"""A Protobuf schema, understood: what the registry asks of it, and what clients that decode payloads do."""
+"""The parsed Protobuf schema: the operations of the registry, and of clients that decode payloads."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from penstock.schema.protobuf.printing.canonical import canonical
 from penstock.schema.protobuf.printing.text import print_proto
 
 _FILE_NAME: Final = "schema.proto"
-"""What a schema's own file is called where it has to have a name."""
+"""The name of a schema's own file where it must have one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,16 +31,17 @@ class ProtobufSchema:
         return canonical(self.library)
 
     def compatibility_problems(self, writer: ProtobufSchema, *, lenient: bool = False) -> list[Problem]:
-        """`lenient` lets pass what concerns only some of the values that a writer can write, and the package."""
+        """Compare; `lenient` ignores problems that concern only some of the values that a writer can write, and the
+        package."""
         return compatibility_problems(self.library, writer.library, lenient=lenient)
 
     def validator(self) -> Validator:
-        """Of the first message of the schema."""
+        """Return the validator of the first message of the schema."""
         first = next(iter(self._messages()), None)
         return RejectingValidator() if first is None else MessageValidator(first)
 
     def message_class(self, full_name: str | None = None) -> Any:
-        """The class of a message of this schema; the first one's if none is named. Raises `InvalidSchema`."""
+        """Return the class of a message of this schema; of the first one if none is named. Raises `InvalidSchema`."""
         found = next((each for each in self._messages() if full_name is None), None)
         if full_name is not None:
             found = self._find_message(full_name)
@@ -61,13 +62,13 @@ class ProtobufSchema:
 
 
 def parse(text: str, references: Mapping[str, str]) -> ProtobufSchema:
-    """A .proto text, or the base64 of a FileDescriptorProto; so may be what it refers to. Raises `InvalidSchema`, and
-    nothing else, for whatever it is not."""
+    """Parse a .proto text, or the base64 of a FileDescriptorProto; references may be either too. Raises
+    `InvalidSchema`, and nothing else, for any other text."""
     return ProtobufSchema(library(text, references))
 
 
 def file_descriptor(schema: ProtobufSchema) -> bytes:
-    """The schema's own file as a serialised FileDescriptorProto, with JSON names in it as protoc has them."""
+    """Return the schema's own file as a serialised FileDescriptorProto, with JSON names in it as protoc has them."""
     file = descriptor_pb2.FileDescriptorProto()
     file.CopyFrom(schema.library.files[ROOT].file)
     file.name = _FILE_NAME
@@ -78,11 +79,11 @@ def file_descriptor(schema: ProtobufSchema) -> bytes:
 
 
 def proto_text(schema: ProtobufSchema) -> str:
-    """The schema's own file as a .proto text, whatever it was registered as."""
+    """Return the schema's own file as a .proto text, in whichever form it was registered."""
     return print_proto(schema.library.files[ROOT], schema.library.pool)
 
 
 def message_class(text: str, references: Mapping[str, str], full_name: str | None = None) -> Any:
-    """The class of a message of a schema, by its full name or the first; to decode payloads with. Raises
+    """Return the class of a message of a schema, by its full name or the first, to decode payloads with. Raises
     `InvalidSchema`."""
     return parse(text, references).message_class(full_name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from penstock.core.schemas import Compatibility, Mode
+from penstock.core.schemas import Compatibility, SubjectMode
 from penstock.schema.errors import (
     CompatibilityNotConfigured,
     ModeNotConfigured,
@@ -37,7 +37,7 @@ def _has_compatibility(settings: SubjectSettings) -> bool:
     return settings.compatibility is not None or settings.lenient is not None
 
 
-def own_mode(index: RegistryIndex, subject: str, *, default_to_global: bool) -> Mode:
+def own_mode(index: RegistryIndex, subject: str, *, default_to_global: bool) -> SubjectMode:
     """Raise `ModeNotConfigured` if the subject has no mode of its own and `default_to_global` is off."""
     own = index.subject(subject).settings.mode
     if own is None and subject != GLOBAL_SUBJECT and not default_to_global:
@@ -73,9 +73,9 @@ def clear_compatibility(state: RegistryState, subject: str) -> Procedure[Compati
     return before
 
 
-def set_mode(state: RegistryState, subject: str, mode: Mode, *, force: bool) -> Procedure[Mode]:
+def set_mode(state: RegistryState, subject: str, mode: SubjectMode, *, force: bool) -> Procedure[SubjectMode]:
     def edit(settings: SubjectSettings) -> SubjectSettings:
-        if mode is Mode.IMPORT and not force:
+        if mode is SubjectMode.IMPORT and not force:
             _check_empty(state.index, subject)
         return replace(settings, mode=mode)
 
@@ -83,7 +83,7 @@ def set_mode(state: RegistryState, subject: str, mode: Mode, *, force: bool) -> 
     return mode
 
 
-def clear_mode(state: RegistryState, subject: str) -> Procedure[Mode]:
+def clear_mode(state: RegistryState, subject: str) -> Procedure[SubjectMode]:
     """Return the previous value. Raises `SubjectNotFound` if the subject had none of its own."""
     before = own_mode(state.index, subject, default_to_global=True)
 
@@ -119,7 +119,7 @@ def _check_empty(index: RegistryIndex, subject: str) -> None:
     """Refuse the import mode where schemas exist: imported ones bring their ids and versions, which must not meet
     others."""
     there = index.subjects() if subject == GLOBAL_SUBJECT else index.versions(subject)
-    if there and index.mode(subject) is not Mode.IMPORT:
+    if there and index.mode(subject) is not SubjectMode.IMPORT:
         raise OperationNotPermitted("Cannot import since found existing subjects", subject=subject)
 
 

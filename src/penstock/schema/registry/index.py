@@ -11,7 +11,7 @@ from itertools import chain
 from typing import Final
 
 from penstock.core.limits import MIB
-from penstock.core.schemas import Compatibility, Mode
+from penstock.core.schemas import Compatibility, SubjectMode
 from penstock.schema.errors import OperationNotPermitted, SchemaNotFound, SubjectNotFound, VersionNotFound
 from penstock.schema.registry.models import CompatibilityConfig, LookupFilter, RegisteredVersion
 from penstock.storage.catalog.schema_rows import (
@@ -49,7 +49,7 @@ class RegistryIndex:
         self._holders: dict[int, set[VersionKey]] = {}
         self._referrers: dict[VersionKey, set[int]] = {}
 
-    # what has changed
+    # updates
 
     def apply(self, update: RegistryUpdate) -> None:
         """Apply an update of the catalog. Updates come in the order of their revisions, without gaps."""
@@ -57,7 +57,7 @@ class RegistryIndex:
         self._subjects |= {subject.name: subject for subject in update.subjects}
         self._versions |= self._merged(update)
         after = self._holdings(update.subjects)
-        # First what goes: an id may have come back with another schema.
+        # Removals first: an id may have come back with another schema.
         for schema_id, holder in before - after:
             self._remove_holder(schema_id, holder)
         for stored in update.schemas:
@@ -215,9 +215,9 @@ class RegistryIndex:
         lenient = general.lenient if own.lenient is None else own.lenient
         return CompatibilityConfig(compatibility=compatibility, lenient=bool(lenient))
 
-    def mode(self, subject: str) -> Mode:
+    def mode(self, subject: str) -> SubjectMode:
         own, general = self.subject(subject).settings.mode, self.subject(GLOBAL_SUBJECT).settings.mode
-        return general if general is Mode.READONLY_OVERRIDE else own or general or Mode.READWRITE
+        return general if general is SubjectMode.READONLY_OVERRIDE else own or general or SubjectMode.READWRITE
 
     # limits
 

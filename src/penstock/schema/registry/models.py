@@ -19,8 +19,8 @@ from penstock.core.schemas import (
     SCHEMA_VERSION_MAX,
     SUBJECT_CHARS_MAX,
     Compatibility,
-    Mode,
     Schema,
+    SubjectMode,
     is_subject,
 )
 from penstock.schema.errors import InvalidCompatibility, InvalidMode, InvalidSchema, InvalidVersion, RegistryError
@@ -153,11 +153,11 @@ def parse_compatibility(text: str) -> Compatibility:
         raise InvalidCompatibility(f"Invalid compatibility level. Valid values are {levels}") from None
 
 
-def parse_mode(text: str) -> Mode:
+def parse_mode(text: str) -> SubjectMode:
     try:
-        return Mode(text.upper())
+        return SubjectMode(text.upper())
     except ValueError:
-        raise InvalidMode(f"Invalid mode. Valid values are {', '.join(Mode)}") from None
+        raise InvalidMode(f"Invalid mode. Valid values are {', '.join(SubjectMode)}") from None
 
 
 def check_schema(schema: Schema) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from penstock.core.schemas import SCHEMA_VERSION_MAX, Definition, Mode, Schema, SchemaKind
+from penstock.core.schemas import SCHEMA_VERSION_MAX, Definition, Schema, SchemaKind, SubjectMode
 from penstock.schema.errors import (
     IncompatibleSchema,
     InvalidSchema,
@@ -45,7 +45,7 @@ def register(state: RegistryState, wanted: RegistrationRequest) -> Procedure[Reg
 def _register(state: RegistryState, wanted: RegistrationRequest) -> Procedure[RegisteredVersion]:
     schema, definition = resolve_references(state.index, wanted.schema)
     fingerprint, *legacy = yield from fingerprints(state, wanted.subject, schema, definition)
-    # All that the decision rests on is read between two steps, so that it is of one moment.
+    # Everything the decision rests on is read between two steps, so that it is a consistent snapshot.
     index, expected = state.index, state.index.expected_revisions(wanted.subject)
     known = _known_version(index, wanted.subject, (fingerprint, *legacy))
     if known is not None and _is_requested(known, wanted):
@@ -53,7 +53,7 @@ def _register(state: RegistryState, wanted: RegistrationRequest) -> Procedure[Re
     mode = check_writable(index, wanted.subject)
     _check_numbers(index, wanted, fingerprint, mode)
     index.check_room(wanted.subject, fingerprint, schema.text)
-    if mode is not Mode.IMPORT:
+    if mode is not SubjectMode.IMPORT:
         yield from _check_compatible(index, wanted.subject, definition)
     new = NewVersion(
         subject=wanted.subject,
@@ -91,22 +91,22 @@ def _is_requested(known: SubjectVersion, wanted: RegistrationRequest) -> bool:
     return wanted.version in (None, known.version) and wanted.schema_id in (None, known.schema_id)
 
 
-def check_writable(index: RegistryIndex, subject: str) -> Mode:
+def check_writable(index: RegistryIndex, subject: str) -> SubjectMode:
     """Return the subject's mode. Raises `OperationNotPermitted` if it is read-only."""
     mode = index.mode(subject)
-    if mode in (Mode.READONLY, Mode.READONLY_OVERRIDE):
+    if mode in (SubjectMode.READONLY, SubjectMode.READONLY_OVERRIDE):
         raise OperationNotPermitted(f"Subject {subject} is in read-only mode", subject=subject, mode=mode)
     return mode
 
 
-def _check_numbers(index: RegistryIndex, wanted: RegistrationRequest, fingerprint: str, mode: Mode) -> None:
+def _check_numbers(index: RegistryIndex, wanted: RegistrationRequest, fingerprint: str, mode: SubjectMode) -> None:
     """Refuse ids and versions from outside except in the import mode, where an id is required."""
-    if wanted.schema_id is not None and mode is not Mode.IMPORT:
+    if wanted.schema_id is not None and mode is not SubjectMode.IMPORT:
         raise OperationNotPermitted(f"Subject {wanted.subject} is not in import mode", mode=mode)
-    if wanted.schema_id is None and mode is Mode.IMPORT:
+    if wanted.schema_id is None and mode is SubjectMode.IMPORT:
         raise OperationNotPermitted(f"Subject {wanted.subject} is not in read-write mode", mode=mode)
     following = index.subject(wanted.subject).last_version + 1
-    if wanted.version not in (None, following) and mode is not Mode.IMPORT:
+    if wanted.version not in (None, following) and mode is not SubjectMode.IMPORT:
         raise InvalidSchema(
             f"Invalid schema: version {wanted.version} is not one more than the last version of subject"
             f" '{wanted.subject}', which makes {following}"

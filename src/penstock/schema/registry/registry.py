@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from penstock.core.schemas import Definition, Mode, Schema
+from penstock.core.schemas import Definition, Schema, SubjectMode
 from penstock.schema.errors import InvalidVersion
 from penstock.schema.problems import Problem
 from penstock.schema.registry import configuration, deletion, registration, transfer
@@ -39,7 +39,7 @@ from penstock.storage.catalog.schemas import SchemaCatalog
 
 
 class Registry:
-    """All schemas of one catalog. It belongs to one thread, the one that drives its procedures.
+    """The schemas of one catalog. A registry belongs to one thread, the one that drives its procedures.
 
     A version is a number, `"latest"` or `-1`. Every call that takes a subject or a version refuses an invalid one with
     `RegistryError` (422) or `InvalidVersion`.
@@ -54,7 +54,7 @@ class Registry:
         """The revision of the last change: answers may be cached while it stays the same."""
         return self._state.index.revision
 
-    # questions
+    # queries
 
     def schema(self, schema_id: int) -> StoredSchema:
         """Return a schema, soft-deleted or not. Raises `SchemaNotFound`."""
@@ -114,7 +114,7 @@ class Registry:
                 found[key] = min(found.get(key, status), status, key=_status_rank)
         return found
 
-    # registering
+    # registration
 
     def register(
         self,
@@ -155,7 +155,7 @@ class Registry:
         """Return the reasons why this reader could not read that writer, without a subject."""
         return at_low_priority(registration.check_pair(self._state, reader, writer, lenient=lenient))
 
-    # deleting
+    # deletion
 
     def delete_version(
         self, subject: str, version: int | str, *, permanent: bool = False, archived: bool = False
@@ -186,7 +186,7 @@ class Registry:
             raise InvalidVersion("What was deleted has no latest version: name the one to be brought back")
         return deletion.undelete(self._state, parse_subject(subject), number)
 
-    # settings; without a subject, those that hold where a subject has none of its own
+    # settings; without a subject, the global ones
 
     def compatibility(self, subject: str | None = None, *, default_to_global: bool = False) -> CompatibilityConfig:
         """Return the settings. Raises `CompatibilityNotConfigured` if the subject has none of its own."""
@@ -204,20 +204,20 @@ class Registry:
         own."""
         return configuration.clear_compatibility(self._state, _scope(subject))
 
-    def mode(self, subject: str | None = None, *, default_to_global: bool = False) -> Mode:
+    def mode(self, subject: str | None = None, *, default_to_global: bool = False) -> SubjectMode:
         """Return the mode. Raises `ModeNotConfigured` if the subject has none of its own."""
         return configuration.own_mode(self._state.index, _scope(subject), default_to_global=default_to_global)
 
-    def set_mode(self, subject: str | None, mode: str, *, force: bool = False) -> Procedure[Mode]:
+    def set_mode(self, subject: str | None, mode: str, *, force: bool = False) -> Procedure[SubjectMode]:
         """Set the mode. Raises `InvalidMode`; `OperationNotPermitted` for `IMPORT` where schemas exist, unless
         `force`."""
         return configuration.set_mode(self._state, _scope(subject), parse_mode(mode), force=force)
 
-    def clear_mode(self, subject: str | None) -> Procedure[Mode]:
+    def clear_mode(self, subject: str | None) -> Procedure[SubjectMode]:
         """Clear the mode and return the previous one. Raises `SubjectNotFound` if the subject had none of its own."""
         return configuration.clear_mode(self._state, _scope(subject))
 
-    # words about a version
+    # metadata of a version
 
     def deprecate(self, subject: str, version: int | str, message: str | None) -> Procedure[RegisteredVersion]:
         """Set the message that says why a version should not be used any more; `None` removes it."""
@@ -245,7 +245,7 @@ class Registry:
     ) -> Procedure[RegisteredVersion]:
         return configuration.edit_version(self._state, parse_subject(subject), parse_version(version), change)
 
-    # elsewhere
+    # export, import, refresh
 
     def export(self, prefix: str = "") -> list[dict[str, Any]]:
         """Return all versions of the subjects whose names begin with `prefix`, their references, and settings; see

@@ -28,8 +28,8 @@ class RegistryState:
         self.index.apply(catalog.load())
 
     def retry_on_conflict(self, attempt: Callable[[], Procedure[Result]]) -> Procedure[Result]:
-        """Return the result of `attempt`, retried while other writers are faster. Raises `Changed` if they always
-        are."""
+        """Return the result of `attempt`, retried while other writers are faster. Raises `SubjectChanged` if they
+        always are."""
         for _ in range(ATTEMPTS_MAX - 1):
             try:
                 return (yield from attempt())
@@ -45,13 +45,13 @@ class RegistryState:
         if update.revision == self.index.revision + 1:
             self.index.apply(update)
         elif update.revision > self.index.revision:
-            yield from self.catch_up()  # another has changed something before, in this process or elsewhere
+            yield from self.catch_up()  # another commit came first, from this process or another
         return update
 
     def catch_up(self) -> Procedure[None]:
         """Bring the index to the catalog's revision."""
         since = self.index.revision
         news: RegistryUpdate = yield CommitToCatalog(lambda: self.catalog.load(since))
-        # What came in meanwhile is part of the news, since they were read later; or they are no news any more.
+        # Commits applied meanwhile are part of the news, which were read later; or the news are outdated.
         if news.revision > self.index.revision:
             self.index.apply(news)

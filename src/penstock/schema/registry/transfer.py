@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
-from penstock.core.schemas import Compatibility, Mode, Reference, Schema, SchemaKind
+from penstock.core.schemas import Compatibility, Reference, Schema, SchemaKind, SubjectMode
 from penstock.schema.errors import RegistryError
 from penstock.schema.registry.configuration import edit_settings
 from penstock.schema.registry.index import RegistryIndex, VersionKey
@@ -67,7 +67,7 @@ class SettingsRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     subject: str = GLOBAL_SUBJECT
     compatibility: Compatibility | None = None
     lenient: bool | None = None
-    mode: Mode | None = None
+    mode: SubjectMode | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -248,7 +248,7 @@ def fork_children(shared: mmap.mmap) -> None:
         code = os.waitstatus_to_exitcode(status)
         state, number, payload = protocol.STATUS.unpack_from(shared)
         if code == _ENDED or state in (WorkerState.READING, WorkerState.WRITING):
-            return  # half a message is in a pipe: both are of no use any more
+            return  # half a message is in a pipe: neither pipe is usable
         if state == WorkerState.WORKING:
             write_all(_STDOUT, protocol.frame(number, protocol.JobFailed("the examination was ended", -code, payload)))
 

@@ -16,8 +16,8 @@ import msgspec
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from penstock.broker.access.audit import Trail
-from penstock.broker.access.policy import ADMINISTRATION, SERVER, Deed, Operation, Origin, Principal, Resource
+from penstock.broker.access.audit import AuditTrail
+from penstock.broker.access.policy import ADMINISTRATION, SERVER, AuditedAction, Operation, Origin, Principal, Resource
 from penstock.core.errors import PenstockError, ServiceUnavailable
 from penstock.server.api.bodies import (
     RequestBodies,
@@ -90,7 +90,7 @@ class Api:
         self, route: Route, path_params: dict[str, Any], scope: Scope, receive: Receive, media: str
     ) -> Response:
         principal, origin = await identify(self._backend, scope), origin_of(scope)
-        permission, trail = route.permission, Trail(self._backend.access, principal, origin)
+        permission, trail = route.permission, AuditTrail(self._backend.access, principal, origin)
         REQUESTER.set(Requester(requester_name(principal, origin.address)))
         try:
             trail.expect(permission.operation, SERVER, action_of(scope))
@@ -115,7 +115,7 @@ class Api:
                     headers=SentHeaders(scope, route.headers),
                 )
                 if checked is not None:  # only now the whole action is known
-                    trail.add(permission.operation, checked, request.deed(permission.operation))
+                    trail.add(permission.operation, checked, request.audited(permission.operation))
                 answer = await route.handler(request)
         except PenstockError as error:
             trail.end(error)  # also for a body that could not be read
@@ -141,7 +141,7 @@ class Api:
         if not permission.checked:
             return None
         resource = permission.resource(_query(route, scope) if permission.query else path_params)
-        access.require(principal, permission.operation, resource, origin, Deed(action_of(scope)))
+        access.require(principal, permission.operation, resource, origin, AuditedAction(action_of(scope)))
         return resource
 
     def _body(self, route: Route, scope: Scope, receive: Receive) -> AbstractAsyncContextManager[bytearray | None]:

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import UNSET
 from starlette.types import Receive
 
-from penstock.broker.topics.schema_rejections import NotThere
+from penstock.broker.topics.schema_rejections import NotFound
 from penstock.core.errors import ServiceUnavailable
 from penstock.server.api.errors import HttpError
 from penstock.server.api.request import ApiRequest
@@ -20,7 +20,7 @@ async def ask(request: ApiRequest, topic: str, fields: dict[str, Any]) -> Any:
     """Return the answer of a system topic. Raises `HttpError` 404 for what does not exist."""
     try:
         return await request.ask(topic, fields)
-    except NotThere as error:
+    except NotFound as error:
         raise HttpError(HTTPStatus.NOT_FOUND, error.message, **error.details) from None
 
 

@@ -9,8 +9,8 @@ from typing import Any, Protocol, TypeVar
 from msgspec import Struct
 from starlette.types import Receive, Scope
 
-from penstock.broker.access.audit import Trail, deed_of
-from penstock.broker.access.policy import Access, Deed, Operation, Origin, Principal, Resource
+from penstock.broker.access.audit import AuditTrail, audited_action
+from penstock.broker.access.policy import AccessPolicy, AuditedAction, Operation, Origin, Principal, Resource
 from penstock.schema.registry.registry import Registry
 from penstock.schema.steps import Procedure
 from penstock.server.api.routing import SCOPE_ROUTE, Parameter
@@ -27,7 +27,7 @@ class Backend(Protocol):
     def registry(self) -> Registry: ...
 
     @property
-    def access(self) -> Access: ...
+    def access(self) -> AccessPolicy: ...
 
     async def run(self, procedure: Procedure[_Result]) -> _Result: ...
 
@@ -121,7 +121,7 @@ class ApiRequest:
     """The body as the route declares it: decoded, or the bytes."""
     scope: Scope
     receive: Receive
-    trail: Trail
+    trail: AuditTrail
     """The entry of the audit log that this request becomes."""
     accepts_extensions: bool = True
     """True if the client accepts fields that the registry's dialect lacks."""
@@ -141,13 +141,13 @@ class ApiRequest:
 
     def check(self, operation: Operation, resource: Resource) -> None:
         """Require a permission. Raises `Unauthorized` or `Forbidden`."""
-        deed = self.deed(operation)
-        self.backend.access.require(self.principal, operation, resource, self.origin, deed)
-        self.trail.add(operation, resource, deed)
+        audited = self.audited(operation)
+        self.backend.access.require(self.principal, operation, resource, self.origin, audited)
+        self.trail.add(operation, resource, audited)
 
-    def deed(self, operation: Operation) -> Deed:
+    def audited(self, operation: Operation) -> AuditedAction:
         """Return the action of this request, for the audit log."""
-        return deed_of(operation, action_of(self.scope), self.query, _fields_of(self.body), self.path_params)
+        return audited_action(operation, action_of(self.scope), self.query, _fields_of(self.body), self.path_params)
 
     async def run(self, procedure: Procedure[_Result]) -> _Result:
         """Carry out a procedure of the registry, and return its result."""

@@ -74,7 +74,7 @@ class RegistryTasks:
         client, until_ms = by.client, effect.until_ms if isinstance(effect, RunRegistryProcedure) else None
 
         def waits() -> bool:
-            return client.waits and (until_ms is None or self._now_ms() < until_ms)
+            return client.awaits_answer and (until_ms is None or self._now_ms() < until_ms)
 
         return Requester(requester_name(client.principal, client.address), waits)
 

@@ -10,8 +10,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from penstock import __version__
-from penstock.broker.access.policy import Kind as ResourceKind
-from penstock.broker.access.policy import Operation, Resource
+from penstock.broker.access.policy import Operation, Resource, ResourceKind
 from penstock.core.schemas import Definition, Schema, SchemaKind
 from penstock.schema.errors import RegistryError, SchemaNotFound
 from penstock.schema.registry.index import VersionKey
@@ -153,7 +152,7 @@ async def register(request: ApiRequest) -> object:
             metadata=replace(body.as_metadata(), created_by=request.principal.signature),
         )
     )
-    request.trail.found(id=registered.schema_id, version=registered.version)
+    request.trail.add_results(id=registered.schema_id, version=registered.version)
     if not request.accepts_extensions:
         return RegisteredAnswer(id=registered.schema_id)
     # With the schema that was sent: clients cache it as the registered one.

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from penstock.core.schemas import Compatibility, Mode, Reference, Schema, SchemaKind
+from penstock.core.schemas import Compatibility, Reference, Schema, SchemaKind, SubjectMode
 from penstock.schema.errors import InvalidSchema, OperationNotPermitted
 from penstock.schema.registry.transfer import RECORDS_MAX
 from penstock.storage.catalog.schema_rows import VersionMetadata
@@ -142,7 +142,7 @@ _NOT_KEPT: Final = {
 class ModeBody(Struct, frozen=True):
     """The mode: which changes are allowed."""
 
-    mode: Annotated[str, _one_of(Mode)]
+    mode: Annotated[str, _one_of(SubjectMode)]
 
 
 class DeprecationBody(Struct, frozen=True, forbid_unknown_fields=True):
@@ -238,7 +238,7 @@ class ConfigSetAnswer(Struct, frozen=True, omit_defaults=True):
 
 
 class ModeAnswer(Struct, frozen=True):
-    mode: Mode
+    mode: SubjectMode
 
 
 class TopicSchemaAnswer(Struct, frozen=True):

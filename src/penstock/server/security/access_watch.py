@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from penstock.broker.access.policy import Access
+from penstock.broker.access.policy import AccessPolicy
 from penstock.server.hub import Hub
 from penstock.server.security.audit_log import AuditLog
 from penstock.server.settings import Settings
@@ -22,11 +22,11 @@ class AccessWatcher:
     """The server's side of access control: the audit log, and the verification of tokens where authentication is on."""
 
     def __init__(self, settings: Settings, folder: Path, unix_ms: Callable[[], int]) -> None:
-        self.access = Access(enabled=settings.asks_who)
+        self.access = AccessPolicy(enabled=settings.requires_authentication)
         self._audit = AuditLog(folder, unix_ms)
         self._tokens = None
         self.access.audit = self._audit.note
-        if settings.asks_who and settings.token_files is not None:
+        if settings.requires_authentication and settings.token_files is not None:
             from penstock.server.security.tokens import TokenVerifier  # signature libraries take a while to import
 
             self._tokens = TokenVerifier(settings.token_files)
@@ -35,7 +35,12 @@ class AccessWatcher:
 
     def warn_if_unreachable(self, settings: Settings) -> None:
         """Warn if authentication is on and no client could authenticate."""
-        if settings.asks_who and not self.access.has_keys and settings.token_files is None and settings.tls_ca is None:
+        if (
+            settings.requires_authentication
+            and not self.access.has_keys
+            and settings.token_files is None
+            and settings.tls_ca is None
+        ):
             _LOG.warning(
                 "authentication is on and there is no key: `penstock key create --data %s --role admin NAME` makes one",
                 settings.data,
@@ -49,7 +54,7 @@ class AccessWatcher:
             await loop.run_in_executor(None, self._audit.write, self._audit.take())
             if self._tokens is not None and await loop.run_in_executor(None, self._tokens.reload_if_changed):
                 self.access.trust(self._tokens.marks)
-                hub.apply(hub.broker.gate.renewed())
+                hub.apply(hub.broker.enforcer.trust_changed())
 
     def close(self) -> None:
         self._audit.write(self._audit.take())

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import msgspec
 
-from penstock.broker.access.policy import ANONYMOUS, UNKNOWN, Decision, Origin, Outcome
+from penstock.broker.access.policy import ANONYMOUS, UNKNOWN_PRINCIPAL, Decision, Origin, Outcome
 from penstock.core.clock import iso_time
 from penstock.core.limits import KIB, MIB
 
@@ -113,7 +113,7 @@ class AuditLog:
 
 def _folded(decision: Decision) -> Decision:
     """Merge refusals of anonymous clients into one entry for each machine, however many connections it makes."""
-    if decision.outcome == Outcome.ALLOWED or decision.principal not in (ANONYMOUS.name, UNKNOWN):
+    if decision.outcome == Outcome.ALLOWED or decision.principal not in (ANONYMOUS.name, UNKNOWN_PRINCIPAL):
         return decision
     host = decision.origin.address.rpartition(":")[0]
     return replace(decision, origin=Origin(decision.origin.surface, host))
@@ -138,10 +138,10 @@ def _line(decision: Decision, unix_ms: int, count: int) -> bytes:
     }
     if decision.origin.service:
         fields["service"] = decision.origin.service
-    if decision.deed.action:
-        fields["action"] = decision.deed.action
-    if decision.deed.target:
-        fields["target"] = dict(decision.deed.target)
+    if decision.audited.action:
+        fields["action"] = decision.audited.action
+    if decision.audited.target:
+        fields["target"] = dict(decision.audited.target)
     if decision.reason:
         fields["reason"] = decision.reason[:_TEXT_CHARS_MAX]
     if count > 1:

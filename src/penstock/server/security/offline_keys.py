@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from penstock.broker.access.audit import deed_of
+from penstock.broker.access.audit import audited_action
 from penstock.broker.access.policy import SERVER, Decision, Operation, Origin, Outcome, check_principal
 from penstock.broker.admin import access as admin
 from penstock.broker.base.request_fields import Fields
@@ -50,33 +50,33 @@ def _ensure(data: Path) -> None:
 def _note(data: Path, topic: str, fields: Fields, clock: Clock) -> None:
     log = AuditLog(data, lambda: now_ms(clock))
     operation = Operation.SERVER_MANAGE
-    deed = deed_of(operation, topic, fields)
-    log.note(Decision("owner", operation.value, str(SERVER), Outcome.ALLOWED, _ORIGIN, deed=deed))
+    audited = audited_action(operation, topic, fields)
+    log.note(Decision("owner", operation.value, str(SERVER), Outcome.ALLOWED, _ORIGIN, audited=audited))
     log.write(log.take())
 
 
 def _create(catalog: AccessCatalog, fields: Fields, at_ms: int) -> dict[str, Any]:
-    made, kept, bindings = admin.key_asked(fields, at_ms)
-    return admin.made_facts(made, kept, catalog.add_key(kept, bindings))
+    made, kept, bindings = admin.parse_new_key(fields, at_ms)
+    return admin.new_key_fields(made, kept, catalog.add_key(kept, bindings))
 
 
 def _list(catalog: AccessCatalog, _fields: Fields, _at_ms: int) -> dict[str, Any]:
-    return {"keys": [admin.key_facts(each) for each in catalog.load().keys]}
+    return {"keys": [admin.key_fields(each) for each in catalog.load().keys]}
 
 
 def _revoke(catalog: AccessCatalog, fields: Fields, _at_ms: int) -> dict[str, Any]:
-    revoked, _ = admin.revoke_meant(catalog, fields)
+    revoked, _ = admin.revoke_named(catalog, fields)
     return {"revoked": revoked}
 
 
 def _grant(catalog: AccessCatalog, fields: Fields, _at_ms: int) -> dict[str, Any]:
-    bindings = admin.bindings_given(fields)
-    return admin.standing(catalog.grant(bindings), bindings)
+    bindings = admin.parse_binding_change(fields)
+    return admin.bindings_answer(catalog.grant(bindings), bindings)
 
 
 def _withdraw(catalog: AccessCatalog, fields: Fields, _at_ms: int) -> dict[str, Any]:
-    bindings = admin.bindings_given(fields)
-    return admin.standing(catalog.withdraw(bindings), bindings)
+    bindings = admin.parse_binding_change(fields)
+    return admin.bindings_answer(catalog.withdraw(bindings), bindings)
 
 
 def _show(catalog: AccessCatalog, fields: Fields, _at_ms: int) -> dict[str, Any]:
@@ -84,7 +84,7 @@ def _show(catalog: AccessCatalog, fields: Fields, _at_ms: int) -> dict[str, Any]
     if principal is not None and not isinstance(principal, str):
         raise InvalidRequest("principal is a text", field="principal")
     wanted = None if principal is None else check_principal(principal)
-    return {"bindings": [admin.binding_facts(each) for each in admin.bindings_of(catalog.load(), wanted)]}
+    return {"bindings": [admin.binding_fields(each) for each in admin.bindings_of(catalog.load(), wanted)]}
 
 
 _READS: Final = ("system.key.list", "system.access.show")

@@ -50,7 +50,7 @@ class BatchAssembly:
     def rows(self, *, keep_all: bool) -> tuple[pa.RecordBatch, pa.Array]:
         """Return the rows in order, and their row numbers; with `keep_all` every row, of nulls if it did not decode."""
         places = np.concatenate([np.empty(0, np.int64), *self._places])
-        rows = self._together()
+        rows = self._concatenated()
         if keep_all and len(places) < self._size:
             found = np.full(self._size, -1)
             found[places] = np.arange(len(places))
@@ -60,7 +60,7 @@ class BatchAssembly:
             rows = rows.take(pa.array(order))
         return rows, pa.array(places[order])
 
-    def _together(self) -> pa.RecordBatch:
+    def _concatenated(self) -> pa.RecordBatch:
         if len(self._batches) == 1:
             return self._batches[0]
         if self._batches:

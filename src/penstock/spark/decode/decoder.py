@@ -23,7 +23,7 @@ from penstock.spark.decode.target import Target
 
 PIECE_BYTES: Final = 8 << 20
 """Bytes of payloads that are decoded at once; decoding takes some ten times as much meanwhile."""
-_PLANS_MAX: Final = 1000
+_DECODERS_MAX: Final = 1000
 """Schemas whose payload decoders are kept: more than the versions of any topic."""
 
 NO_PAYLOAD: Final = "it has no payload"
@@ -61,7 +61,7 @@ class Decoder:
         self._framing = framing
         self._unnamed = Unnamed(unnamed)
         self._fields = target.fields
-        self._plans: dict[tuple[int, tuple[int, ...] | None], PayloadDecoder] = {}
+        self._payload_decoders: dict[tuple[int, tuple[int, ...] | None], PayloadDecoder] = {}
 
     def decode(self, batch: pa.RecordBatch) -> Decoded:
         """Decode a batch that has `value`, `schema_id`, `schema_version`, `offset` and `id` at least.
@@ -69,39 +69,41 @@ class Decoder:
         Raises `MalformedMessage` for the first bad row if the mode is `fail`, and errors of the registry: these are no
         fault of the rows.
         """
-        made = BatchAssembly(self._fields, batch.num_rows)
+        assembly = BatchAssembly(self._fields, batch.num_rows)
         payloads = batch.column("value")
-        for group in self._groups(payloads, batch.column("schema_id"), made):
-            self._decode_group(group, payloads, made)
-        bad = bad_rows(self.target.topic, batch, made.faults)
+        for group in self._groups(payloads, batch.column("schema_id"), assembly):
+            self._decode_group(group, payloads, assembly)
+        bad = bad_rows(self.target.topic, batch, assembly.faults)
         if bad.num_rows and self.mode is Mode.FAIL:
             raise failure(bad)
-        rows, kept = made.rows(keep_all=self.mode is Mode.NULL)
-        return Decoded(rows, kept, bad, made.reasons())
+        rows, kept = assembly.rows(keep_all=self.mode is Mode.NULL)
+        return Decoded(rows, kept, bad, assembly.reasons())
 
-    def _groups(self, payloads: pa.Array, schema_ids: pa.Array, made: BatchAssembly) -> Iterator[SchemaGroup]:
+    def _groups(self, payloads: pa.Array, schema_ids: pa.Array, assembly: BatchAssembly) -> Iterator[SchemaGroup]:
         """Yield the rows by schema, without rows that have no payload or whose schema cannot be determined."""
         present = np.asarray(payloads.is_valid())
-        made.faults |= dict.fromkeys(np.flatnonzero(~present).tolist(), NO_PAYLOAD)
-        for each in self._found(payloads, schema_ids):
-            if isinstance(each, Unreadable):
-                made.faults.setdefault(each.place, each.reason)
+        assembly.faults |= dict.fromkeys(np.flatnonzero(~present).tolist(), NO_PAYLOAD)
+        for group in self._grouped(payloads, schema_ids):
+            if isinstance(group, Unreadable):
+                assembly.faults.setdefault(group.place, group.reason)
+            elif payloads.null_count:
+                yield group._replace(places=group.places[present[group.places]])
             else:
-                yield each._replace(places=each.places[present[each.places]]) if payloads.null_count else each
+                yield group
 
-    def _found(self, payloads: pa.Array, schema_ids: pa.Array) -> Iterator[SchemaGroup | Unreadable]:
+    def _grouped(self, payloads: pa.Array, schema_ids: pa.Array) -> Iterator[SchemaGroup | Unreadable]:
         if self._framing is None:
             return by_schema(schema_ids)
         return by_prefix(payloads, schema_ids, self._framing, self._has_indexes)
 
-    def _decode_group(self, group: SchemaGroup, payloads: pa.Array, made: BatchAssembly) -> None:
+    def _decode_group(self, group: SchemaGroup, payloads: pa.Array, assembly: BatchAssembly) -> None:
         own = payloads if len(group.places) == len(payloads) else payloads.take(pa.array(group.places))
-        plan = self._plan(group)
+        payload_decoder = self._payload_decoder(group)
         for begin, piece in pieces(own, PIECE_BYTES):
             value = pa.array([each[group.start :] for each in piece.to_pylist()], pa.binary()) if group.start else piece
-            found = plan.make(value)
+            found = payload_decoder.decode(value)
             self._add_hints(found.faults, group, piece)
-            made.add(found, group.places[begin:])
+            assembly.add(found, group.places[begin:])
 
     def _add_hints(self, faults: dict[int, str], group: SchemaGroup, payloads: pa.Array) -> None:
         """Add a hint to payloads that begin with the id of their schema, where no framing was given."""
@@ -111,22 +113,22 @@ class Decoder:
             if framed_id(payloads[place].as_py()) == group.schema_id:
                 faults[place] += FRAMED
 
-    def _plan(self, group: SchemaGroup) -> PayloadDecoder:
+    def _payload_decoder(self, group: SchemaGroup) -> PayloadDecoder:
         schema_id = group.schema_id
         if schema_id is None and self._unnamed is Unnamed.LATEST:
             schema_id = self.target.schema_ids[-1]
         if schema_id is None:
             return RefusingDecoder(NO_SCHEMA)
         key = schema_id, group.indexes
-        known = self._plans.get(key)
+        known = self._payload_decoders.get(key)
         if known is None:
-            known = self._new_plan(*key)
-            if len(self._plans) >= _PLANS_MAX:
-                self._plans.clear()
-            self._plans[key] = known
+            known = self._new_payload_decoder(*key)
+            if len(self._payload_decoders) >= _DECODERS_MAX:
+                self._payload_decoders.clear()
+            self._payload_decoders[key] = known
         return known
 
-    def _new_plan(self, schema_id: int, indexes: tuple[int, ...] | None) -> PayloadDecoder:
+    def _new_payload_decoder(self, schema_id: int, indexes: tuple[int, ...] | None) -> PayloadDecoder:
         try:
             definition = self._schemas.schema(schema_id)
         except InvalidRequest as error:

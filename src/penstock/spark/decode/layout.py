@@ -20,7 +20,7 @@ from penstock.spark.scan.columns import NAMES
 VALUE = "value"
 ERROR = "_error"
 NEEDED = ("value", "schema_id")
-TOLD = ("topic", "partition", "offset", "id", "schema_version")
+IDENTIFYING = ("topic", "partition", "offset", "id", "schema_version")
 """Columns that identify a row that does not decode, where they are there."""
 
 
@@ -47,12 +47,12 @@ class Layout:
 
         Other columns are not decoded, and make no payload bad; at least one column is always decoded.
         """
-        places = [self._place(each) for each in asked]
+        places = [self._column_index(each) for each in asked]
         sources = tuple(self.sources[place] for place in places)
         names = {name for origin, name in sources if origin == "payload"} or {self.target.fields.names[0]}
         return Layout(self.target.only(names), asked, sources)
 
-    def _place(self, asked: pa.Field) -> int:
+    def _column_index(self, asked: pa.Field) -> int:
         place: int = self.schema.get_field_index(asked.name)
         if place < 0:
             raise InvalidRequest(
@@ -70,7 +70,7 @@ class Layout:
     def reads(self) -> tuple[str, ...]:
         """The columns of messages that are needed, with those that identify a bad row."""
         own = (name for origin, name in self.sources if origin == "message")
-        return tuple(dict.fromkeys((*own, *NEEDED, *TOLD)))
+        return tuple(dict.fromkeys((*own, *NEEDED, *IDENTIFYING)))
 
     def rows(self, batch: pa.RecordBatch, decoded: Decoded) -> pa.RecordBatch:
         kept = None if len(decoded.kept) == batch.num_rows else decoded.kept
@@ -86,12 +86,12 @@ class Layout:
 def _payload_fields(target: Target, kept: pa.Schema) -> Iterator[tuple[pa.Field, tuple[str, str]]]:
     taken = {name.casefold() for name in (*NAMES, *kept.names, ERROR)} - {VALUE}
     for field in target.fields:
-        name = _free(field.name, taken)
+        name = _free_name(field.name, taken)
         taken.add(name.casefold())
         yield field.with_name(name), ("payload", field.name)
 
 
-def _free(name: str, taken: set[str]) -> str:
+def _free_name(name: str, taken: set[str]) -> str:
     while name.casefold() in taken:
         name = f"{VALUE}_{name}"
     return name

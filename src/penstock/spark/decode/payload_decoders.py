@@ -33,40 +33,40 @@ class DecodedRows:
 
 
 class PayloadDecoder(Protocol):
-    def make(self, payloads: pa.Array) -> DecodedRows: ...
+    def decode(self, payloads: pa.Array) -> DecodedRows: ...
 
 
 class RefusingDecoder:
     """A decoder for a schema that cannot be read, or not into this target: every payload is bad for the same reason."""
 
-    def __init__(self, said: str) -> None:
-        self._said = said
+    def __init__(self, fault: str) -> None:
+        self._fault = fault
 
-    def make(self, payloads: pa.Array) -> DecodedRows:
-        return DecodedRows(faults=dict.fromkeys(range(len(payloads)), self._said))
+    def decode(self, payloads: pa.Array) -> DecodedRows:
+        return DecodedRows(faults=dict.fromkeys(range(len(payloads)), self._fault))
 
 
 class SchemaDecoder:
     def __init__(self, target: Target, definition: Definition, message: tuple[int, ...] | None) -> None:
         """Prepare decoding from a writer's schema. Raises `InvalidRequest` or `ValueMismatch`."""
-        source = writer_schema(_as(definition, target), message)
+        source = writer_schema(_readable_as(definition, target), message)
         if target.keys.isdisjoint(field.keys[0] for field in source.shape.fields):
             raise ValueMismatch(f"what it was written with has none of the columns of {target.topic}")
         self._read = source.reader(target.shape)
-        self._batches = ColumnsBuilder(target.shape, source.shape, source.text)
+        self._columns = ColumnsBuilder(target.shape, source.shape, source.text)
 
-    def make(self, payloads: pa.Array) -> DecodedRows:
+    def decode(self, payloads: pa.Array) -> DecodedRows:
         rows = self._read(payloads)
-        return DecodedRows(list(self._isolated(rows.values, rows.places, rows.faults)), rows.faults)
+        return DecodedRows(list(self._isolate_faults(rows.values, rows.places, rows.faults)), rows.faults)
 
-    def _isolated(
+    def _isolate_faults(
         self, values: Sequence[Any], places: Sequence[int], faults: dict[int, str]
     ) -> Iterator[tuple[pa.RecordBatch, Sequence[int]]]:
         """Yield all rows as one batch; if that fails, each part by itself, down to the rows at fault."""
         if not values:
             return
         try:
-            yield self._batches.make(values), places
+            yield self._columns.build(values), places
         except VALUE_ERRORS as error:
             if len(values) == 1:
                 faults[places[0]] = describe_fault(error)
@@ -74,7 +74,7 @@ class SchemaDecoder:
             size = -(-len(values) // _PARTS)
             for start in range(0, len(values), size):
                 part = slice(start, start + size)
-                yield from self._isolated(values[part], places[part], faults)
+                yield from self._isolate_faults(values[part], places[part], faults)
 
 
 def payload_decoder_for(
@@ -87,7 +87,7 @@ def payload_decoder_for(
         return RefusingDecoder(describe_fault(error))
 
 
-def _as(definition: Definition, target: Target) -> Definition:
+def _readable_as(definition: Definition, target: Target) -> Definition:
     """Return the schema to read a payload by: anything can be read as bytes, and numbers and JSON as text, too."""
     if definition.kind in target.kinds:
         return definition

@@ -75,8 +75,8 @@ def target_for(
 def target_of(schemas: Schemas, topic: str, ids: Sequence[int], *, message: str | None = None) -> Target:
     """Return the columns of these schemas, the latest last. Raises `InvalidRequest` for an unknown id."""
     with require_schema_extra():
-        definitions = [schemas.schema(each) for each in ids]
-        shapes = [without_readers(writer_schema(each, message).shape) for each in definitions]
+        definitions = [schemas.schema(id_) for id_ in ids]
+        shapes = [without_readers(writer_schema(definition, message).shape) for definition in definitions]
         together = root_record(without_readers(reduce(merged, shapes)))
         keys = frozenset(key for field in together.fields for key in field.keys)
         return Target(topic, together, frozenset(each.kind for each in definitions), tuple(ids), keys)
@@ -94,7 +94,7 @@ def _picked(schemas: Schemas, subjects: list[str], pick: str, *, deleted: bool) 
     """Return the picked schema ids without repetition, the oldest first: columns of later versions come behind."""
     versions = {subject: schemas.versions(subject, deleted=deleted) for subject in subjects}
     if pick == LATEST:
-        chosen = [each[-1] for each in versions.values() if each]
+        chosen = [version[-1] for version in versions.values() if version]
     elif pick == MERGED:
         chosen = sorted((each for found in versions.values() for each in found), key=lambda each: each[1])
     else:

@@ -6,6 +6,8 @@ work (`frames`, `engines`): tables, files, their maintenance and an archive need
 
 from __future__ import annotations
 
+from typing import Any, Final
+
 from penstock.spark.lake.tables.table import AlreadyCommitted, CommitMarker, Committed, DataFile, LakeTable, OffsetRange
 from penstock.spark.lake.tables.table_factory import TABLE_FORMATS, open_table, table_names
 
@@ -20,3 +22,18 @@ __all__ = [
     "open_table",
     "table_names",
 ]
+
+_FORMER: Final = {
+    "AlreadyThere": AlreadyCommitted,
+    "KINDS": TABLE_FORMATS,
+    "Marker": CommitMarker,
+    "Range": OffsetRange,
+}
+"""Names that release 0.1 had here."""
+
+
+def __getattr__(name: str) -> Any:
+    """Return what has another name since release 0.1."""
+    if name not in _FORMER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return _FORMER[name]

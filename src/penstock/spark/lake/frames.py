@@ -123,7 +123,7 @@ def read_frame(spark: SparkSession, table: LakeTable) -> DataFrame:
             f"there is no {table.table_format} table {table.name} in {table.folder.uri}", table=table.name
         )
     schema = spark_schema(table.schema())
-    files = table.live_files()
+    files = table.live()
     if not files:
         return spark.createDataFrame([], schema)
     if not table.folder.is_local:

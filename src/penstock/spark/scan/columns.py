@@ -78,10 +78,10 @@ class BatchBuilder:
         self._rows_max = rows_max
         self._values: dict[str, str | int] = {"topic": topic, "partition": partition}
         self._constants: dict[str, pa.Array] = {}
-        self._wants = sum({bits for name, (bits, _) in _FILLED.items() if name in names})
+        self._needed = sum({bits for name, (bits, _) in _FILLED.items() if name in names})
 
     def batch(self, block: Block) -> pa.RecordBatch:
-        columns = _Columns(block, self._wants)
+        columns = _Columns(block, self._needed)
         arrays = [self._array(name, columns, block) for name in self.schema.names]
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
@@ -114,30 +114,30 @@ def _scalar(value: str | int) -> pa.Scalar:
 class _Columns:
     """The chosen columns of a block, in memory that a kernel has filled."""
 
-    def __init__(self, block: Block, wants: int) -> None:
+    def __init__(self, block: Block, needed: int) -> None:
         self.rows = rows = len(block)
-        self._numbers = allocate(kernels.NUMBERS, rows if wants & _ANY_NUMBER else 0, kind=np.int64)
-        self._versions = allocate(rows if wants & kernels.SCHEMA else 0, kind=np.int32)
-        self._ids = allocate(rows * at.ID_BYTES if wants & kernels.ID else 0)
+        self._numbers = allocate(kernels.NUMBERS, rows if needed & _ANY_NUMBER else 0, kind=np.int64)
+        self._versions = allocate(rows if needed & kernels.SCHEMA else 0, kind=np.int32)
+        self._ids = allocate(rows * at.ID_BYTES if needed & kernels.ID else 0)
         self._present = allocate(2, (rows + 7) // 8)
         self._ends = allocate(kernels.TEXTS, rows + 1, kind=np.int32)
-        sizes = _text_sizes(block, wants)
-        self._texts = [allocate(size if wants & bits else 0) for bits, size in zip(_TEXT_BITS, sizes, strict=True)]
+        sizes = _text_sizes(block, needed)
+        self._texts = [allocate(size if needed & bits else 0) for bits, size in zip(_TEXT_BITS, sizes, strict=True)]
         numbers = self._numbers, self._versions, self._ids
-        found = kernels.fill(block.data, block.columns, wants, *numbers, self._present, self._ends, *self._texts)
+        found = kernels.fill(block.data, block.columns, needed, *numbers, self._present, self._ends, *self._texts)
         self._counts: tuple[int, int] = found
 
-    def _where(self, which: int) -> Any:
+    def _null_bitmap(self, which: int) -> Any:
         """Return the bitmap of the rows that have a value; None when all have one."""
         return None if self._counts[which] == self.rows else pa.py_buffer(self._present[which])
 
     def number(self, name: str, which: int) -> pa.Array:
-        present = self._where(kernels.WITH_SCHEMA) if which == kernels.SCHEMA_IDS else None
+        present = self._null_bitmap(kernels.WITH_SCHEMA) if which == kernels.SCHEMA_IDS else None
         buffers = [present, pa.py_buffer(self._numbers[which])]
         return pa.Array.from_buffers(COLUMNS.field(name).type, self.rows, buffers)
 
     def version(self) -> pa.Array:
-        buffers = [self._where(kernels.WITH_SCHEMA), pa.py_buffer(self._versions)]
+        buffers = [self._null_bitmap(kernels.WITH_SCHEMA), pa.py_buffer(self._versions)]
         return pa.Array.from_buffers(pa.int32(), self.rows, buffers)
 
     def id(self) -> pa.Array:
@@ -145,14 +145,14 @@ class _Columns:
         return pa.Array.from_buffers(pa.binary(), self.rows, [None, pa.py_buffer(ends), pa.py_buffer(self._ids)])
 
     def text(self, name: str, which: int) -> pa.Array:
-        present = self._where(kernels.WITH_KEY) if which == kernels.KEYS else None
+        present = self._null_bitmap(kernels.WITH_KEY) if which == kernels.KEYS else None
         buffers = [present, pa.py_buffer(self._ends[which]), pa.py_buffer(self._texts[which])]
         return pa.Array.from_buffers(COLUMNS.field(name).type, self.rows, buffers)
 
 
-def _text_sizes(block: Block, wants: int) -> Sequence[int]:
+def _text_sizes(block: Block, needed: int) -> Sequence[int]:
     """Return the bytes of each text column. Raises `PayloadTooLarge` beyond Arrow's offsets of 32 bits."""
-    if not wants & _ANY_TEXT:
+    if not needed & _ANY_TEXT:
         return (0,) * kernels.TEXTS
     sizes: tuple[int, ...] = kernels.text_bytes(block.columns)
     if max(sizes) > _REACH:

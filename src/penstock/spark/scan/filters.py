@@ -109,7 +109,7 @@ class Filters:
     id: NumberFilter = field(default=ANY_NUMBER)
     type: TextFilter = field(default=ANY_TEXT)
 
-    def wants(self, topic: str, partition: int) -> bool:
+    def matches_partition(self, topic: str, partition: int) -> bool:
         return topic in self.topic and partition in self.partition
 
     def clip(self, disk: Disk, view: LogView, start: int, stop: int) -> tuple[int, int]:
@@ -129,20 +129,20 @@ class Filters:
                 stop = min(stop, _offset_of(disk, view, high))
         return start, max(start, stop)
 
-    def choose(self, block: Block) -> Block:
+    def select_rows(self, block: Block) -> Block:
         """Return the records of a block that pass; topic and partition were checked before."""
         if self == NO_FILTERS:
             return block
-        block = _only(block, self.offset.mask(block.columns[:, at.OFFSET]))
-        block = _only(block, self.timestamp.mask(block.columns[:, at.PUBLISH_TIME] * _US_PER_MS))
-        block = _only(block, _id_mask(block, self.id))
+        block = _masked(block, self.offset.mask(block.columns[:, at.OFFSET]))
+        block = _masked(block, self.timestamp.mask(block.columns[:, at.PUBLISH_TIME] * _US_PER_MS))
+        block = _masked(block, _id_mask(block, self.id))
         return block if self.type == ANY_TEXT else block.filtered(block.accepted(self.type.__contains__))
 
 
 NO_FILTERS: Final = Filters()
 
 
-def _only(block: Block, wanted: Bools | None) -> Block:
+def _masked(block: Block, wanted: Bools | None) -> Block:
     return block if wanted is None else block.filtered(wanted)
 
 

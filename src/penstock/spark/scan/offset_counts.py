@@ -92,14 +92,14 @@ def _pieces(view: LogView, start: int, stop: int) -> Iterator[tuple[int, int, bo
 
 def _hours(disk: Disk, view: LogView, start: int, stop: int) -> Iterator[CountedRange]:
     clock = _PublishTimes(disk, view)
-    last_ms = clock.near(stop - 1, stop - 1)
+    last_ms = clock.time_near(stop - 1, stop - 1)
     while start < stop:
-        time_ms = clock.near(start, stop)
+        time_ms = clock.time_near(start, stop)
         if time_ms is None:
             yield CountedRange(start, stop)
             return
         hour_ms = time_ms - time_ms % HOUR_MS
-        end = clock.first_at(hour_ms + HOUR_MS, (start, time_ms), (stop, last_ms))
+        end = clock.first_offset_at(hour_ms + HOUR_MS, (start, time_ms), (stop, last_ms))
         yield CountedRange(start, end, hour_ms)
         start = end
 
@@ -113,14 +113,14 @@ class _PublishTimes:
         self._view = view
         self._block: Block = EMPTY_BLOCK
 
-    def near(self, offset: int, stop: int) -> int | None:
+    def time_near(self, offset: int, stop: int) -> int | None:
         """Return the time of the first readable record from `offset` on, up to `stop`; None if there is none."""
-        block = self._from(offset)
+        block = self._block_at(offset)
         if not len(block) or int(block.offsets.start) > stop:
             return None
         return _time_ms(block, max(0, offset - int(block.offsets.start)))
 
-    def first_at(self, time_ms: int, low: tuple[int, int], high: tuple[int, int | None]) -> int:
+    def first_offset_at(self, time_ms: int, low: tuple[int, int], high: tuple[int, int | None]) -> int:
         """Return the first offset behind `low` that is not older than a time, or `high`; both bounds have their times.
 
         Guesses by proportion, since messages mostly come evenly, and halves every third time, since they need not.
@@ -131,10 +131,10 @@ class _PublishTimes:
         tries = 0
         while start < stop:
             tries += 1
-            share = _share(time_ms, start_ms, stop_ms) if tries % 3 else 0.5
+            share = _interpolate(time_ms, start_ms, stop_ms) if tries % 3 else 0.5
             ahead = int((stop - start) * share) - len(self._block) // 2  # it had best lie within what is read
             guess = min(stop - 1, start + max(0, ahead))
-            block = self._from(guess)
+            block = self._block_at(guess)
             place = int(np.searchsorted(block.columns[:, at.ID_HIGH], wanted))
             if place:
                 start, start_ms = int(block.offsets.start) + place, _time_ms(block, place - 1)
@@ -144,7 +144,7 @@ class _PublishTimes:
                 stop, stop_ms = guess, _time_ms(block, 0) if len(block) else stop_ms
         return min(start, high[0])  # behind damage, what can be read may lie beyond
 
-    def _from(self, offset: int) -> Block:
+    def _block_at(self, offset: int) -> Block:
         """Return records from an offset on: the last ones read, where the offset is among them."""
         known = self._block
         if not (len(known) and known.offsets.start <= offset < known.offsets.stop):
@@ -152,7 +152,7 @@ class _PublishTimes:
         return self._block
 
 
-def _share(time_ms: int, start_ms: int, stop_ms: int | None) -> float:
+def _interpolate(time_ms: int, start_ms: int, stop_ms: int | None) -> float:
     """Return where between two times a third one lies, from 0 to 1; 0.5 where they do not tell."""
     if stop_ms is None or not start_ms < time_ms < stop_ms:
         return 0.5

@@ -39,7 +39,7 @@ class RecordPositions:
         starts = claimed if ordinal else np.concatenate(([0], claimed))
         return cls(first, stop - first, segment.size, entries, starts, ordinal == 0)
 
-    def cut(self, rows_max: int, bytes_max: int) -> Iterator[tuple[int, int]]:
+    def read_ranges(self, rows_max: int, bytes_max: int) -> Iterator[tuple[int, int]]:
         """Yield consecutive ranges of rows of about this size."""
         row = 0
         while row < self.rows:
@@ -50,12 +50,12 @@ class RecordPositions:
             yield row, end
             row = end
 
-    def span(self, row: int, end: int) -> tuple[int, int] | None:
+    def byte_range(self, row: int, end: int) -> tuple[int, int] | None:
         """Return the bytes from record `row` to `end`; None if the index cannot say it."""
-        start, stop = self._sound(row), self._sound(end)
+        start, stop = self._verified_end(row), self._verified_end(end)
         return (start, stop) if 0 <= start < stop <= self.size else None
 
-    def _sound(self, row: int) -> int:
+    def _verified_end(self, row: int) -> int:
         """Return the verified start of a record, or the end of the last one; -1 if the index entry is damaged."""
         if row == 0 and self._begins_segment:
             return 0

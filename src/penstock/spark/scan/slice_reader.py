@@ -106,12 +106,12 @@ def batches(
     A loss raises `DataLoss` with its offsets; or, if `fail_on_data_loss` is off, goes to `on_loss`, which by default
     logs and counts it.
     """
-    if not filters.wants(part.topic, part.partition):
+    if not filters.matches_partition(part.topic, part.partition):
         return
     maker = BatchBuilder(columns, part.topic, part.partition, rows_max=rows_max)
     lose = raise_loss if fail_on_data_loss else on_loss or LossCounter()
     for block in blocks(part, verify=verify, filters=filters, on_loss=lose, rows_max=rows_max):
-        chosen = filters.choose(block)
+        chosen = filters.select_rows(block)
         if len(chosen):
             yield maker.batch(chosen)
 
@@ -157,26 +157,26 @@ class _SliceReader:
             if start == stuck_at:  # the cause was not retention: a name without a file
                 view = replace(view, segments=tuple(one for one in view.segments if self._disk.exists(one.path)))
             try:
-                for found in self._view(view, start, stop):
+                for found in self._read_view(view, start, stop):
                     start = found.stop if isinstance(found, LostRange) else int(found.offsets.stop)
                     yield found
                 return
             except FileNotFoundError:
                 stuck_at = start
 
-    def _view(self, view: LogView, start: int, stop: int) -> Iterator[Block | LostRange]:
+    def _read_view(self, view: LogView, start: int, stop: int) -> Iterator[Block | LostRange]:
         for segment in view.segments:
             first = max(segment.base, int(view.first_offset))
             if start < min(first, stop):
-                yield self._loss(start, min(first, stop), self._outside(start))
+                yield self._loss(start, min(first, stop), self._reason_outside(start))
                 start = min(first, stop)
             if start < min(segment.stop, stop):
-                yield from self._segment(view, segment, start, min(segment.stop, stop))
+                yield from self._read_segment(view, segment, start, min(segment.stop, stop))
                 start = min(segment.stop, stop)
         if start < stop:
-            yield self._loss(start, stop, self._outside(start))
+            yield self._loss(start, stop, self._reason_outside(start))
 
-    def _outside(self, start: int) -> str:
+    def _reason_outside(self, start: int) -> str:
         """Return the reason why an offset is in no segment."""
         edges, _ = log_view.log_range(
             self._disk, self._data.log(TopicName.parse(self._part.topic), self._part.partition)
@@ -185,20 +185,20 @@ class _SliceReader:
             return f"the log begins with offset {edges.start} now"
         return end_of_log(edges.stop) if start >= edges.stop else "the segment is missing"
 
-    def _segment(self, view: LogView, segment: Segment, start: int, stop: int) -> Iterator[Block | LostRange]:
+    def _read_segment(self, view: LogView, segment: Segment, start: int, stop: int) -> Iterator[Block | LostRange]:
         index = IndexFile(self._disk, index_path(segment.path), segment.base)
         with opened(self._disk, segment.path) as file:
             for first in range(start, stop, _ENTRIES_MAX):
-                places = RecordPositions.of(index, segment, first, min(stop, first + _ENTRIES_MAX))
-                for row, end in places.cut(self._rows_max, self._bytes_max):
-                    span = places.span(row, end)
-                    found = None if span is None else self._block(file, *span, first + row, end - row)
+                positions = RecordPositions.of(index, segment, first, min(stop, first + _ENTRIES_MAX))
+                for row, end in positions.read_ranges(self._rows_max, self._bytes_max):
+                    span = positions.byte_range(row, end)
+                    found = None if span is None else self._read_block(file, *span, first + row, end - row)
                     if found is None:
-                        yield from self._carefully(view, first + row, first + end)
+                        yield from self._read_damaged(view, first + row, first + end)
                     else:
                         yield found
 
-    def _block(self, file: File, start: int, stop: int, offset: int, rows: int) -> Block | None:
+    def _read_block(self, file: File, start: int, stop: int, offset: int, rows: int) -> Block | None:
         """Return the records at these bytes; None if they are not exactly the expected ones."""
         data = allocate(stop - start)
         try:
@@ -212,7 +212,7 @@ class _SliceReader:
         block, end = scan(data, after=Predecessor(0, 0, offset), verify=self._verify, rows_max=rows, table=table)
         return block if len(block) == rows and end.position == data.size else None
 
-    def _carefully(self, view: LogView, start: int, stop: int) -> Iterator[Block | LostRange]:
+    def _read_damaged(self, view: LogView, start: int, stop: int) -> Iterator[Block | LostRange]:
         """Yield blocks and losses by the log's own reader, which steps over damage."""
         while start < stop:
             try:

@@ -32,8 +32,11 @@ def check_same_row(
     if not known:
         return
     row, receipt = known[-1]
-    stored = _read(client, topic, partitions, receipt)
-    if stored is not None and (stored.payload, stored.key) != (_bytes(rows, "value", row), _bytes(rows, "key", row)):
+    stored = _stored_message(client, topic, partitions, receipt)
+    if stored is not None and (stored.payload, stored.key) != (
+        _cell_bytes(rows, "value", row),
+        _cell_bytes(rows, "key", row),
+    ):
         raise InvalidRequest(
             f"{topic}, partition {receipt.partition}, offset {receipt.offset}: the row that was stored there under this"
             " number is another one, so the query gives its rows in another order when it is repeated; nothing was"
@@ -42,7 +45,7 @@ def check_same_row(
         )
 
 
-def _read(client: Client, topic: str, partitions: int, receipt: Receipt) -> StreamMessage[Any] | None:
+def _stored_message(client: Client, topic: str, partitions: int, receipt: Receipt) -> StreamMessage[Any] | None:
     """Return the message at the receipt's offset; None if it is gone or cannot be read now, so that nothing is
     compared."""
     start: dict[str, Any] = dict.fromkeys(map(str, range(partitions)), "latest")
@@ -57,7 +60,7 @@ def _read(client: Client, topic: str, partitions: int, receipt: Receipt) -> Stre
     return message if place == (receipt.partition, receipt.offset) else None
 
 
-def _bytes(rows: pa.RecordBatch, name: str, row: int) -> bytes | None:
+def _cell_bytes(rows: pa.RecordBatch, name: str, row: int) -> bytes | None:
     if name not in rows.schema.names:
         return None
     found = rows.column(name)[row].as_py()
@@ -179,8 +182,8 @@ def by_topic(batch: pa.RecordBatch, topic: str | None, before: int) -> Iterator[
     if names.null_count:
         row = before + int(pc.index(pc.is_null(names), value=True).as_py())
         raise InvalidRequest(f"column 'topic' is null in row {row} of its task, and no option topic is given", row=row)
-    for parsed, rows in _grouped(names, _parsed):
-        yield parsed, without(_rows(batch, rows), "topic")
+    for parsed, rows in _group_rows(names, _topic_name):
+        yield parsed, without(_take_rows(batch, rows), "topic")
 
 
 def by_producer(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
@@ -188,15 +191,15 @@ def by_producer(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
     for name in NUMBERED:
         if batch.column(name).null_count:
             raise InvalidRequest(f"column {name!r} is null in some row: numbers=columns needs it in all", column=name)
-    for name, rows in _grouped(batch.column("producer_name"), _named):
-        yield name, without(_rows(batch, rows), "producer_name")
+    for name, rows in _group_rows(batch.column("producer_name"), _producer_name):
+        yield name, without(_take_rows(batch, rows), "producer_name")
 
 
-def _rows(batch: pa.RecordBatch, rows: Any) -> pa.RecordBatch:
+def _take_rows(batch: pa.RecordBatch, rows: Any) -> pa.RecordBatch:
     return batch if rows is None else batch.take(rows)
 
 
-def _grouped(column: pa.Array, read: Any) -> Iterator[tuple[str, Any]]:
+def _group_rows(column: pa.Array, read: Any) -> Iterator[tuple[str, Any]]:
     """Yield each distinct value as `read` returns it, with the numbers of its rows; None stands for all rows."""
     encoded = column.dictionary_encode()
     values = [read(value) for value in encoded.dictionary.to_pylist()]
@@ -209,14 +212,14 @@ def _grouped(column: pa.Array, read: Any) -> Iterator[tuple[str, Any]]:
         yield value, pa.array(np.flatnonzero(codes == number))
 
 
-def _parsed(text: str) -> str:
+def _topic_name(text: str) -> str:
     try:
         return str(TopicName.parse(text))
     except TopicNotSupported as error:
         raise TopicNotSupported(f"column 'topic': {error.message}", topic=text) from None
 
 
-def _named(text: str) -> str:
+def _producer_name(text: str) -> str:
     if not text:
         raise InvalidRequest("column 'producer_name' is empty in some row: numbers=columns needs it in all")
     return text

@@ -44,10 +44,10 @@ def publish(
     `StorageFailed` where Spark failed.
     """
     check_kinds({field.name: field.dataType.simpleString() for field in rows.schema.fields}, options)
-    with _watched(options, progress), penstock_errors():
+    with _watching_growth(options, progress), penstock_errors():
         found = rows.mapInArrow(PublishTask(options, identity), _RESULT).collect()
     outcomes = [pickle.loads(row["written"]) for row in found]  # noqa: S301 - our own, from our tasks
-    failed = [each for each in outcomes if isinstance(each, PenstockError)]
+    failed = [outcome for outcome in outcomes if isinstance(outcome, PenstockError)]
     if failed:
         raise failed[0]
     if not options.staged:
@@ -79,7 +79,7 @@ class PublishTask:
 
 
 @contextmanager
-def _watched(options: SinkOptions, progress: Progress | None) -> Iterator[None]:
+def _watching_growth(options: SinkOptions, progress: Progress | None) -> Iterator[None]:
     """Report the growth of the topic to `progress` twice a second; messages of other producers are counted, too."""
     if progress is None or options.broker is None or options.topic is None or options.staged:
         yield
@@ -97,14 +97,14 @@ def _watched(options: SinkOptions, progress: Progress | None) -> Iterator[None]:
 def _watch(options: SinkOptions, progress: Progress, ended: threading.Event) -> None:
     try:
         with connect(options) as client:
-            before = _length(client, options.topic)
+            before = _topic_length(client, options.topic)
             while not ended.wait(_LOOK_SECONDS):
-                progress(_length(client, options.topic) - before)
+                progress(_topic_length(client, options.topic) - before)
     except PenstockError:
         return  # the tasks report the error
 
 
-def _length(client: Client, topic: str | None) -> int:
+def _topic_length(client: Client, topic: str | None) -> int:
     """Return the number of offsets the topic has given; 0 for a topic that is yet to be created."""
     try:
         facts: dict[str, Any] = client.ask("system.topic.describe", {"topic": topic})

@@ -62,12 +62,12 @@ class Loader:
         """Partitions of a topic that does not exist yet; None makes a missing topic an error."""
 
         self.tally = WriteCounts()
-        self._open: dict[str, _LoadingTopic] = {}
+        self._topics: dict[str, _LoadingTopic] = {}
         self._tickets: deque[PendingAppend] = deque()
 
     def check(self, topic: str, batch: pa.RecordBatch) -> None:
         """Raise the error that would keep these rows from being stored, before any row is."""
-        opened = self._opened(topic)
+        opened = self._open_topic(topic)
         sizes = np.diff(_offsets(batch.column("value")))
         limit = opened.logs[0].limits.payload_bytes_max
         if sizes.size and int(sizes.max()) > limit:
@@ -79,13 +79,13 @@ class Loader:
 
     def last(self, topic: str, producer: str) -> int:
         """Return the highest number of a producer from before this load; 0 if it had none."""
-        opened = self._opened(topic)
+        opened = self._open_topic(topic)
         producer_id = self._producer_id(opened, producer)
         return max(opened.highest(producer_id, partition) for partition in opened.known)
 
-    def append(self, share: ProducerRows) -> None:
+    def append(self, group: ProducerRows) -> None:
         """Queue rows of one producer, with rising numbers, for the disk."""
-        opened, producer, batch = self._opened(share.topic), share.producer, share.rows
+        opened, producer, batch = self._open_topic(group.topic), group.producer, group.rows
         producer_id = self._producer_id(opened, producer)
         chosen = batch.column("partition") if "partition" in batch.schema.names else None
         draft = Draft.from_arrow(without(batch, "partition"), producer_name=producer, producer_id=producer_id)
@@ -103,18 +103,18 @@ class Loader:
         scan."""
         while self._tickets:
             self._tickets.popleft().result()
-        for opened in self._open.values():
+        for opened in self._topics.values():
             for partition, log in enumerate(opened.logs):
                 checkpoint = derive_checkpoint(log, opened.known[partition])
                 self._store.catalog.save_checkpoint(opened.topic, partition, checkpoint)
 
-    def _opened(self, name: str) -> _LoadingTopic:
-        found = self._open.get(name)
+    def _open_topic(self, name: str) -> _LoadingTopic:
+        found = self._topics.get(name)
         if found is None:
-            found = self._open[name] = self._looked_up(TopicName.parse(name))
+            found = self._topics[name] = self._load_topic(TopicName.parse(name))
         return found
 
-    def _looked_up(self, name: TopicName) -> _LoadingTopic:
+    def _load_topic(self, name: TopicName) -> _LoadingTopic:
         topic = self._topic(name)
         _check_topic(topic)
         logs = [self._store.log(name, partition) for partition in range(topic.partitions)]
@@ -144,7 +144,7 @@ class Loader:
         opened.schemas |= named
 
     def _submit(self, log: Log, block: Block, rows: Longs) -> None:
-        for start, stop in _cuts(block, rows, log.limits.block_bytes_max):
+        for start, stop in _block_ranges(block, rows, log.limits.block_bytes_max):
             while len(self._tickets) >= _TICKETS_MAX:
                 self._tickets.popleft().result()
             self._tickets.append(self._store.writer.submit(log, Draft.of_block(block.gather(rows[start:stop]))))
@@ -192,7 +192,7 @@ def _rows_by_partition(block: Block, chosen: pa.Array | None, count: int) -> Ite
         yield partition, np.flatnonzero(partitions == partition)
 
 
-def _cuts(block: Block, rows: Longs, bytes_max: int) -> Iterator[tuple[int, int]]:
+def _block_ranges(block: Block, rows: Longs, bytes_max: int) -> Iterator[tuple[int, int]]:
     """Yield the ranges of rows that fit a block."""
     ends = np.cumsum(block.columns[rows, at.END] - block.columns[rows, at.START])
     start, before = 0, 0

@@ -105,7 +105,7 @@ class ResumeFilter:
         `again` numbers of the last.
         """
         if self._held and self._highest < self._last:
-            held = [_above(each, self._last - self._again) for each in self._held]
+            held = [_rows_above(each, self._last - self._again) for each in self._held]
             self.skipped += sum(each.num_rows for each in self._held) - sum(each.num_rows for each in held)
             self._held = held
         yield from self._release()
@@ -130,5 +130,5 @@ class ResumeFilter:
                 yield batch
 
 
-def _above(batch: pa.RecordBatch, number: int) -> pa.RecordBatch:
+def _rows_above(batch: pa.RecordBatch, number: int) -> pa.RecordBatch:
     return batch.slice(int(np.searchsorted(batch.column(NUMBER).to_numpy(), number, side="right")))

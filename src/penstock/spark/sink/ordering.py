@@ -30,7 +30,7 @@ def by_content(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
     Raises `InvalidRequest` if the rows are too large to be held.
     """
-    held = _held(batches)
+    held = _collect(batches)
     if not held:
         return
     hashes = np.concatenate([checksums(each) for each in held])
@@ -40,7 +40,7 @@ def by_content(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from rows.take(pa.array(order[start : start + _ROWS])).combine_chunks().to_batches()
 
 
-def _held(batches: Iterable[pa.RecordBatch]) -> list[pa.RecordBatch]:
+def _collect(batches: Iterable[pa.RecordBatch]) -> list[pa.RecordBatch]:
     held, size = [], 0
     for batch in batches:
         size += batch.nbytes
@@ -59,6 +59,6 @@ def checksums(batch: pa.RecordBatch) -> Words:
     """Return the checksum of each row as a message without producer, partition and offset."""
     message = batch.select([name for name in MESSAGE if name in batch.schema.names])
     block = parse_block(Draft.from_arrow(message).data, verify=False)
-    places = block.columns[:, at.END] - at.CHECKSUM_BYTES
-    found = block.data[places[:, None] + np.arange(at.CHECKSUM_BYTES)]
+    positions = block.columns[:, at.END] - at.CHECKSUM_BYTES
+    found = block.data[positions[:, None] + np.arange(at.CHECKSUM_BYTES)]
     return np.ascontiguousarray(found).view(">u8").reshape(-1).astype(np.uint64)

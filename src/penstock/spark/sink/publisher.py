@@ -80,28 +80,28 @@ class ProducerSequence:
         self._resume_filter = ResumeFilter(self.last, again)
         self._sent: deque[tuple[Sent, int]] = deque()
         self._rows = 0
-        self._known = 0
+        self._stored_before = 0
         """Rows that were sent again and turned out to be stored."""
 
     @property
     def tally(self) -> WriteCounts:
-        return WriteCounts(self._rows, self._resume_filter.skipped + self._known)
+        return WriteCounts(self._rows, self._resume_filter.skipped + self._stored_before)
 
     def write(self, batch: pa.RecordBatch, before: int) -> None:
         """Send numbered rows. `before` rows of the task came before these, for error messages."""
         columns.check_sizes(batch, before, topic=self._topic, bytes_max=self._producer.payload_bytes_max)
         self._rows += batch.num_rows
         for part in self._resume_filter.feed(batch):
-            self._pass_on(part)
+            self._send_pieces(part)
 
     def finish(self) -> None:
         """Wait until everything is on disk."""
         for part in self._resume_filter.finish():
-            self._pass_on(part)
+            self._send_pieces(part)
         while self._sent:
             self._confirm()
 
-    def _pass_on(self, batch: pa.RecordBatch) -> None:
+    def _send_pieces(self, batch: pa.RecordBatch) -> None:
         for start in range(0, batch.num_rows, self._piece):
             piece = batch.slice(start, self._piece)
             if piece.column(NUMBER)[0].as_py() <= self.last:
@@ -112,31 +112,31 @@ class ProducerSequence:
     def _send_again(self, piece: pa.RecordBatch) -> None:
         """Send rows that may be stored already, and wait: no further row is sent until these are known to be the
         same."""
-        with _explained(self):
+        with _naming_sequence(self):
             outcomes = self._producer.send_arrow(piece, numbered=True).outcomes()
-            for each in outcomes:
-                if isinstance(each, PenstockError):
-                    raise each
-        self._known += sum(isinstance(each, Receipt) and each.duplicate for each in outcomes)
+            for outcome in outcomes:
+                if isinstance(outcome, PenstockError):
+                    raise outcome
+        self._stored_before += sum(isinstance(each, Receipt) and each.duplicate for each in outcomes)
         check_same_row(self._client, self._topic, self._producer.partitions, piece, outcomes)
 
     def _send(self, piece: pa.RecordBatch) -> None:
         if len(self._sent) >= _PIECES:
             self._confirm()
         self._pace.take(piece.num_rows)
-        with _explained(self):
+        with _naming_sequence(self):
             self._sent.append((self._producer.send_arrow(piece, numbered=True), piece.column(NUMBER)[0].as_py()))
 
     def _confirm(self) -> None:
         sent, first = self._sent.popleft()
-        with _explained(self, first):
+        with _naming_sequence(self, first):
             sent.stored()
 
     def __str__(self) -> str:
         return f"{self._topic}, producer {self._name}"
 
 
-class _explained:  # noqa: N801 - reads as a word in `with`
+class _naming_sequence:  # noqa: N801 - reads as a word in `with`
     """Raise an error of the broker or the client again, with the topic and the producer it is about."""
 
     def __init__(self, sequence: ProducerSequence, first: int | None = None) -> None:
@@ -189,8 +189,8 @@ class Publisher:
         """Return the highest number that the broker had at the start; 0 if it had none."""
         return self._sequence(topic, producer).last
 
-    def append(self, share: ProducerRows) -> None:
-        self._sequence(share.topic, share.producer).write(share.rows, share.before)
+    def append(self, group: ProducerRows) -> None:
+        self._sequence(group.topic, group.producer).write(group.rows, group.before)
 
     def finish(self) -> None:
         """Wait until everything is on disk."""
@@ -206,13 +206,13 @@ class Publisher:
     def _open(self, topic: str, name: str) -> ProducerSequence:
         if len(self._sequences) >= _SEQUENCES_MAX:
             raise InvalidRequest(f"one task publishes to at most {_SEQUENCES_MAX} topics and producers: repartition")
-        client = self._connected()
+        client = self._connection()
         if self._options.create_partitions is not None:
             ensure_topic(client, topic, self._options.create_partitions)
         producer = client.producer(topic, name=name, timeout=self._options.timeout)
         return ProducerSequence(client, producer, topic, name, self._pace)
 
-    def _connected(self) -> Client:
+    def _connection(self) -> Client:
         if self._client is None:
             self._client = connect(self._options)
         return self._client

@@ -40,15 +40,15 @@ class Router:
         before, self._before = self._before, self._before + batch.num_rows
         if not batch.num_rows:
             return
-        taken = columns.accepted_columns(batch, self._options)
-        columns.check_values(taken, before)
-        for topic, rows in columns.by_topic(taken, self._options.topic, before):
+        accepted = columns.accepted_columns(batch, self._options)
+        columns.check_values(accepted, before)
+        for topic, rows in columns.by_topic(accepted, self._options.topic, before):
             if self._options.numbers is RowNumbers.COLUMNS:
                 yield from (ProducerRows(topic, name, own, before) for name, own in columns.by_producer(rows))
             else:
-                yield ProducerRows(topic, self._producer, self._counted(topic, rows), before)
+                yield ProducerRows(topic, self._producer, self._with_numbers(topic, rows), before)
 
-    def _counted(self, topic: str, rows: pa.RecordBatch) -> pa.RecordBatch:
+    def _with_numbers(self, topic: str, rows: pa.RecordBatch) -> pa.RecordBatch:
         row = self._next.get(topic, 0)
         self._next[topic] = row + rows.num_rows
         number_of(self._batch, row + rows.num_rows - 1)  # raises if there is no number for the last row
@@ -66,8 +66,8 @@ class RowSink(Protocol):
     def last(self, topic: str, producer: str) -> int: ...
 
 
-def check_order(options: SinkOptions, identity: WriteIdentity, share: ProducerRows, target: RowSink) -> None:
+def check_order(options: SinkOptions, identity: WriteIdentity, group: ProducerRows, target: RowSink) -> None:
     """Raise `InvalidRequest` if rows of a stream follow a later batch. Numbers from columns belong to no batch."""
     if identity.stream and options.numbers is RowNumbers.ROWS:
-        last = target.last(share.topic, share.producer)
-        identity.check_order(batch_of(last), f"{share.topic}, producer {share.producer}")
+        last = target.last(group.topic, group.producer)
+        identity.check_order(batch_of(last), f"{group.topic}, producer {group.producer}")

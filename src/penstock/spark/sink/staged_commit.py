@@ -35,29 +35,29 @@ def commit(
     refused it.
     """
     staging = _staging(options, identity)
-    if not any(file.rows for file in files) and not staging.planned(identity.batch):
+    if not any(file.rows for file in files) and not staging.is_begun(identity.batch):
         return WriteCounts()
-    with opened(options) as target:
-        identity.check_order(staging.done(), options.staging)
-        if staging.done() >= identity.batch:
+    with open_destination(options) as destination:
+        identity.check_order(staging.last_batch(), options.staging)
+        if staging.last_batch() >= identity.batch:
             staging.sweep()
             rows = sum(file.rows for file in files)
             return WriteCounts(rows, stored_before=rows)
         plan = staging.plan(identity.batch, files)
-        if isinstance(target, Loader):
-            _check(options, identity, staging, plan, target)
-        staging.begin(plan)
+        if isinstance(destination, Loader):
+            _check_all_rows(options, identity, staging, plan, destination)
+        staging.save_plan(plan)
         reach("sink-planned")
-        for share in _shares(options, identity, staging, plan):
-            check_order(options, identity, share, target)
-            target.append(share)
+        for group in _groups(options, identity, staging, plan):
+            check_order(options, identity, group, destination)
+            destination.append(group)
             reach("sink-appending")
             if progress is not None:
-                progress(target.tally.rows)
-        target.finish()
+                progress(destination.tally.rows)
+        destination.finish()
         reach("sink-appended")
         _finish(identity, staging)
-        return target.tally
+        return destination.tally
 
 
 def discard(options: SinkOptions, identity: WriteIdentity, files: Sequence[StagedFile]) -> None:
@@ -78,7 +78,7 @@ def _finish(identity: WriteIdentity, staging: Staging) -> None:
         staging.finish(identity.batch)
 
 
-def _shares(
+def _groups(
     options: SinkOptions, identity: WriteIdentity, staging: Staging, plan: PublishPlan
 ) -> Iterator[ProducerRows]:
     router = Router(options, identity, None)
@@ -86,19 +86,21 @@ def _shares(
         yield from router.split(batch)
 
 
-def _check(options: SinkOptions, identity: WriteIdentity, staging: Staging, plan: PublishPlan, loader: Loader) -> None:
+def _check_all_rows(
+    options: SinkOptions, identity: WriteIdentity, staging: Staging, plan: PublishPlan, loader: Loader
+) -> None:
     """Check all rows before the first is stored."""
     highest: dict[tuple[str, str], int] = {}
-    for share in _shares(options, identity, staging, plan):
-        check_order(options, identity, share, loader)
-        loader.check(share.topic, share.rows)
+    for group in _groups(options, identity, staging, plan):
+        check_order(options, identity, group, loader)
+        loader.check(group.topic, group.rows)
         if options.numbers is RowNumbers.COLUMNS:
-            key = share.topic, share.producer
-            highest[key] = check_rising(share.rows.column(NUMBER).to_numpy(), highest.get(key, 0))
+            key = group.topic, group.producer
+            highest[key] = check_rising(group.rows.column(NUMBER).to_numpy(), highest.get(key, 0))
 
 
 @contextmanager
-def opened(options: SinkOptions) -> Iterator[Loader | Publisher]:
+def open_destination(options: SinkOptions) -> Iterator[Loader | Publisher]:
     """Open the destination: the logs of a data directory, locked until the end, or a broker."""
     if options.path is None:
         with Publisher(options) as publisher:

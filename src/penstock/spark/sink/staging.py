@@ -80,12 +80,12 @@ class Staging:
         """Write the rows of a task; durable on return. No file is made without rows."""
         folder = self._folder / str(batch)
         name, count, writer = f"{uuid.uuid4()}.arrow", 0, None
-        for each in rows:
+        for row in rows:
             if writer is None:
                 self._disk.make_directory(folder)
-                writer = pa.ipc.new_file(str(folder / name), each.schema)
-            writer.write_batch(each)
-            count += each.num_rows
+                writer = pa.ipc.new_file(str(folder / name), row.schema)
+            writer.write_batch(row)
+            count += row.num_rows
         if writer is None:
             return StagedFile(name="", partition=partition, rows=0)
         writer.close()
@@ -101,12 +101,12 @@ class Staging:
 
     # ---- on the driver
 
-    def done(self) -> int:
+    def last_batch(self) -> int:
         """Return the last published batch; -1 if there was none."""
         data = _read(self._folder / _DONE)
         return -1 if data is None else _decoded(self._folder / _DONE, data, PublishedBatch).batch
 
-    def planned(self, batch: int) -> bool:
+    def is_begun(self, batch: int) -> bool:
         """Return whether publishing this batch was begun and not finished."""
         return self._plan(batch).exists()
 
@@ -122,9 +122,9 @@ class Staging:
         ordered = tuple(sorted((file for file in files if file.rows), key=lambda file: file.partition))
         return PublishPlan(format=_FORMAT, batch=batch, files=ordered)
 
-    def begin(self, plan: PublishPlan) -> None:
+    def save_plan(self, plan: PublishPlan) -> None:
         """Fix the files of a batch by writing its plan. Durable on return."""
-        if not self.planned(plan.batch):
+        if not self.is_begun(plan.batch):
             self._disk.make_directory(self._folder)
             replace_file(self._disk, self._plan(plan.batch), msgspec.json.encode(plan))
 
@@ -148,7 +148,7 @@ class Staging:
 
     def sweep(self) -> None:
         """Remove files of published batches, and of killed single-use writes."""
-        last = self.done()
+        last = self.last_batch()
         for name in self._disk.names(self._folder):
             plan = _PLAN.fullmatch(name)
             if plan and int(plan[1]) <= last:

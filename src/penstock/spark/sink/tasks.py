@@ -41,7 +41,7 @@ def write_task(
         rows = by_content(rows)
     if options.staging is None:
         return TaskResult(identity, partition, _publish(options, identity, partition, rows))
-    file = Staging(options.staging, identity.query).stage(identity.batch, partition, _checked(rows))
+    file = Staging(options.staging, identity.query).stage(identity.batch, partition, _check_rows(rows))
     return TaskResult(identity, partition, WriteCounts(file.rows), file)
 
 
@@ -51,9 +51,9 @@ def _publish(
     router = Router(options, identity, partition)
     with Publisher(options) as publisher:
         for batch in rows:
-            for share in router.split(batch):
-                check_order(options, identity, share, publisher)
-                publisher.append(share)
+            for group in router.split(batch):
+                check_order(options, identity, group, publisher)
+                publisher.append(group)
         if options.numbers is RowNumbers.ROWS:
             _check_complete(publisher, router, identity)
         publisher.finish()
@@ -73,7 +73,7 @@ def _check_complete(publisher: Publisher, router: Router, identity: WriteIdentit
             )
 
 
-def _checked(rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _check_rows(rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     before = 0
     for batch in rows:
         columns.check_values(batch, before)

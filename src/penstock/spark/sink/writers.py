@@ -117,18 +117,18 @@ def _task() -> TaskContext:
 
 
 def _commit(options: SinkOptions, messages: list[Any]) -> None:
-    written = _written(messages)
+    written = _task_results(messages)
     if options.staged and written:
         commit(options, written[0].identity, [each.file for each in written if each.file is not None])
 
 
 def _abort(options: SinkOptions, messages: list[Any]) -> None:
     """Discard staged files. Published rows stay: the next attempt goes on behind them."""
-    written = _written(messages)
+    written = _task_results(messages)
     if options.staged and written:
         discard(options, written[0].identity, [each.file for each in written if each.file is not None])
 
 
-def _written(messages: list[Any]) -> list[TaskResult]:
+def _task_results(messages: list[Any]) -> list[TaskResult]:
     """Return the results of the tasks that finished."""
-    return [each.written for each in messages if isinstance(each, CommitMessage)]
+    return [message.written for message in messages if isinstance(message, CommitMessage)]

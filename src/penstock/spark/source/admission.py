@@ -29,7 +29,7 @@ class LimitedReader(StreamReader, SupportsTriggerAvailableNow):
         bytes_max = limit.max_bytes if isinstance(limit, ReadMaxBytes) else None
         if isinstance(limit, ReadMaxRows):
             bytes_max = self._options.bytes_max
-        return self._after(start, rows_max=rows_max, bytes_max=bytes_max)
+        return self._next_offsets(start, rows_max=rows_max, bytes_max=bytes_max)
 
     def reportLatestOffset(self) -> Json:  # noqa: N802
         return self._follower.newest().as_json()

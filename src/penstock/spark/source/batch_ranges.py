@@ -24,12 +24,12 @@ def batch_ranges(data: DataReader, options: ReadOptions, filters: Filters) -> di
     """
     logs = {
         key: PartitionLog(data, key, path)
-        for key, path in TopicSelection(options.topics, options.pattern).find(data).items()
+        for key, path in TopicSelection(options.topics, options.pattern).find_logs(data).items()
     }
     for which, bounds in (("startingOffsets", options.starting), ("endingOffsets", options.ending)):
         check_partitions_exist(which, bounds, logs)
-    wanted = {key: log for key, log in logs.items() if filters.wants(*key)}
-    return {key: _range(data, options, filters, log) for key, log in wanted.items()}
+    selected = {key: log for key, log in logs.items() if filters.matches_partition(*key)}
+    return {key: _range(data, options, filters, log) for key, log in selected.items()}
 
 
 def check_partitions_exist(which: str, bounds: ReadBound, logs: Mapping[PartitionKey, PartitionLog]) -> None:
@@ -43,7 +43,7 @@ def check_partitions_exist(which: str, bounds: ReadBound, logs: Mapping[Partitio
 
 
 def _range(data: DataReader, options: ReadOptions, filters: Filters, log: PartitionLog) -> OffsetSpan:
-    first, following = log.edges()
+    first, following = log.offset_range()
     start = resolve_bound(options.starting, log, first, following, missing=first)
     stop = resolve_bound(options.ending, log, first, following, missing=following)
     lose = raise_loss if options.fail_on_data_loss else LossCounter()
@@ -60,6 +60,6 @@ def _range(data: DataReader, options: ReadOptions, filters: Filters, log: Partit
 def resolve_bound(bounds: ReadBound, log: PartitionLog, first: int, following: int, *, missing: int) -> int:
     """Return the offset that a bound means for a partition; `missing` where the bound does not name it."""
     if bounds.time_ms is not None:
-        return log.at_time(bounds.time_ms)
-    said = {"earliest": EARLIEST, "latest": LATEST}.get(bounds.word or "", bounds.by_partition.get(log.key, missing))
-    return {EARLIEST: first, LATEST: following}.get(said, said)
+        return log.offset_at_time(bounds.time_ms)
+    word = {"earliest": EARLIEST, "latest": LATEST}.get(bounds.word or "", bounds.by_partition.get(log.key, missing))
+    return {EARLIEST: first, LATEST: following}.get(word, word)

@@ -40,7 +40,7 @@ def split_fairly(wants: Mapping[K, int], bound: int, *, turn: int = 0) -> dict[K
 
 
 _LOG: Final = logging.getLogger(__name__)
-_LOOK_S: Final = 1.0
+_SEARCH_SECONDS: Final = 1.0
 """Seconds between searches for new partitions and topics; messages in known ones are seen at every trigger."""
 _TOLERANCE: Final = 16
 """The tolerance of a bound on bytes: one part in so many."""
@@ -49,48 +49,52 @@ _TOLERANCE: Final = 16
 class TopicFollower:
     def __init__(self, options: ReadOptions, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._options = options
-        self._subscribed = TopicSelection(options.topics, options.pattern)
+        self._selection = TopicSelection(options.topics, options.pattern)
         self._clock = clock
         self._logs: dict[PartitionKey, PartitionLog] = {}
-        self._looked_at: float | None = None
+        self._searched_at: float | None = None
         self._target: dict[PartitionKey, int] | None = None
-        self._given: Offsets | None = None
-        self._told: set[PartitionKey] = set()
+        self._last_latest: Offsets | None = None
+        self._reported_lost: set[PartitionKey] = set()
 
     # ---- the calls of Spark
 
     def initial(self) -> Offsets:
         """Return the offsets where a new query begins. Raises `TopicNotSupported`, `InvalidRequest` or `DataLoss` for
         missing ones."""
-        logs = self._look(missing_ok=False)
+        logs = self._find_logs(missing_ok=False)
         bounds = self._options.starting
         check_partitions_exist("startingOffsets", bounds, logs)
-        marks = {}
+        positions = {}
         for key, log in logs.items():
-            first, following = log.edges()
-            offset = self._possible(key, resolve_bound(bounds, log, first, following, missing=first), first, following)
-            marks[key] = StreamPosition(offset, log.id_at(offset - 1), since=offset)
-        return Offsets(marks)
+            first, following = log.offset_range()
+            offset = self._clamped_start(
+                key, resolve_bound(bounds, log, first, following, missing=first), first, following
+            )
+            positions[key] = StreamPosition(offset, log.id_at(offset - 1), since=offset)
+        return Offsets(positions)
 
     def freeze(self) -> None:
         """Freeze the end: nothing that is appended from now on is read."""
-        self._target = {key: log.edges()[1] for key, log in self._look().items()}
+        self._target = {key: log.offset_range()[1] for key, log in self._find_logs().items()}
 
     def latest(self, start: Offsets, *, rows_max: int | None = None, bytes_max: int | None = None) -> Offsets:
         """Return the offsets up to which the next batch reads; equal to `start` if there is nothing to read."""
-        edges = self._edges()
-        begin = {key: self._checked(key, mark, edges.get(key)) for key, mark in start.marks.items()}
+        edges = self._log_ranges()
+        begin = {key: self._resume_position(key, position, edges.get(key)) for key, position in start.positions.items()}
         for key, (first, following) in edges.items():
             if key not in begin and first < following:  # a new log, and not empty
                 begin[key] = StreamPosition(first, since=first)
-        there = {key: (mark.offset, edges[key][1]) for key, mark in begin.items() if key in edges}
-        ends = self._admitted(_not_empty(there), rows_max, bytes_max)
-        self._given = Offsets({key: self._advanced(key, mark, ends.get(key)) for key, mark in begin.items()})
-        return self._given
+        there = {key: (position.offset, edges[key][1]) for key, position in begin.items() if key in edges}
+        ends = self._batch_ends(_not_empty(there), rows_max, bytes_max)
+        self._last_latest = Offsets(
+            {key: self._position_at(key, position, ends.get(key)) for key, position in begin.items()}
+        )
+        return self._last_latest
 
     def newest(self) -> Offsets:
         """Return where the logs end now, for reports of the query's lag."""
-        return Offsets({key: StreamPosition(log.edges()[1]) for key, log in self._look().items()})
+        return Offsets({key: StreamPosition(log.offset_range()[1]) for key, log in self._find_logs().items()})
 
     def ranges(self, start: Offsets, end: Offsets) -> dict[PartitionKey, OffsetSpan]:
         """Return the ranges that lie before `end`: the same for the same end, whenever it is asked.
@@ -99,53 +103,55 @@ class TopicFollower:
         for `initial` again, which may answer otherwise by then: the end records where it was.
         """
         found = {}
-        for key, mark in end.marks.items():
-            begin = _begin(start.marks.get(key), mark)
-            if begin >= mark.offset:
+        for key, position in end.positions.items():
+            begin = _batch_start(start.positions.get(key), position)
+            if begin >= position.offset:
                 continue
-            if end != self._given and not self._is_same(self._log(key), mark):
-                self._lose_log(key, mark, "the topic was deleted, or made anew, before this batch was read again")
+            if end != self._last_latest and not self._is_same(self._log(key), position):
+                self._report_lost_log(
+                    key, position, "the topic was deleted, or made anew, before this batch was read again"
+                )
                 continue
-            if self._options.where.wants(*key):
-                found[key] = self._options.where.offset.clip(begin, mark.offset)
+            if self._options.where.matches_partition(*key):
+                found[key] = self._options.where.offset.clip(begin, position.offset)
         return found
 
     # ---- finding logs
 
-    def _look(self, *, missing_ok: bool = True) -> dict[PartitionKey, PartitionLog]:
+    def _find_logs(self, *, missing_ok: bool = True) -> dict[PartitionKey, PartitionLog]:
         now = self._clock()
-        if self._looked_at is None or now - self._looked_at >= _LOOK_S:
+        if self._searched_at is None or now - self._searched_at >= _SEARCH_SECONDS:
             data = open_data(self._options.location)
-            found = self._subscribed.find(data, missing_ok=missing_ok)
+            found = self._selection.find_logs(data, missing_ok=missing_ok)
             known = self._logs
             self._logs = {key: known.get(key) or PartitionLog(data, key, path) for key, path in found.items()}
-            self._looked_at = now
+            self._searched_at = now
         return self._logs
 
-    def _wants(self, key: PartitionKey) -> bool:
+    def _is_selected(self, key: PartitionKey) -> bool:
         """Return whether a topic is selected. A topic that is no longer selected keeps its position, and is not
         missing."""
-        return self._subscribed.wants(TopicName.parse(key[0]))
+        return self._selection.selects(TopicName.parse(key[0]))
 
     def _log(self, key: PartitionKey) -> PartitionLog | None:
         """Return a log, also of a topic that is no longer selected: a batch that has some of it is repeated as it
         was."""
-        found = self._look().get(key)
-        if found is not None or self._wants(key):
+        found = self._find_logs().get(key)
+        if found is not None or self._is_selected(key):
             return found
         data = open_data(self._options.location)
-        path = TopicSelection((TopicName.parse(key[0]),)).find(data, missing_ok=True).get(key)
+        path = TopicSelection((TopicName.parse(key[0]),)).find_logs(data, missing_ok=True).get(key)
         return None if path is None else PartitionLog(data, key, path)
 
-    def _edges(self) -> dict[PartitionKey, OffsetSpan]:
+    def _log_ranges(self) -> dict[PartitionKey, OffsetSpan]:
         """Return the first and the next offset of every log; after `freeze`, nothing beyond the end at that time."""
-        found = {key: log.edges() for key, log in self._look().items()}
+        found = {key: log.offset_range() for key, log in self._find_logs().items()}
         if self._target is None:
             return found
         target = self._target
         return {key: (first, min(end, target[key])) for key, (first, end) in found.items() if key in target}
 
-    def _possible(self, key: PartitionKey, offset: int, first: int, following: int) -> int:
+    def _clamped_start(self, key: PartitionKey, offset: int, first: int, following: int) -> int:
         if offset > following:
             topic, partition = key
             raise InvalidRequest(
@@ -153,55 +159,57 @@ class TopicFollower:
                 option="startingOffsets",
             )
         if offset < first:
-            self._lose(LostRange(*key, offset, first, f"the log begins with offset {first} now"))
+            self._report_loss(LostRange(*key, offset, first, f"the log begins with offset {first} now"))
         return max(offset, first)
 
     # ---- comparing logs
 
-    def _checked(self, key: PartitionKey, mark: StreamPosition, edges: OffsetSpan | None) -> StreamPosition:
-        """Return the position to go on from in a log that was read up to `mark`."""
+    def _resume_position(self, key: PartitionKey, position: StreamPosition, edges: OffsetSpan | None) -> StreamPosition:
+        """Return the position to go on from in a log that was read up to `position`."""
         if edges is None:
-            if key not in self._told and self._wants(key):
-                self._lose_log(key, mark, "its directory is not there any more: was the topic deleted?")
-            return mark
-        self._told.discard(key)
+            if key not in self._reported_lost and self._is_selected(key):
+                self._report_lost_log(key, position, "its directory is not there any more: was the topic deleted?")
+            return position
+        self._reported_lost.discard(key)
         first, following = edges
         log = self._logs[key]
-        if following < mark.offset or (following > mark.offset and not self._is_same(log, mark)):
-            self._lose_log(key, mark, f"it holds [{first}, {following}) of another log: was the topic made anew?")
-            return StreamPosition(first, since=first, life=mark.life + 1)
-        if first > mark.offset and self._options.fail_on_data_loss:
-            raise_loss(LostRange(*key, mark.offset, first, f"the log begins with offset {first} now"))
-        return mark
+        if following < position.offset or (following > position.offset and not self._is_same(log, position)):
+            self._report_lost_log(
+                key, position, f"it holds [{first}, {following}) of another log: was the topic made anew?"
+            )
+            return StreamPosition(first, since=first, life=position.life + 1)
+        if first > position.offset and self._options.fail_on_data_loss:
+            raise_loss(LostRange(*key, position.offset, first, f"the log begins with offset {first} now"))
+        return position
 
-    def _is_same(self, log: PartitionLog | None, mark: StreamPosition) -> bool:
+    def _is_same(self, log: PartitionLog | None, position: StreamPosition) -> bool:
         """Return whether the record before the position is still the same one; True where that can no longer be
         known."""
         if log is None:
             return False
-        return mark.after is None or log.id_at(mark.offset - 1) in (None, mark.after)
+        return position.after is None or log.id_at(position.offset - 1) in (None, position.after)
 
-    def _lose_log(self, key: PartitionKey, mark: StreamPosition, what: str) -> None:
+    def _report_lost_log(self, key: PartitionKey, position: StreamPosition, what: str) -> None:
         topic, partition = key
-        said = f"{topic} partition {partition} was read up to offset {mark.offset}, and cannot be read on: {what}"
+        said = f"{topic} partition {partition} was read up to offset {position.offset}, and cannot be read on: {what}"
         if self._options.fail_on_data_loss:
             raise DataLoss(
                 f"{said}. To begin with what is there, {READ_ON}, or use a new checkpoint",
                 topic=topic,
                 partition=partition,
-                offset=mark.offset,
+                offset=position.offset,
             )
-        self._told.add(key)
+        self._reported_lost.add(key)
         _LOG.warning("%s (failOnDataLoss is false)", said)
 
-    def _lose(self, loss: LostRange) -> None:
+    def _report_loss(self, loss: LostRange) -> None:
         if self._options.fail_on_data_loss:
             raise_loss(loss)
         _LOG.warning("%s (failOnDataLoss is false)", loss)
 
     # ---- admission
 
-    def _admitted(
+    def _batch_ends(
         self, there: Mapping[PartitionKey, OffsetSpan], rows_max: int | None, bytes_max: int | None
     ) -> dict[PartitionKey, int]:
         """Return the end of each partition's part of the batch."""
@@ -210,10 +218,10 @@ class TopicFollower:
             shares = split_fairly({key: stop - start for key, (start, stop) in there.items()}, rows_max, turn=turn)
             there = _not_empty({key: (start, start + shares[key]) for key, (start, _) in there.items()})
         if bytes_max is not None:
-            return self._admitted_bytes(there, bytes_max, turn)
+            return self._batch_ends_by_bytes(there, bytes_max, turn)
         return {key: stop for key, (_, stop) in there.items()}
 
-    def _admitted_bytes(
+    def _batch_ends_by_bytes(
         self, there: Mapping[PartitionKey, OffsetSpan], bytes_max: int, turn: int
     ) -> dict[PartitionKey, int]:
         """Return ends within a bound on bytes; a partition with a share gets at least one message."""
@@ -231,20 +239,20 @@ class TopicFollower:
                 ends[key] = rulers[key].offset_at(place, start, stop, tolerance=near)
         return ends
 
-    def _advanced(self, key: PartitionKey, mark: StreamPosition, end: int | None) -> StreamPosition:
-        if end is None or end <= mark.offset:
-            return mark
-        return StreamPosition(end, self._logs[key].id_at(end - 1), mark.since, mark.life)
+    def _position_at(self, key: PartitionKey, position: StreamPosition, end: int | None) -> StreamPosition:
+        if end is None or end <= position.offset:
+            return position
+        return StreamPosition(end, self._logs[key].id_at(end - 1), position.since, position.life)
 
 
-def _begin(before: StreamPosition | None, mark: StreamPosition) -> int:
-    """Return where the batch that ends with `mark` begins.
+def _batch_start(before: StreamPosition | None, position: StreamPosition) -> int:
+    """Return where the batch that ends with `position` begins.
 
     All positions that a query keeps of one log have the same beginning: with a different one, `before` is of another
     log.
     """
-    if before is None or (before.since, before.life) != (mark.since, mark.life):
-        return mark.since
+    if before is None or (before.since, before.life) != (position.since, position.life):
+        return position.since
     return before.offset
 
 

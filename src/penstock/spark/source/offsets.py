@@ -44,13 +44,13 @@ def parse_bound(text: str) -> ReadBound:
     if text.strip().lower() in ("earliest", "latest"):
         return ReadBound(word=text.strip().lower())
     try:
-        said = json.loads(text)
+        data = json.loads(text)
     except json.JSONDecodeError as error:
         raise ValueError(f"it is no JSON: {error}") from None
-    if not isinstance(said, dict) or not said:
+    if not isinstance(data, dict) or not data:
         raise ValueError("it is no JSON object of topics")
     found: dict[PartitionKey, int] = {}
-    for topic, partitions in said.items():
+    for topic, partitions in data.items():
         for partition, offset in _partitions(topic, partitions):
             found[_topic(topic), partition] = offset
     return ReadBound(offsets=tuple(sorted(found.items())))
@@ -63,10 +63,10 @@ def _topic(text: str) -> str:
         raise ValueError(f"it is no topic: {error}") from None
 
 
-def _partitions(topic: str, said: Any) -> Iterator[tuple[int, int]]:
-    if not isinstance(said, dict):
+def _partitions(topic: str, data: Any) -> Iterator[tuple[int, int]]:
+    if not isinstance(data, dict):
         raise ValueError(f"it is no JSON object of partitions that {topic!r} has")
-    for partition, offset in said.items():
+    for partition, offset in data.items():
         if not partition.isdecimal():
             raise ValueError(f"it is no number of a partition, {partition!r} of {topic!r}")
         if isinstance(offset, bool) or not isinstance(offset, int) or not EARLIEST <= offset < 2**63:
@@ -96,21 +96,21 @@ class StreamPosition:
 class Offsets:
     """The position of a stream in each partition."""
 
-    marks: Mapping[PartitionKey, StreamPosition] = field(default_factory=dict)
+    positions: Mapping[PartitionKey, StreamPosition] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
         """Return the offsets as JSON; equal offsets give equal text: topics by name, partitions by number, fields in
         one order."""
         topics: dict[str, dict[str, dict[str, Any]]] = {}
-        for (topic, partition), mark in sorted(self.marks.items()):
-            topics.setdefault(topic, {})[str(partition)] = _as_json(mark)
+        for (topic, partition), position in sorted(self.positions.items()):
+            topics.setdefault(topic, {})[str(partition)] = _as_json(position)
         return {"version": FORMAT, "topics": topics}
 
     @classmethod
-    def of_json(cls, said: Any) -> Offsets:
+    def of_json(cls, data: Any) -> Offsets:
         """Parse offsets. Raises `VersionNotSupported` for a newer Penstock's format, `StorageFailed` for foreign
         offsets."""
-        version = said.get("version") if isinstance(said, dict) else None
+        version = data.get("version") if isinstance(data, dict) else None
         if isinstance(version, int) and version > FORMAT:
             raise VersionNotSupported(
                 f"the checkpoint has offsets of format {version}, and this Penstock reads format {FORMAT}:"
@@ -118,40 +118,40 @@ class Offsets:
                 format=version,
             )
         if version != FORMAT:
-            raise _unreadable(said)
+            raise _unreadable(data)
         try:
             return cls(
                 {
-                    (str(TopicName.parse(topic)), int(partition)): _mark(fields)
-                    for topic, partitions in said["topics"].items()
+                    (str(TopicName.parse(topic)), int(partition)): _position(fields)
+                    for topic, partitions in data["topics"].items()
                     for partition, fields in partitions.items()
                 }
             )
         except (AttributeError, KeyError, TypeError, ValueError, PenstockError):
-            raise _unreadable(said) from None
+            raise _unreadable(data) from None
 
 
-def _unreadable(said: Any) -> StorageFailed:
+def _unreadable(data: Any) -> StorageFailed:
     return StorageFailed(
-        f"the checkpoint's offsets cannot be read: {json.dumps(said)[:200]}. Is it the checkpoint of another source?"
+        f"the checkpoint's offsets cannot be read: {json.dumps(data)[:200]}. Is it the checkpoint of another source?"
     )
 
 
-def _as_json(mark: StreamPosition) -> dict[str, Any]:
-    fields: dict[str, Any] = {"offset": mark.offset}
-    if mark.after is not None:
-        fields["after"] = mark.after
-    if mark.since:
-        fields["since"] = mark.since
-    if mark.life:
-        fields["life"] = mark.life
+def _as_json(position: StreamPosition) -> dict[str, Any]:
+    fields: dict[str, Any] = {"offset": position.offset}
+    if position.after is not None:
+        fields["after"] = position.after
+    if position.since:
+        fields["since"] = position.since
+    if position.life:
+        fields["life"] = position.life
     return fields
 
 
 _FIELDS: Final = frozenset({"offset", "after", "since", "life"})
 
 
-def _mark(fields: Mapping[str, Any]) -> StreamPosition:
+def _position(fields: Mapping[str, Any]) -> StreamPosition:
     if not _FIELDS.issuperset(fields):
         raise InvalidRequest("unknown fields")
     after = fields.get("after")

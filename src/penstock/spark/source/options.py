@@ -89,16 +89,16 @@ def parse(given: Mapping[str, str]) -> dict[str, Any]:
     for key, text in given.items():
         option = _BY_KEY.get(key.lower())
         if option is not None:
-            found[option.name] = _parsed(option, str(text))
+            found[option.name] = _parse_text(option, str(text))
         elif not key.lower().startswith(STORAGE) and key.lower() not in _SPARKS_OWN:
-            raise _unknown(key)
+            raise _unknown_option(key)
     for option in OPTIONS:
         if option.name not in found:
             found[option.name] = None if option.default is None else option.parse(option.default)
     return found
 
 
-def _parsed(option: Option, text: str) -> Any:
+def _parse_text(option: Option, text: str) -> Any:
     try:
         return option.parse(text)
     except (ValueError, PenstockError) as error:
@@ -111,7 +111,7 @@ def _parsed(option: Option, text: str) -> Any:
         ) from None
 
 
-def _unknown(key: str) -> InvalidRequest:
+def _unknown_option(key: str) -> InvalidRequest:
     near = get_close_matches(key.lower(), _BY_KEY, n=1)
     names = ", ".join(option.name for option in OPTIONS)
     hint = f"did you mean {_BY_KEY[near[0]].name}?" if near else f"there are {names} and storage.*"

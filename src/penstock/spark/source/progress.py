@@ -55,9 +55,9 @@ class ProgressReporter:
         self._name = name
         self._more = {"archive": True} if archive else {}
         self._tls = dict(tls or {})
-        self._news = threading.Condition()
+        self._changed = threading.Condition()
         self._pending: dict[tuple[str, int], int] = {}
-        self._known: dict[tuple[str, int], int] = {}
+        self._requested: dict[tuple[str, int], int] = {}
         """Positions that were to be reported, sent or not."""
 
         self._sending = False
@@ -69,28 +69,30 @@ class ProgressReporter:
     def report(self, positions: Positions) -> None:
         """Report positions soon; returns at once. Unsent positions of the same partitions are replaced, unchanged ones
         left out."""
-        given = {(str(topic), partition): offset for (topic, partition), offset in positions.items()}
-        with self._news:
+        offsets_by_key = {(str(topic), partition): offset for (topic, partition), offset in positions.items()}
+        with self._changed:
             if self._closing:
                 return
-            self._pending |= {key: offset for key, offset in given.items() if self._known.get(key) != offset}
-            self._known |= given
+            self._pending |= {
+                key: offset for key, offset in offsets_by_key.items() if self._requested.get(key) != offset
+            }
+            self._requested |= offsets_by_key
             if self._pending and self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="penstock-progress", daemon=True)
                 self._thread.start()
-            self._news.notify_all()
+            self._changed.notify_all()
 
     def flush(self, seconds: float = CLOSE_SECONDS) -> bool:
         """Wait until all is sent, or sending has failed; return whether it was sent. For a process that may end now."""
-        with self._news:
-            self._news.wait_for(lambda: self._failed or not (self._pending or self._sending), seconds)
+        with self._changed:
+            self._changed.wait_for(lambda: self._failed or not (self._pending or self._sending), seconds)
             return not (self._failed or self._pending or self._sending)
 
     def close(self, seconds: float = CLOSE_SECONDS) -> None:
         """Send pending positions within `seconds`; then report no more."""
-        with self._news:
+        with self._changed:
             self._closing = True
-            self._news.notify_all()
+            self._changed.notify_all()
         if self._thread is not None:
             self._thread.join(seconds)
 
@@ -98,49 +100,49 @@ class ProgressReporter:
 
     def _run(self) -> None:
         pause = _PAUSE_SECONDS
-        while (positions := self._next()) is not None:
+        while (positions := self._next_positions()) is not None:
             last = self._closing
-            if self._sent(positions):
+            if self._try_send(positions):
                 pause = _PAUSE_SECONDS
             elif last:
                 break
             else:
-                self._keep(positions, pause)
+                self._retry_later(positions, pause)
                 pause = min(2 * pause, _PAUSE_SECONDS_MAX)
         self._disconnect()
 
-    def _keep(self, positions: dict[tuple[str, int], int], seconds: float) -> None:
+    def _retry_later(self, positions: dict[tuple[str, int], int], seconds: float) -> None:
         """Put positions back for the next report, unless newer ones came; wait `seconds`, or until the end."""
-        with self._news:
+        with self._changed:
             self._pending = positions | self._pending
-            self._news.wait_for(lambda: self._closing, seconds)
+            self._changed.wait_for(lambda: self._closing, seconds)
 
-    def _next(self) -> dict[tuple[str, int], int] | None:
+    def _next_positions(self) -> dict[tuple[str, int], int] | None:
         """Wait for positions and return them; None at the end."""
-        with self._news:
-            self._news.wait_for(lambda: self._pending or self._closing)
+        with self._changed:
+            self._changed.wait_for(lambda: self._pending or self._closing)
             positions, self._pending = self._pending, {}
             self._sending = bool(positions)
             return positions or None
 
-    def _sent(self, positions: Positions) -> bool:
+    def _try_send(self, positions: Positions) -> bool:
         try:
             self._send(positions)
         except Exception as error:  # the job goes on, whatever the error
             if not self._failed:
                 _LOG.warning("progress of the job could not be reported to the broker at %s: %s", self._url, error)
             self._disconnect()
-            self._done(failed=True)
+            self._note_result(failed=True)
             return False
         if self._failed:
             _LOG.warning("progress of the job is reported to the broker at %s again", self._url)
-        self._done(failed=False)
+        self._note_result(failed=False)
         return True
 
-    def _done(self, *, failed: bool) -> None:
-        with self._news:
+    def _note_result(self, *, failed: bool) -> None:
+        with self._changed:
             self._failed, self._sending = failed, False
-            self._news.notify_all()
+            self._changed.notify_all()
 
     def _send(self, positions: Positions) -> None:
         by_topic: dict[str, dict[str, int]] = defaultdict(dict)
@@ -150,13 +152,13 @@ class ProgressReporter:
         for topic, offsets in by_topic.items():
             try:
                 said = {"topic": topic, "subscription": self._name, "positions": offsets}
-                self._connected().ask(TOPIC, said | self._more)
+                self._connection().ask(TOPIC, said | self._more)
             except PenstockError as error:
                 refused = refused or error
         if refused is not None:
             raise refused
 
-    def _connected(self) -> Client:
+    def _connection(self) -> Client:
         from penstock.client.sync import connect
 
         if self._client is None:

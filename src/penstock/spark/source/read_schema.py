@@ -54,7 +54,7 @@ def _topics(options: ReadOptions) -> list[TopicName]:
     """Return the topics of a read; with a pattern, the matching topics that exist."""
     if options.pattern is None:
         return list(options.topics)
-    found = TopicSelection(pattern=options.pattern).find(open_data(options.location))
+    found = TopicSelection(pattern=options.pattern).find_logs(open_data(options.location))
     return list(dict.fromkeys(TopicName.parse(topic) for topic, _ in found))
 
 

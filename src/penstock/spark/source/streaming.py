@@ -66,7 +66,7 @@ class StreamReader(DataSourceStreamReader):
         if self._progress is not None:
             self._progress.close()
 
-    def _after(self, start: Json, *, rows_max: int | None = None, bytes_max: int | None = None) -> Json:
+    def _next_offsets(self, start: Json, *, rows_max: int | None = None, bytes_max: int | None = None) -> Json:
         """Return the end of the batch that begins at `start`; everything before is done, and reported."""
         self._report(start)
         found = self._follower.latest(Offsets.of_json(start), rows_max=rows_max, bytes_max=bytes_max).as_json()
@@ -87,8 +87,8 @@ class StreamReader(DataSourceStreamReader):
             self._progress = ProgressReporter(
                 options.broker, options.subscription, dict(options.location.storage_options)
             )
-        marks = Offsets.of_json(done).marks
-        self._progress.report({key: mark.offset for key, mark in marks.items()})
+        positions = Offsets.of_json(done).positions
+        self._progress.report({key: position.offset for key, position in positions.items()})
 
 
 class WholeReader(StreamReader):
@@ -101,7 +101,7 @@ class WholeReader(StreamReader):
     def __init__(self, options: ReadOptions, read_task: ReadTask) -> None:
         super().__init__(options, read_task)
         self._initial: Json | None = None
-        self._place: Json | None = None
+        self._position: Json | None = None
 
     def initialOffset(self) -> Json:  # noqa: N802
         if self._initial is None:
@@ -109,9 +109,9 @@ class WholeReader(StreamReader):
         return self._initial
 
     def latestOffset(self) -> Json:  # type: ignore[override]  # noqa: N802 - as Spark asked before 4.2
-        self._place = self._after(self.initialOffset() if self._place is None else self._place)
-        return self._place
+        self._position = self._next_offsets(self.initialOffset() if self._position is None else self._position)
+        return self._position
 
     def partitions(self, start: Json, end: Json) -> Sequence[InputPartition]:
-        self._place = end
+        self._position = end
         return super().partitions(start, end)

@@ -28,17 +28,17 @@ class TopicSelection:
     topics: tuple[TopicName, ...] = ()
     pattern: re.Pattern[str] | None = None
 
-    def wants(self, name: TopicName) -> bool:
+    def selects(self, name: TopicName) -> bool:
         if self.pattern is None:
             return name in self.topics
         if self.pattern.pattern.lstrip("^(").startswith("/"):
             return self.pattern.fullmatch(str(name)) is not None
         return name.namespace == DEFAULT_NAMESPACE and self.pattern.fullmatch(name.topic) is not None
 
-    def find(self, data: DataReader, *, missing_ok: bool = False) -> dict[PartitionKey, Path]:
+    def find_logs(self, data: DataReader, *, missing_ok: bool = False) -> dict[PartitionKey, Path]:
         """Return the paths of the selected logs, in order. Raises `TopicNotSupported` for a named topic that is
         missing."""
-        found = [topic for topic in data.topics() if self.wants(topic.name)]
+        found = [topic for topic in data.topics() if self.selects(topic.name)]
         if not missing_ok:
             self._check(data, {topic.name for topic in found})
         return {(str(topic.name), number): path for topic in found for number, path in topic.logs.items()}
@@ -61,7 +61,7 @@ class PartitionLog:
         self._disk = data.disk
         self._newest: Segment | None = None
 
-    def edges(self) -> tuple[int, int]:
+    def offset_range(self) -> tuple[int, int]:
         """Return the first and the next offset."""
         edges, self._newest = log_view.log_range(self._disk, self.path, known=self._newest)
         return int(edges.start), int(edges.stop)
@@ -76,6 +76,6 @@ class PartitionLog:
         block = log_view.read(self._disk, view, offset, bytes_max=_ONE_RECORD).block
         return block.id(0).hex() if len(block) and int(block.offsets.start) == offset else None
 
-    def at_time(self, time_ms: int) -> int:
+    def offset_at_time(self, time_ms: int) -> int:
         """Return the first offset whose message is not older than a time."""
         return int(log_view.offset_of(self._disk, view_of(self._disk, self.path), AtTime(time_ms)))

@@ -87,7 +87,7 @@ class Backup:
 
 
 @dataclass(frozen=True, slots=True)
-class _Source:
+class _LogSource:
     """A log to be copied: where it lies, and its acknowledged part."""
 
     topic: Topic
@@ -144,7 +144,7 @@ def back_up(
         check_target(disk, root, target)
         disk.make_directory(target)
         with directory_locked(target, alone=True):
-            work = _Work(root, node, BackupFiles(disk, target), clock or SystemClock(), stage or _unseen, release)
+            work = _BackupRun(root, node, BackupFiles(disk, target), clock or SystemClock(), stage or _unseen, release)
             return work.run(replace=replace, quick=quick)
     except NotOwner:
         raise NotOwner(
@@ -159,12 +159,12 @@ def _unseen(_what: str, _size: int) -> Progress:
 
 
 @dataclass(slots=True)
-class _Work:
+class _BackupRun:
     """The state of one backup run."""
 
     root: Path
     node: int
-    vault: BackupFiles
+    backup_files: BackupFiles
     clock: Clock
     stage: Stage
     release: str
@@ -180,12 +180,12 @@ class _Work:
 
     @property
     def disk(self) -> Disk:
-        return self.vault.disk
+        return self.backup_files.disk
 
     def run(self, *, replace: bool, quick: bool) -> Backup:
         self.before = self._before(replace=replace, quick=quick)
-        work = self.vault.root / WORK
-        clear_work(self.disk, self.vault.root)
+        work = self.backup_files.root / WORK
+        clear_work(self.disk, self.backup_files.root)
         self.disk.make_directory(work)
         first, second = work / "first.db", work / "second.db"
         copy_catalog(self.root / CATALOG, first)
@@ -201,16 +201,16 @@ class _Work:
         return self._finish(second, tuple(log or self._missing(source) for source, log in there))
 
     def _before(self, *, replace: bool, quick: bool) -> PreviousBackup:
-        manifest = previous_manifest(self.vault, self.node, replace=replace)
+        manifest = previous_manifest(self.backup_files, self.node, replace=replace)
         if manifest is None:
             return PreviousBackup()
         progress = self.stage("checking", 0 if quick else manifest.size - manifest.catalog.size)
-        return usable_backup(self.vault, manifest, progress, replace=replace, quick=quick)
+        return usable_backup(self.backup_files, manifest, progress, replace=replace, quick=quick)
 
-    def _sources(self, topic: Topic) -> Iterator[_Source]:
+    def _sources(self, topic: Topic) -> Iterator[_LogSource]:
         for partition in range(0 if topic.dispatch is Dispatch.LIVE else topic.partitions):
             path = log_path(self.root, topic.name, partition, topic.partitions)
-            yield _Source(topic, partition, path, self._committed(path))
+            yield _LogSource(topic, partition, path, self._committed(path))
 
     def _committed(self, path: Path) -> LogView:
         """Return the acknowledged part of a log.
@@ -233,7 +233,7 @@ class _Work:
 
     # logs
 
-    def _copy_logs(self, sources: list[_Source]) -> dict[_Source, StoredLog | None]:
+    def _copy_logs(self, sources: list[_LogSource]) -> dict[_LogSource, StoredLog | None]:
         """Copy the logs; None stands for a log that no longer exists."""
         wanted = sum(s.size for source in sources for s in source.segments if not self._is_kept(source, s))
         self._check_room(wanted)
@@ -241,15 +241,15 @@ class _Work:
         return {source: self._copied(source, progress) for source in sources}
 
     def _check_room(self, wanted: int) -> None:
-        free = self.disk.free_bytes(self.vault.root)
+        free = self.disk.free_bytes(self.backup_files.root)
         if free < wanted + _SPARE_BYTES:
             raise DiskFull(
-                f"{self.vault.root}: {wanted} bytes are to be copied, and {free} are free, of which {_SPARE_BYTES} stay"
-                " so; make room and try again",
+                f"{self.backup_files.root}: {wanted} bytes are to be copied, and {free} are free, of which"
+                f" {_SPARE_BYTES} stay so; make room and try again",
                 free_bytes=free,
             )
 
-    def _copied(self, source: _Source, progress: Progress) -> StoredLog | None:
+    def _copied(self, source: _LogSource, progress: Progress) -> StoredLog | None:
         try:
             return self._copy_log(source, progress)
         except InvalidRequest:
@@ -257,14 +257,16 @@ class _Work:
                 return None  # deleted meanwhile, and another topic of that name was created
             raise
 
-    def _copy_log(self, source: _Source, progress: Progress) -> StoredLog | None:
-        self.disk.make_directory(self.vault.root / source.folder)
-        found = [self._segment(source, segment, progress) for segment in source.segments]
-        self.disk.sync_directory(self.vault.root / source.folder)
+    def _copy_log(self, source: _LogSource, progress: Progress) -> StoredLog | None:
+        self.disk.make_directory(self.backup_files.root / source.folder)
+        copied = [self._segment(source, segment, progress) for segment in source.segments]
+        self.disk.sync_directory(self.backup_files.root / source.folder)
         if not self.disk.exists(source.path):
             return None
         start = read_log_start(self.disk, source.path)  # last: retention updates the start before it removes segments
-        log = source.stored(start, tuple(each for each in found if each is not None and each.stop > start.offset))
+        log = source.stored(
+            start, tuple(segment_ for segment_ in copied if segment_ is not None and segment_.stop > start.offset)
+        )
         whole = self.before.whole(log)
         for lost in self.before.lost(log):
             what = f"{_place(log)}: offsets [{lost.base}, {lost.stop}) are lost or damaged; the backup keeps its copy"
@@ -272,7 +274,7 @@ class _Work:
         self._look_for_gaps(whole)
         return whole
 
-    def _missing(self, source: _Source) -> StoredLog:
+    def _missing(self, source: _LogSource) -> StoredLog:
         """Return the previous backup of a log that is missing although nobody deleted it; an empty log if there is
         none."""
         nothing = source.stored(START_OF_EMPTY_LOG, ())
@@ -284,7 +286,7 @@ class _Work:
         return known or nothing
 
     def _look_for_gaps(self, log: StoredLog) -> None:
-        edges = [(log.start, log.start), *((each.base, each.stop) for each in log.segments)]
+        edges = [(log.start, log.start), *((segment.base, segment.stop) for segment in log.segments)]
         for (_, stop), (base, _) in pairwise(edges):
             if stop < base:
                 self._find(log.topic_uid, f"{_place(log)}: offsets [{stop}, {base}) are missing")
@@ -293,7 +295,7 @@ class _Work:
         if len(self.findings) < _FINDINGS_MAX:
             self.findings.append((topic_uid, what))
 
-    def _await_changes(self, logs: Mapping[_Source, StoredLog | None]) -> set[int]:
+    def _await_changes(self, logs: Mapping[_LogSource, StoredLog | None]) -> set[int]:
         """Return the topics that were deleted meanwhile.
 
         A broker that creates or deletes a topic needs a moment between the catalog and the files: until then a missing
@@ -302,12 +304,14 @@ class _Work:
         missing = [source for source, log in logs.items() if log is None]
         for _ in range(_CHANGING_LOOKS if self.owned else 1):
             gone = self._gone(logs)
-            if not any(each.topic.topic_uid not in gone and not self.disk.exists(each.path) for each in missing):
+            if not any(
+                lacking.topic.topic_uid not in gone and not self.disk.exists(lacking.path) for lacking in missing
+            ):
                 break
             time.sleep(_CHANGING_SECONDS)
         return gone
 
-    def _gone(self, sources: Iterable[_Source]) -> set[int]:
+    def _gone(self, sources: Iterable[_LogSource]) -> set[int]:
         """Return the topics that were deleted meanwhile: the files at their paths may be those of a new topic of that
         name."""
         uids = {source.topic.topic_uid for source in sources}
@@ -318,7 +322,7 @@ class _Work:
 
     # segments
 
-    def _kept(self, source: _Source, segment: Segment) -> StoredSegment | None:
+    def _kept(self, source: _LogSource, segment: Segment) -> StoredSegment | None:
         """Return the backup's copy of a segment, if it is the same."""
         known = self._known(source, segment)
         if known is None or (known.count, known.size) != (segment.count, segment.size):
@@ -328,10 +332,10 @@ class _Work:
             return None
         return known
 
-    def _known(self, source: _Source, segment: Segment) -> StoredSegment | None:
+    def _known(self, source: _LogSource, segment: Segment) -> StoredSegment | None:
         return self.before.segment(source.topic.topic_uid, source.partition, segment.base)
 
-    def _is_kept(self, source: _Source, segment: Segment) -> bool:
+    def _is_kept(self, source: _LogSource, segment: Segment) -> bool:
         try:
             return self._kept(source, segment) is not None
         except FileNotFoundError:
@@ -348,7 +352,7 @@ class _Work:
         with opened(self.disk, segment.path) as file:
             return read_tolerant(file, position, 16).tobytes().hex()
 
-    def _segment(self, source: _Source, segment: Segment, progress: Progress) -> StoredSegment | None:
+    def _segment(self, source: _LogSource, segment: Segment, progress: Progress) -> StoredSegment | None:
         """Copy a segment unless the backup has it; None for one that retention has removed."""
         try:
             known = self._kept(source, segment)
@@ -360,7 +364,7 @@ class _Work:
             self.kept_bytes += known.data.size + known.index.size
         return stored
 
-    def _check_continues(self, source: _Source, segment: Segment, stored: StoredSegment) -> None:
+    def _check_continues(self, source: _LogSource, segment: Segment, stored: StoredSegment) -> None:
         """Raise `InvalidRequest` if the segment does not begin with the records that the backup has of it."""
         known = self._known(source, segment)
         if known is None or known is stored or not self.before.keeps or known.damaged or stored.damaged:
@@ -368,8 +372,8 @@ class _Work:
         if known.count <= stored.count and self._id(segment, known.count - 1) not in ("", known.last_id):
             raise different_messages(str(source.topic.name), source.partition)
 
-    def _copy(self, source: _Source, segment: Segment, progress: Progress) -> StoredSegment:
-        folder = self.vault.root / source.folder
+    def _copy(self, source: _LogSource, segment: Segment, progress: Progress) -> StoredSegment:
+        folder = self.backup_files.root / source.folder
         part = folder / f"{segment.base:020d}{PART}"
         header = _header(self.disk, segment)
         size, digest = copy_file(self.disk, segment.path, segment.size, part, progress)
@@ -377,9 +381,9 @@ class _Work:
         self._note(source, segment, scan, header, digest)
         made = header or scan.header(SegmentState.CLOSED)
         pattern = f"{source.folder}/{segment.base:020d}-{{}}"
-        data = self.vault.name_part(part, f"{pattern}.seg", size, digest)
+        data = self.backup_files.name_part(part, f"{pattern}.seg", size, digest)
         size, digest = write_file(self.disk, part, [made.encode(), encode_entries(scan.ends, segment.base)])
-        index = self.vault.name_part(part, f"{pattern}.idx", size, digest)
+        index = self.backup_files.name_part(part, f"{pattern}.idx", size, digest)
         self.copied_bytes += data.size + index.size
         return StoredSegment(
             base=segment.base,
@@ -394,7 +398,7 @@ class _Work:
         )
 
     def _note(
-        self, source: _Source, segment: Segment, scan: SegmentScan, header: IndexHeader | None, digest: int
+        self, source: _LogSource, segment: Segment, scan: SegmentScan, header: IndexHeader | None, digest: int
     ) -> None:
         uid = source.topic.topic_uid
         for damage in scan.damages:
@@ -413,14 +417,18 @@ class _Work:
             created_ms=now_ms(self.clock),
             source=str(self.root),
             node=self.node,
-            catalog=self.vault.name_part(part, "catalog-{}.db", size, digest),
+            catalog=self.backup_files.name_part(part, "catalog-{}.db", size, digest),
             catalog_version=newest_version(),
             logs=logs,
         )
-        self.disk.sync_directory(self.vault.root)
-        write_manifest(self.disk, self.vault.root, manifest)
+        self.disk.sync_directory(self.backup_files.root)
+        write_manifest(self.disk, self.backup_files.root, manifest)
         with suppress(OSError):  # the backup is whole; leftovers go with the next one
-            clear(self.disk, self.vault.root, frozenset(self.vault.root / file.name for file in manifest.files()))
+            clear(
+                self.disk,
+                self.backup_files.root,
+                frozenset(self.backup_files.root / file.name for file in manifest.files()),
+            )
         return Backup(
             manifest=manifest,
             copied_bytes=self.copied_bytes + size,

@@ -65,26 +65,26 @@ class BackupFiles:
 
     def name_part(self, part: Path, pattern: str, size: int, digest: int) -> StoredFile:
         """Give a finished file its name. Durable once its directory is synced."""
-        found = StoredFile(name=pattern.format(hash_text(digest)), size=size, hash=hash_text(digest))
-        self.disk.rename(part, self.root / found.name)
-        return found
+        file = StoredFile(name=pattern.format(hash_text(digest)), size=size, hash=hash_text(digest))
+        self.disk.rename(part, self.root / file.name)
+        return file
 
     def holds(self, file: StoredFile) -> bool:
         """Return True if the file exists with the right size."""
         try:
-            with opened(self.disk, self.root / file.name) as found:
-                return found.size() == file.size
+            with opened(self.disk, self.root / file.name) as opened_file:
+                return opened_file.size() == file.size
         except FileNotFoundError:
             return False
 
     def trouble(self, file: StoredFile, progress: Progress) -> str | None:
         """Return what is wrong with a file; None if it is as it was written."""
         try:
-            with opened(self.disk, self.root / file.name) as found:
-                if found.size() != file.size:
-                    return f"it has {found.size()} bytes, and was written with {file.size}"
+            with opened(self.disk, self.root / file.name) as opened_file:
+                if opened_file.size() != file.size:
+                    return f"it has {opened_file.size()} bytes, and was written with {file.size}"
                 hashing = StreamHash()
-                for piece in pieces(found, file.size):
+                for piece in pieces(opened_file, file.size):
                     hashing.update(piece)
                     progress(len(piece))
         except FileNotFoundError:
@@ -92,8 +92,8 @@ class BackupFiles:
         return None if hash_text(hashing.digest()) == file.hash else "its hash is not the one it was written with"
 
     def read(self, file: StoredFile) -> bytes:
-        with opened(self.disk, self.root / file.name) as found:
-            return bytes(read_all(found, 0, file.size))
+        with opened(self.disk, self.root / file.name) as opened_file:
+            return bytes(read_all(opened_file, 0, file.size))
 
 
 def split_index(data: bytes, base: int) -> tuple[IndexHeader | None, Longs]:

@@ -93,9 +93,9 @@ class StoredLog(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         self.name.partition(self.partition, self.partitions)
         if not 0 <= self.partition < self.partitions <= PARTITIONS_MAX or not 0 <= self.start <= OFFSET_MAX:
             raise StorageFailed(f"{self.topic} has no partition {self.partition} from offset {self.start} on")
-        for each in (self.start_id, *(segment.last_id for segment in self.segments)):
-            if len(bytes.fromhex(each)) != ID_BYTES:
-                raise StorageFailed(f"{each!r} is not the id of a message")
+        for id_text in (self.start_id, *(segment.last_id for segment in self.segments)):
+            if len(bytes.fromhex(id_text)) != ID_BYTES:
+                raise StorageFailed(f"{id_text!r} is not the id of a message")
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -29,7 +29,7 @@ class PreviousBackup:
 
     @classmethod
     def of(cls, logs: list[StoredLog], *, keeps: bool) -> PreviousBackup:
-        segments = {(log.topic_uid, log.partition, each.base): each for log in logs for each in log.segments}
+        segments = {(log.topic_uid, log.partition, segment.base): segment for log in logs for segment in log.segments}
         return cls({(log.topic_uid, log.partition): log for log in logs}, keeps, segments)
 
     def segment(self, topic_uid: int, partition: int, base: int) -> StoredSegment | None:
@@ -40,19 +40,25 @@ class PreviousBackup:
         before = self.logs.get((log.topic_uid, log.partition))
         if before is None or not self.keeps:
             return []
-        found = {each.base: each for each in log.segments}
-        return [each for each in before.segments if each.stop > log.start and _is_lost(each, found.get(each.base))]
+        present = {segment.base: segment for segment in log.segments}
+        return [
+            segment
+            for segment in before.segments
+            if segment.stop > log.start and _is_lost(segment, present.get(segment.base))
+        ]
 
     def whole(self, log: StoredLog) -> StoredLog:
         """Return a log with its lost segments. Raises `InvalidRequest` if it holds other messages at the same
         offsets."""
-        lost = {each.base: each for each in self.lost(log)}
+        lost = {segment.base: segment for segment in self.lost(log)}
         if not lost:
             return log
-        found = {each.base: each for each in log.segments}
-        segments = [each for _, each in sorted((found | lost).items())]
+        present = {segment.base: segment for segment in log.segments}
+        segments = [segment for _, segment in sorted((present | lost).items())]
         follows = all(a.stop <= b.base and a.last_id < b.last_id for a, b in pairwise(segments))
-        if not follows or any(base in found and found[base].last_id > each.last_id for base, each in lost.items()):
+        if not follows or any(
+            base in present and present[base].last_id > segment.last_id for base, segment in lost.items()
+        ):
             raise different_messages(log.topic, log.partition)
         return msgspec.structs.replace(log, segments=tuple(segments))
 
@@ -67,38 +73,40 @@ def different_messages(topic: str, partition: int) -> InvalidRequest:
     )
 
 
-def _is_lost(before: StoredSegment, found: StoredSegment | None) -> bool:
-    if found is None or found.stop < before.stop:
+def _is_lost(before: StoredSegment, present: StoredSegment | None) -> bool:
+    if present is None or present.stop < before.stop:
         return True
-    return found.stop == before.stop and found.damaged > before.damaged
+    return present.stop == before.stop and present.damaged > before.damaged
 
 
-def previous_manifest(vault: BackupFiles, node: int, *, replace: bool) -> Manifest | None:
+def previous_manifest(backup_files: BackupFiles, node: int, *, replace: bool) -> Manifest | None:
     """Return the manifest before this run; None without one, or if it is damaged, which costs time but no data.
 
     Raises `InvalidRequest` if it is of another data directory and must not be replaced.
     """
     try:
-        manifest = read_manifest(vault.disk, vault.root)
+        manifest = read_manifest(backup_files.disk, backup_files.root)
     except (InvalidRequest, StorageFailed):
         return None
     if manifest.node != node and not replace:
         raise InvalidRequest(
-            f"{vault.root} has the backup of another data directory, which was {manifest.source} then; nothing was"
-            " changed. Back up into another directory, or say --replace to give up what this one holds",
+            f"{backup_files.root} has the backup of another data directory, which was {manifest.source} then; nothing"
+            " was changed. Back up into another directory, or say --replace to give up what this one holds",
             source=manifest.source,
         )
     return manifest
 
 
 def usable_backup(
-    vault: BackupFiles, manifest: Manifest, progress: Progress, *, replace: bool, quick: bool
+    backup_files: BackupFiles, manifest: Manifest, progress: Progress, *, replace: bool, quick: bool
 ) -> PreviousBackup:
     """Return the whole segments of a backup: every file is hashed, or with `quick` compared by size."""
 
     def is_whole(segment: StoredSegment) -> bool:
         files = (segment.data, segment.index)
-        return all(vault.holds(each) if quick else vault.trouble(each, progress) is None for each in files)
+        return all(
+            backup_files.holds(file) if quick else backup_files.trouble(file, progress) is None for file in files
+        )
 
     logs = [msgspec.structs.replace(log, segments=tuple(filter(is_whole, log.segments))) for log in manifest.logs]
     return PreviousBackup.of(logs, keeps=not replace)

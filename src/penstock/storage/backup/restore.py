@@ -61,11 +61,11 @@ def check_backup(source: Path, *, disk: Disk | None = None, stage: Stage | None 
     Raises `InvalidRequest` if there is no backup, `StorageFailed` if its manifest is damaged, `NotOwner` while a backup
     is being made there.
     """
-    vault = BackupFiles(disk or OsDisk(), source.absolute())
-    with _reading(vault.root):
-        manifest = read_manifest(vault.disk, vault.root)
+    backup_files = BackupFiles(disk or OsDisk(), source.absolute())
+    with _reading(backup_files.root):
+        manifest = read_manifest(backup_files.disk, backup_files.root)
         progress = (stage or _unseen)("verifying", manifest.size)
-        return BackupCheck(manifest=manifest, problems=tuple(_problems(vault, manifest, progress)))
+        return BackupCheck(manifest=manifest, problems=tuple(_problems(backup_files, manifest, progress)))
 
 
 def restore(source: Path, target: Path, *, disk: Disk | None = None, stage: Stage | None = None) -> Manifest:
@@ -75,11 +75,11 @@ def restore(source: Path, target: Path, *, disk: Disk | None = None, stage: Stag
     running, never gives. Raises `InvalidRequest` if `target` is not empty, `StorageFailed` if anything does not verify;
     nothing is left then.
     """
-    vault, target = BackupFiles(disk or OsDisk(), source.absolute()), target.absolute()
-    with _reading(vault.root):
-        manifest = read_manifest(vault.disk, vault.root)
-        _check_target(vault, target, manifest)
-        work = _Restoring(vault, target, (stage or _unseen)("restoring", manifest.size))
+    backup_files, target = BackupFiles(disk or OsDisk(), source.absolute()), target.absolute()
+    with _reading(backup_files.root):
+        manifest = read_manifest(backup_files.disk, backup_files.root)
+        _check_target(backup_files, target, manifest)
+        work = _RestoreRun(backup_files, target, (stage or _unseen)("restoring", manifest.size))
         try:
             work.run(manifest)
         except BaseException:
@@ -110,13 +110,15 @@ def _reading(root: Path) -> Iterator[None]:
 # checking
 
 
-def _problems(vault: BackupFiles, manifest: Manifest, progress: Progress) -> Iterator[BackupProblem]:
-    what = vault.trouble(manifest.catalog, progress) or _catalog_trouble(vault.root / manifest.catalog.name)
+def _problems(backup_files: BackupFiles, manifest: Manifest, progress: Progress) -> Iterator[BackupProblem]:
+    what = backup_files.trouble(manifest.catalog, progress) or _catalog_trouble(
+        backup_files.root / manifest.catalog.name
+    )
     if what is not None:
         yield BackupProblem(file=manifest.catalog.name, where="the catalog", what=what)
     for log in manifest.logs:
         for segment in log.segments:
-            yield from _segment_problems(vault, log, segment, progress)
+            yield from _segment_problems(backup_files, log, segment, progress)
 
 
 def _catalog_trouble(path: Path) -> str | None:
@@ -128,18 +130,18 @@ def _catalog_trouble(path: Path) -> str | None:
 
 
 def _segment_problems(
-    vault: BackupFiles, log: StoredLog, segment: StoredSegment, progress: Progress
+    backup_files: BackupFiles, log: StoredLog, segment: StoredSegment, progress: Progress
 ) -> Iterator[BackupProblem]:
     where = f"{log.topic}[{log.partition}]"
-    wrong = [(file, vault.trouble(file, progress)) for file in (segment.data, segment.index)]
+    wrong = [(file, backup_files.trouble(file, progress)) for file in (segment.data, segment.index)]
     for file, what in wrong:
         if what is not None:
             yield BackupProblem(file=file.name, where=where, what=what)
-    if not vault.disk.exists(vault.root / segment.data.name):
+    if not backup_files.disk.exists(backup_files.root / segment.data.name):
         return
-    ends = split_index(vault.read(segment.index) if wrong[1][1] is None else b"", segment.base)[1]
-    path = vault.root / segment.data.name
-    scan = verify_records(vault.disk, path, segment.base, segment.count, segment.size, ends)
+    ends = split_index(backup_files.read(segment.index) if wrong[1][1] is None else b"", segment.base)[1]
+    path = backup_files.root / segment.data.name
+    scan = verify_records(backup_files.disk, path, segment.base, segment.count, segment.size, ends)
     if damaged_messages(scan) != segment.damaged or scan.count != segment.count:
         for damage in scan.damages:
             yield BackupProblem(file=segment.data.name, where=where, what=str(damage))
@@ -148,7 +150,7 @@ def _segment_problems(
 # restoring
 
 
-def _check_target(vault: BackupFiles, target: Path, manifest: Manifest) -> None:
+def _check_target(backup_files: BackupFiles, target: Path, manifest: Manifest) -> None:
     if target.exists() and not target.is_dir():
         raise InvalidRequest(f"{target} is not a directory")
     if target.exists() and any(target.iterdir()):
@@ -156,27 +158,27 @@ def _check_target(vault: BackupFiles, target: Path, manifest: Manifest) -> None:
             f"{target} is not empty: restore into an empty or a new directory (an interrupted restore leaves files"
             " without a store.json: remove them)"
         )
-    if vault.root.resolve() in (target.resolve(), *target.resolve().parents):
+    if backup_files.root.resolve() in (target.resolve(), *target.resolve().parents):
         raise InvalidRequest(f"{target} lies within the backup: choose a directory apart from it")
-    there = next(each for each in (target, *target.parents) if each.exists())
-    free = vault.disk.free_bytes(there)
+    existing = next(parent for parent in (target, *target.parents) if parent.exists())
+    free = backup_files.disk.free_bytes(existing)
     if free < manifest.size + _SPARE_BYTES:
         raise DiskFull(
-            f"{there}: {manifest.size} bytes are to be restored, and {free} are free, of which {_SPARE_BYTES} stay so;"
-            " make room and try again",
+            f"{existing}: {manifest.size} bytes are to be restored, and {free} are free, of which {_SPARE_BYTES} stay"
+            " so; make room and try again",
             free_bytes=free,
         )
 
 
 @dataclass(frozen=True, slots=True)
-class _Restoring:
-    vault: BackupFiles
+class _RestoreRun:
+    backup_files: BackupFiles
     target: Path
     progress: Progress
 
     @property
     def disk(self) -> Disk:
-        return self.vault.disk
+        return self.backup_files.disk
 
     def run(self, manifest: Manifest) -> None:
         self.disk.make_directory(self.target)
@@ -201,7 +203,7 @@ class _Restoring:
     def _segment(self, log: StoredLog, segment: StoredSegment, path: Path) -> None:
         self._copy(segment.data, path)
         self._copy(segment.index, index_path(path))
-        _, ends = split_index(self.vault.read(segment.index), segment.base)
+        _, ends = split_index(self.backup_files.read(segment.index), segment.base)
         scan = verify_records(self.disk, path, segment.base, segment.count, segment.size, ends)
         if damaged_messages(scan) != segment.damaged or scan.count != segment.count:
             raise StorageFailed(
@@ -213,7 +215,7 @@ class _Restoring:
 
     def _copy(self, file: StoredFile, path: Path) -> None:
         try:
-            size, digest = copy_file(self.disk, self.vault.root / file.name, file.size, path, self.progress)
+            size, digest = copy_file(self.disk, self.backup_files.root / file.name, file.size, path, self.progress)
         except FileNotFoundError:
             raise StorageFailed(
                 f"{file.name} is missing from the backup; nothing was restored", file=file.name

@@ -33,37 +33,37 @@ def this_boot() -> str:
         return ""
 
 
-def save_reading(disk: Disk, root: Path, moment: ClockReading, *, boot: str) -> None:
+def save_reading(disk: Disk, root: Path, reading: ClockReading, *, boot: str) -> None:
     """Save a reading, without a sync: after a power cut the machine is rebooted anyway. Errors are ignored."""
-    said = f"{boot} {moment.wall_ns} {moment.boot_ns}"
+    text = f"{boot} {reading.wall_ns} {reading.boot_ns}"
     with suppress(OSError), opened(disk, root / FILE, write=True, create=True) as file:
         file.truncate(0)
-        write_all(file, f"{said} {_check(said)}\n".encode(), 0)
+        write_all(file, f"{text} {_check(text)}\n".encode(), 0)
 
 
 def saved_reading(disk: Disk, root: Path, *, boot: str) -> ClockReading | None:
     """Return the reading saved last since this boot; None if there is none or it does not verify."""
-    noted_boot, moment = _noted(disk, root)
-    return moment if boot and noted_boot == boot else None
+    noted_boot, reading = _noted(disk, root)
+    return reading if boot and noted_boot == boot else None
 
 
 def last_wall_ns(disk: Disk, root: Path) -> int:
     """Return the time of day saved last, also before this boot; 0 if there is none."""
-    _, moment = _noted(disk, root)
-    return 0 if moment is None else moment.wall_ns
+    _, reading = _noted(disk, root)
+    return 0 if reading is None else reading.wall_ns
 
 
 def _noted(disk: Disk, root: Path) -> tuple[str, ClockReading | None]:
     try:
         with opened(disk, root / FILE) as file:
-            said, _, check = bytes(read_all(file, 0, _TEXT_BYTES_MAX)).decode().rstrip().rpartition(" ")
+            text, _, check = bytes(read_all(file, 0, _TEXT_BYTES_MAX)).decode().rstrip().rpartition(" ")
     except (OSError, UnicodeDecodeError):
         return "", None
-    if check != _check(said):
+    if check != _check(text):
         return "", None
-    boot, wall, boot_time = said.split(" ")
+    boot, wall, boot_time = text.split(" ")
     return boot, ClockReading(int(wall), int(boot_time))
 
 
-def _check(said: str) -> str:
-    return f"{hash64(said.encode()):016x}"
+def _check(text: str) -> str:
+    return f"{hash64(text.encode()):016x}"

@@ -94,13 +94,13 @@ class OsFile:
 
     def read_into(self, buffer: Any, position: int) -> int:
         view = memoryview(buffer)
-        done = 0
-        while done < len(view):
-            count = os.preadv(self._descriptor, [view[done:]], position + done)
+        total = 0
+        while total < len(view):
+            count = os.preadv(self._descriptor, [view[total:]], position + total)
             if count == 0:
                 break
-            done += count
-        return done
+            total += count
+        return total
 
     def write(self, data: Any, position: int) -> int:
         return os.pwrite(self._descriptor, data, position)
@@ -149,8 +149,8 @@ class OsDisk:
 
     def folders(self, path: Path) -> list[str]:
         try:
-            with os.scandir(path) as found:
-                return sorted(entry.name for entry in found if entry.is_dir())
+            with os.scandir(path) as entries:
+                return sorted(entry.name for entry in entries if entry.is_dir())
         except (FileNotFoundError, NotADirectoryError):
             return []
 
@@ -158,7 +158,7 @@ class OsDisk:
         return path.exists()
 
     def make_directory(self, path: Path) -> None:
-        absent = list(takewhile(lambda each: not each.exists(), [path, *path.parents]))
+        absent = list(takewhile(lambda folder: not folder.exists(), [path, *path.parents]))
         for missing in reversed(absent):
             missing.mkdir(mode=_DIRECTORY_MODE, exist_ok=True)
             self.sync_directory(missing.parent)
@@ -180,8 +180,8 @@ class OsDisk:
             os.close(descriptor)
 
     def free_bytes(self, path: Path) -> int:
-        found = os.statvfs(path)
-        return found.f_bavail * found.f_frsize
+        status = os.statvfs(path)
+        return status.f_bavail * status.f_frsize
 
 
 @contextlib.contextmanager

@@ -43,8 +43,8 @@ class Distribution:
         """
         if not self.count:
             return None
-        place = bisect_left(self.counts, share * self.count)
-        return self.bounds[min(place, len(self.bounds) - 1)]
+        bucket = bisect_left(self.counts, share * self.count)
+        return self.bounds[min(bucket, len(self.bounds) - 1)]
 
 
 class Histogram:
@@ -57,9 +57,9 @@ class Histogram:
         self._turn = threading.Lock()
 
     def add(self, value: float) -> None:
-        place = bisect_left(self._bounds, value)
+        bucket = bisect_left(self._bounds, value)
         with self._turn:
-            self._counts[place] += 1
+            self._counts[bucket] += 1
             self._total += value
 
     def snapshot(self) -> Distribution:

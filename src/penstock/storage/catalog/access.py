@@ -110,11 +110,11 @@ class AccessCatalog:
         """Revoke keys from now on; their rows stay, so that it remains visible what became of them."""
         at_ms = now_ms(self._clock)
         with self._changing() as connection:
-            meant = [each for each in _keys(connection) if each.key_id in key_ids]
-            for key in meant:
+            revoked = [key for key in _keys(connection) if key.key_id in key_ids]
+            for key in revoked:
                 if key.revoked_ms is None:
                     write_row(connection, ACCESS_KEYS, _row_of_key(replace(key, revoked_ms=at_ms)))
-            _unbind(connection, {each.principal for each in meant}, at_ms)
+            _unbind(connection, {key.principal for key in revoked}, at_ms)
         return self.load()
 
     def grant(self, bindings: Sequence[StoredBinding]) -> AccessRows:
@@ -130,23 +130,24 @@ class AccessCatalog:
     def withdraw(self, bindings: Sequence[StoredBinding]) -> AccessRows:
         """Delete bindings. Raises `InvalidRequest` for one that does not exist."""
         with self._changing() as connection:
-            for each in bindings:
-                if connection.execute(delete(ACCESS_BINDINGS).where(*_same(each))).rowcount == 0:
+            for binding in bindings:
+                if connection.execute(delete(ACCESS_BINDINGS).where(*_same(binding))).rowcount == 0:
                     raise InvalidRequest(
-                        f"{each.principal} has no role {each.role} on {each.scope}: `penstock access show` lists all",
+                        f"{binding.principal} has no role {binding.role} on {binding.scope}:"
+                        " `penstock access show` lists all",
                         field="binding",
                     )
         return self.load()
 
     def _grant(self, connection: Connection, bindings: Sequence[StoredBinding]) -> None:
         count = len(read_rows(connection, select(ACCESS_BINDINGS)))
-        for each in bindings:
-            if read_row(connection, select(ACCESS_BINDINGS).where(*_same(each))) is not None:
+        for binding in bindings:
+            if read_row(connection, select(ACCESS_BINDINGS).where(*_same(binding))) is not None:
                 continue
             count += 1
             if count > BINDINGS_MAX:
                 raise QuotaExceeded(f"there are {BINDINGS_MAX} bindings already", bindings_max=BINDINGS_MAX)
-            write_row(connection, ACCESS_BINDINGS, _row_of_binding(replace(each, created_ms=now_ms(self._clock))))
+            write_row(connection, ACCESS_BINDINGS, _row_of_binding(replace(binding, created_ms=now_ms(self._clock))))
 
     @contextmanager
     def _changing(self) -> Iterator[Connection]:
@@ -162,21 +163,21 @@ def _revision(connection: Connection) -> int:
 
 def _all(connection: Connection) -> AccessRows:
     bindings = (_binding_of(row) for row in read_rows(connection, select(ACCESS_BINDINGS)))
-    ordered = sorted(bindings, key=lambda each: (each.principal, each.role, each.scope))
+    ordered = sorted(bindings, key=lambda binding: (binding.principal, binding.role, binding.scope))
     return AccessRows(_revision(connection), _keys(connection), tuple(ordered))
 
 
 def _keys(connection: Connection) -> tuple[StoredKey, ...]:
-    found = (_key_of(row) for row in read_rows(connection, select(ACCESS_KEYS)))
-    return tuple(sorted(found, key=lambda each: (each.created_ms, each.key_id)))
+    keys = (_key_of(row) for row in read_rows(connection, select(ACCESS_KEYS)))
+    return tuple(sorted(keys, key=lambda stored: (stored.created_ms, stored.key_id)))
 
 
 def _make_room(connection: Connection, at_ms: int) -> None:
     """Delete the oldest key that is not good, if there is no room for another key."""
-    known = _keys(connection)
-    if len(known) < KEYS_MAX:
+    keys = _keys(connection)
+    if len(keys) < KEYS_MAX:
         return
-    oldest = next((each for each in known if not each.is_good(at_ms)), None)
+    oldest = next((key for key in keys if not key.is_good(at_ms)), None)
     if oldest is None:
         raise QuotaExceeded(f"there are {KEYS_MAX} keys already, and all are good: revoke some", keys_max=KEYS_MAX)
     connection.execute(delete(ACCESS_KEYS).where(ACCESS_KEYS.c.key_id == oldest.key_id))
@@ -194,8 +195,8 @@ def _check_held(connection: Connection, bindings: Sequence[StoredBinding], at_ms
 
 def _unbind(connection: Connection, principals: set[str], at_ms: int) -> None:
     """Delete the bindings of principals that have no good key."""
-    gone = principals - {each.principal for each in _keys(connection) if each.is_good(at_ms)}
-    connection.execute(delete(ACCESS_BINDINGS).where(ACCESS_BINDINGS.c.principal.in_(gone)))
+    unbound = principals - {each.principal for each in _keys(connection) if each.is_good(at_ms)}
+    connection.execute(delete(ACCESS_BINDINGS).where(ACCESS_BINDINGS.c.principal.in_(unbound)))
 
 
 def _same(binding: StoredBinding) -> tuple[ColumnElement[bool], ...]:

@@ -45,7 +45,7 @@ from penstock.storage.catalog.rows import (
 from penstock.storage.catalog.schemas import SchemaCatalog, forget_place, topic_place
 from penstock.storage.catalog.subscriptions import (
     Cursor,
-    Subscription,
+    StoredSubscription,
     SubscriptionOptions,
     check_subscription_name,
     parse_cursor,
@@ -71,8 +71,8 @@ from penstock.storage.catalog.tables import (
 from penstock.storage.catalog.topics import (
     Dispatch,
     LogEnd,
-    Producer,
     ProducerCheckpoint,
+    StoredProducer,
     Topic,
     TopicSettings,
     check_partitions,
@@ -271,13 +271,15 @@ class Catalog:
         with self._file.writing() as connection:
             return self._take(connection, "producer_id")
 
-    def producers(self, topic: Topic) -> tuple[Producer, ...]:
+    def producers(self, topic: Topic) -> tuple[StoredProducer, ...]:
         """Return a topic's producers in the order of creation. Raises `TopicNotSupported` if the topic has been
         deleted."""
         with self._file.reading() as connection:
             require_topic(connection, topic)
             rows = read_rows(connection, select(PRODUCERS).where(PRODUCERS.c.topic_uid == topic.topic_uid))
-        producers = [Producer(producer_id=r["producer_id"], name=r["name"], created_ms=r["created_ms"]) for r in rows]
+        producers = [
+            StoredProducer(producer_id=r["producer_id"], name=r["name"], created_ms=r["created_ms"]) for r in rows
+        ]
         return tuple(sorted(producers, key=lambda producer: producer.producer_id))
 
     def save_checkpoint(self, topic: Topic, partition: int, checkpoint: ProducerCheckpoint) -> None:
@@ -307,9 +309,9 @@ class Catalog:
     def save_log_ends(self, ends: Mapping[tuple[int, int], LogEnd]) -> None:
         """Save the ends of logs, by topic uid and partition; those of deleted topics are skipped."""
         with self._file.writing() as connection:
-            there = set(connection.execute(select(TOPICS.c.topic_uid)).scalars())
+            topic_uids = set(connection.execute(select(TOPICS.c.topic_uid)).scalars())
             known = log_ends(connection)
-            rows = {key: row_of_end(key, end) for key, end in ends.items() if key[0] in there}
+            rows = {key: row_of_end(key, end) for key, end in ends.items() if key[0] in topic_uids}
             changed = [row for key, row in rows.items() if key in known]
             new = [row for key, row in rows.items() if key not in known]
             if changed:
@@ -324,7 +326,7 @@ class Catalog:
 
     def create_subscription(
         self, topic: Topic, name: str, options: SubscriptionOptions, starts: Mapping[int, Offset]
-    ) -> Subscription:
+    ) -> StoredSubscription:
         """Create a subscription with a cursor at `starts[partition]` in every partition; all or nothing.
 
         Raises `InvalidRequest` if it exists, if the name is invalid, or if `starts` does not name each partition;
@@ -335,7 +337,7 @@ class Catalog:
         with self._file.writing() as connection:
             require_topic(connection, topic)
             check_new_subscription(connection, topic, name)
-            subscription = Subscription(
+            subscription = StoredSubscription(
                 subscription_uid=self._take(connection, "subscription_uid"),
                 topic_uid=topic.topic_uid,
                 name=name,
@@ -350,22 +352,22 @@ class Catalog:
 
     def alter_subscription(
         self, subscription_uid: int, *, options: SubscriptionOptions | None = None, paused: bool | None = None
-    ) -> Subscription:
+    ) -> StoredSubscription:
         """Replace a subscription's options or pause it; `None` leaves them as they are. Cursors do not change.
 
         Raises `InvalidRequest` if it does not exist.
         """
         with self._file.writing() as connection:
-            found = existing_subscription(connection, subscription_uid)
+            stored = existing_subscription(connection, subscription_uid)
             subscription = replace(
-                found,
-                options=found.options if options is None else options,
-                paused=found.paused if paused is None else paused,
+                stored,
+                options=stored.options if options is None else options,
+                paused=stored.paused if paused is None else paused,
             )
             write_row(connection, SUBSCRIPTIONS, row_of_subscription(subscription))
         return subscription
 
-    def delete_subscription(self, subscription_uid: int) -> Subscription:
+    def delete_subscription(self, subscription_uid: int) -> StoredSubscription:
         """Delete a subscription and its cursors; its number is never reused.
 
         Returns the deleted subscription. Raises `InvalidRequest` if it does not exist.
@@ -376,7 +378,7 @@ class Catalog:
                 connection.execute(delete(table).where(table.c.subscription_uid == subscription_uid))
         return subscription
 
-    def list_subscriptions(self, topic: Topic | None = None) -> tuple[Subscription, ...]:
+    def list_subscriptions(self, topic: Topic | None = None) -> tuple[StoredSubscription, ...]:
         """Return the subscriptions of all topics, or of one, by topic and name.
 
         Raises `TopicNotSupported` if that topic has been deleted.
@@ -386,8 +388,8 @@ class Catalog:
             if topic is not None:
                 require_topic(connection, topic)
                 query = query.where(SUBSCRIPTIONS.c.topic_uid == topic.topic_uid)
-            found = [subscription_of(row) for row in read_rows(connection, query)]
-        return tuple(sorted(found, key=lambda subscription: (subscription.topic_uid, subscription.name)))
+            subscriptions = [subscription_of(row) for row in read_rows(connection, query)]
+        return tuple(sorted(subscriptions, key=lambda subscription: (subscription.topic_uid, subscription.name)))
 
     def save_cursors(self, cursors: Mapping[tuple[int, int], Cursor]) -> None:
         """Replace the cursors of these subscriptions and partitions; all or none.

@@ -61,11 +61,11 @@ class CommitCounterFile:
         self._synced = True
 
     def write(self, number: int) -> None:
-        said = b"%d" % number
+        text = b"%d" % number
         with suppress(OSError):
             if self._descriptor < 0:
                 self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            os.pwrite(self._descriptor, b"%s %s\n" % (said, _check(said)), 0)
+            os.pwrite(self._descriptor, b"%s %s\n" % (text, _check(text)), 0)
             self._synced = False
 
     def sync(self) -> None:
@@ -82,8 +82,8 @@ class CommitCounterFile:
             self._descriptor = -1
 
 
-def _check(said: bytes) -> bytes:
-    return b"%016x" % hash64(said)
+def _check(text: bytes) -> bytes:
+    return b"%016x" % hash64(text)
 
 
 _LOG: Final = logging.getLogger(__name__)
@@ -99,7 +99,7 @@ class CatalogFile:
         # SQLite lets writers poll; within one process a lock queues them.
         self._turn = threading.Lock()
         self._failure: StorageFailed | None = None
-        self._mark = CommitCounterFile(path)
+        self._commit_counter = CommitCounterFile(path)
         self._closed = False
 
     @classmethod
@@ -132,12 +132,12 @@ class CatalogFile:
         with self._turn:
             self._closed = True
             self._engine.dispose()
-            self._mark.close()
+            self._commit_counter.close()
 
     def sync_commit_counter(self) -> None:
         """Make the number of the last transaction survive a power cut. Does not delay writers."""
         if not self._closed:
-            self._mark.sync()
+            self._commit_counter.sync()
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
@@ -161,7 +161,7 @@ class CatalogFile:
                 number = next_commit_number(sqlite.commit_counter(connection))
                 sqlite.set_commit_counter(connection, number)
                 yield connection
-            self._mark.write(number)
+            self._commit_counter.write(number)
 
     def backup_to(self, path: Path) -> None:
         """Write a whole, compact copy, which gets its name once it is on disk; writers need not stop.
@@ -243,9 +243,9 @@ def verify_catalog(path: Path) -> int:
     """Return the version of a catalog in which everything is as it was written. Writes nothing."""
     noted = saved_commit_counter(path)  # read first: others may be writing
     with sqlite.transaction(sqlite.engine_for(path, "examine", pool=NullPool), writes=False) as connection:
-        found = sqlite.integrity_problem(connection)
-        if found is not None:
-            raise StorageFailed(found)
+        problem = sqlite.integrity_problem(connection)
+        if problem is not None:
+            raise StorageFailed(problem)
         _check_log(path, connection)
         _check_commits(path, connection, noted)
         version = schema.schema_version(connection)

@@ -129,13 +129,13 @@ class CatalogReader:
             if before.is_open:
                 return self._asked(self._path, "examine", ask)
             try:
-                found = self._alone(ask) if before.has_log else self._asked(self._path, "frozen", ask)
+                result = self._alone(ask) if before.has_log else self._asked(self._path, "frozen", ask)
             except PenstockError:
                 if _CatalogFileState.of(self._path) == before:
                     raise
                 continue
             if _CatalogFileState.of(self._path) == before:
-                return found
+                return result
         raise ServiceUnavailable(f"{self._path} changed whenever it was read; try again", path=str(self._path))
 
     def _alone(self, ask: Callable[[Connection, int], _Found]) -> _Found:
@@ -165,8 +165,8 @@ class _CatalogFileState:
     @classmethod
     def of(cls, path: Path) -> _CatalogFileState:
         with translated_errors(path):
-            found = path.stat()
-            file = (found.st_ino, found.st_size, found.st_mtime_ns)
+            status = path.stat()
+            file = (status.st_ino, status.st_size, status.st_mtime_ns)
             return cls(file, sqlite.size_of(sqlite.wal_path(path)), sqlite.shm_path(path).exists())
 
     @property

@@ -13,7 +13,7 @@ from sqlalchemy import Connection, Table, select
 from penstock.core.errors import InvalidRequest, NotOwner, StorageFailed, TopicNotSupported
 from penstock.core.names import TopicName, nearest
 from penstock.core.offsets import Offset
-from penstock.storage.catalog.subscriptions import Cursor, Subscription, cursor_text, options_text, parse_options
+from penstock.storage.catalog.subscriptions import Cursor, StoredSubscription, cursor_text, options_text, parse_options
 from penstock.storage.catalog.tables import (
     LOG_ENDS,
     NAMESPACES,
@@ -160,14 +160,14 @@ def check_new_subscription(connection: Connection, topic: Topic, name: str) -> N
         )
 
 
-def existing_subscription(connection: Connection, subscription_uid: int) -> Subscription:
+def existing_subscription(connection: Connection, subscription_uid: int) -> StoredSubscription:
     row = read_row(connection, select(SUBSCRIPTIONS).where(SUBSCRIPTIONS.c.subscription_uid == subscription_uid))
     if row is None:
         raise InvalidRequest(f"there is no subscription with uid {subscription_uid}", field="subscription")
     return subscription_of(row)
 
 
-def row_of_subscription(subscription: Subscription) -> dict[str, object]:
+def row_of_subscription(subscription: StoredSubscription) -> dict[str, object]:
     return {
         "subscription_uid": subscription.subscription_uid,
         "topic_uid": subscription.topic_uid,
@@ -178,8 +178,8 @@ def row_of_subscription(subscription: Subscription) -> dict[str, object]:
     }
 
 
-def subscription_of(row: CatalogRow) -> Subscription:
-    return Subscription(
+def subscription_of(row: CatalogRow) -> StoredSubscription:
+    return StoredSubscription(
         subscription_uid=row["subscription_uid"],
         topic_uid=row["topic_uid"],
         name=row["name"],

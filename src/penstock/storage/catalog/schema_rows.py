@@ -13,7 +13,7 @@ import msgspec
 from sqlalchemy import ColumnElement, Connection, Select, select
 
 from penstock.core.errors import InvalidRequest, ServiceUnavailable, StorageFailed
-from penstock.core.schemas import Compatibility, Mode, Reference, Schema, SchemaKind
+from penstock.core.schemas import Compatibility, Reference, Schema, SchemaKind, SubjectMode
 from penstock.storage.catalog.tables import (
     COUNTERS,
     SCHEMA_REFERENCES,
@@ -54,7 +54,7 @@ class SubjectSettings:
 
     compatibility: Compatibility | None = None
     lenient: bool | None = None
-    mode: Mode | None = None
+    mode: SubjectMode | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -233,11 +233,11 @@ def _content(connection: Connection, condition: ColumnElement[bool]) -> dict[str
 
 
 def _references_by_id(connection: Connection, query: Select[Any]) -> dict[int, list[Reference]]:
-    found: dict[int, list[Reference]] = {}
+    references: dict[int, list[Reference]] = {}
     for row in sorted(read_rows(connection, query), key=lambda row: int(row["place"])):
         reference = Reference(name=row["name"], subject=row["subject"], version=row["version"])
-        found.setdefault(row["schema_id"], []).append(reference)
-    return found
+        references.setdefault(row["schema_id"], []).append(reference)
+    return references
 
 
 def rows_of_references(stored: StoredSchema) -> list[dict[str, object]]:
@@ -295,7 +295,7 @@ def subject_of(row: CatalogRow) -> Subject:
         settings = SubjectSettings(
             compatibility=None if row["compatibility"] is None else Compatibility(row["compatibility"]),
             lenient=None if row["lenient"] is None else bool(row["lenient"]),
-            mode=None if row["mode"] is None else Mode(row["mode"]),
+            mode=None if row["mode"] is None else SubjectMode(row["mode"]),
         )
     except ValueError as error:
         raise StorageFailed(f"stored settings of a subject cannot be read: {error}") from error

@@ -92,7 +92,7 @@ class SchemaCatalog:
             subject = replace(subject, last_version=max(subject.last_version, version))
             write_row(connection, SCHEMA_SUBJECTS, row_of_subject(subject))
             stored = self._shared_or_new(connection, new)
-            made = SubjectVersion(
+            new_version = SubjectVersion(
                 subject=subject.name,
                 version=version,
                 schema_id=stored.schema_id,
@@ -101,8 +101,10 @@ class SchemaCatalog:
                 deleted=new.deleted,
                 deprecated=new.deprecated,
             )
-            add_rows(connection, SCHEMA_VERSIONS, [row_of_version(made)])
-        return RegistryUpdate(revision=subject.revision, subjects=(subject,), versions=(made,), schemas=(stored,))
+            add_rows(connection, SCHEMA_VERSIONS, [row_of_version(new_version)])
+        return RegistryUpdate(
+            revision=subject.revision, subjects=(subject,), versions=(new_version,), schemas=(stored,)
+        )
 
     def replace_versions(self, versions: Sequence[SubjectVersion], *, expected: ExpectedRevisions) -> RegistryUpdate:
         """Replace versions of one subject, at least one, by these with the same numbers.
@@ -167,7 +169,7 @@ class SchemaCatalog:
         with self._file.writing() as connection:
             missing = sorted(_ids_at(connection, source) - _ids_at(connection, place))
             at_ms = now_ms(self._clock)
-            rows = [{"schema_id": each, "place": place, "created_ms": at_ms} for each in missing]
+            rows = [{"schema_id": schema_id, "place": place, "created_ms": at_ms} for schema_id in missing]
             if rows:
                 add_rows(connection, SCHEMA_USES, rows)
 

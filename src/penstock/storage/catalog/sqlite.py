@@ -32,8 +32,8 @@ def translated_errors(path: Path) -> Iterator[None]:
     """Raise every failure of the file as an error of this project."""
     try:
         yield
-    except StorageFailed as found:
-        raise _damaged(path, found.message) from found
+    except StorageFailed as failure:
+        raise _damaged(path, failure.message) from failure
     # A name in a damaged file need not be UTF-8, and sqlite3 stumbles over it when it words its own error.
     except (SQLAlchemyError, sqlite3.Error, UnicodeDecodeError, OSError) as error:
         raise _named(path, error) from error
@@ -43,16 +43,16 @@ def _named(path: Path, error: Exception) -> PenstockError:
     origin = getattr(error, "orig", None) or error
     code = getattr(origin, "sqlite_errorcode", None)
     primary = None if code is None else code & 0xFF
-    said = "; ".join([str(origin).partition("\n")[0], *getattr(error, "__notes__", ())])
+    text = "; ".join([str(origin).partition("\n")[0], *getattr(error, "__notes__", ())])
     if code in _FULL or getattr(origin, "errno", None) in (errno.ENOSPC, errno.EDQUOT):
-        return DiskFull(f"no room on the disk for {path} ({said}); nothing was changed", path=str(path))
+        return DiskFull(f"no room on the disk for {path} ({text}); nothing was changed", path=str(path))
     if primary in _BUSY or isinstance(error, PoolTimeout):
-        return _busy(path, said)
+        return _busy(path, text)
     if primary in _OUTSIDE or isinstance(origin, OSError):
         return _failed(
-            path, f"cannot be read or written ({said})", "check the disk and the permissions, then open it again"
+            path, f"cannot be read or written ({text})", "check the disk and the permissions, then open it again"
         )
-    return _damaged(path, said)
+    return _damaged(path, text)
 
 
 def _busy(path: Path, said: str) -> ServiceUnavailable:
@@ -157,9 +157,9 @@ def copy_open(connection: Connection, target: Path) -> None:
     """
     target.unlink(missing_ok=True)
     source = connection.connection.driver_connection
-    with closing(sqlite3.connect(target, isolation_level=None)) as made:
-        source.backup(made)  # type: ignore[union-attr]  # connected during the transaction
-        _make_single_file(made)
+    with closing(sqlite3.connect(target, isolation_level=None)) as copied:
+        source.backup(copied)  # type: ignore[union-attr]  # connected during the transaction
+        _make_single_file(copied)
 
 
 def make_single_file(path: Path) -> None:
@@ -178,8 +178,8 @@ def integrity_problem(connection: Connection) -> str | None:
     `integrity_check`, not `quick_check`: the latter does not see that an index has lost a row, and a topic missing from
     the index would be created a second time.
     """
-    found = str(connection.exec_driver_sql("PRAGMA integrity_check(1)").scalar())
-    return None if found == "ok" else found
+    result = str(connection.exec_driver_sql("PRAGMA integrity_check(1)").scalar())
+    return None if result == "ok" else result
 
 
 def definitions(connection: Connection) -> list[tuple[object, ...]]:

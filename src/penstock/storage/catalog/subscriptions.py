@@ -91,7 +91,7 @@ def _is_text(value: object) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Subscription:
+class StoredSubscription:
     """A durable subscription, as the catalog had it when it was read."""
 
     subscription_uid: int
@@ -128,17 +128,17 @@ class Cursor:
         object.__setattr__(self, "failures", MappingProxyType(dict(self.failures)))
 
     def _check_acked(self) -> None:
-        for before, done in pairwise(chain([OffsetRange(self.floor, self.floor)], self.acked)):
-            if done.start <= before.stop or done.stop <= done.start:
-                raise InvalidRequest(f"acked: {done} is empty, or not apart from {before} before it", field="acked")
+        for before, span in pairwise(chain([OffsetRange(self.floor, self.floor)], self.acked)):
+            if span.start <= before.stop or span.stop <= span.start:
+                raise InvalidRequest(f"acked: {span} is empty, or not apart from {before} before it", field="acked")
 
     def _check_failures(self) -> None:
-        starts = [done.start for done in self.acked]
+        starts = [span.start for span in self.acked]
         for offset, count in self.failures.items():
             check_integer("failures", count, at_least=1)
             check_integer("failures", offset, at_least=self.floor)
-            place = bisect_right(starts, offset)
-            if place and offset < self.acked[place - 1].stop:
+            count_before = bisect_right(starts, offset)
+            if count_before and offset < self.acked[count_before - 1].stop:
                 raise InvalidRequest(f"failures: offset {offset} is done", field="failures")
 
 

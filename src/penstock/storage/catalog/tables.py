@@ -382,9 +382,9 @@ def replace_rows(connection: Connection, table: Table, rows: Iterable[CatalogRow
     keys = {column.name: f"key_{column.name}" for column in table.primary_key}
     same = and_(*(column == bindparam(keys[column.name]) for column in table.primary_key))
     sealed = [_with_checksum(table, row) for row in rows]
-    found = [{keys.get(column, column): value for column, value in row.items()} for row in sealed]
+    parameters = [{keys.get(column, column): value for column, value in row.items()} for row in sealed]
     values: dict[str, Any] = {c.name: bindparam(c.name) for c in table.columns if c.name not in keys}
-    connection.execute(update(table).where(same).values(values), found)
+    connection.execute(update(table).where(same).values(values), parameters)
 
 
 def _with_checksum(table: Table, row: CatalogRow) -> dict[str, Any]:
@@ -416,8 +416,8 @@ def _all_rows(connection: Connection, table: str) -> Iterator[CatalogRow]:
 
 
 def _verified_rows(connection: Connection, table: str, query: Select[Any]) -> Iterator[CatalogRow]:
-    for found in connection.execute(query).mappings():
-        row: CatalogRow = {str(column): value for column, value in found.items()}
+    for mapping in connection.execute(query).mappings():
+        row: CatalogRow = {str(column): value for column, value in mapping.items()}
         if row.get(ROW_CHECKSUM) != row_checksum(table, row):
             raise StorageFailed(f"a row of table {table} is not as it was written")
         yield row

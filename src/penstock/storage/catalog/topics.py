@@ -243,7 +243,7 @@ class Topic:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Producer:
+class StoredProducer:
     """A producer of one topic."""
 
     producer_id: int

@@ -189,22 +189,24 @@ class DataReader:
         return self._disk
 
     def topics(self) -> list[TopicReader]:
-        found: dict[TopicName, dict[int, Path]] = {}
+        logs_by_topic: dict[TopicName, dict[int, Path]] = {}
         folder = self._root / TOPICS
         for namespace in self._disk.folders(folder):
             for entry in self._disk.folders(folder / namespace):
                 name, partition = parse_log(namespace, entry)
                 if name is not None:
-                    found.setdefault(name, {})[partition] = folder / namespace / entry
-        return [TopicReader(name, dict(sorted(logs.items())), self._disk) for name, logs in sorted(found.items())]
+                    logs_by_topic.setdefault(name, {})[partition] = folder / namespace / entry
+        return [
+            TopicReader(name, dict(sorted(logs.items())), self._disk) for name, logs in sorted(logs_by_topic.items())
+        ]
 
     def log(self, name: TopicName, partition: int) -> Path:
         """Return the directory of one log, without listing others. Raises `TopicNotSupported` if it does not exist."""
         folder = self._root / TOPICS / name.namespace
-        there = set(self._disk.folders(folder))
+        entries = set(self._disk.folders(folder))
         names = [f"{name.topic}-part-{partition}"] + ([name.topic] if partition == 0 else [])
         for entry in names:
-            if entry in there:
+            if entry in entries:
                 return folder / entry
         raise TopicNotSupported(
             f"there is no partition {partition} of {name} in {self._name}", topic=str(name), partition=partition

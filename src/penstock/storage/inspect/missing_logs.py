@@ -46,15 +46,17 @@ def recorded_logs(disk: Disk, root: Path) -> list[RecordedLog]:
     ]
 
 
-def missing_offsets(disk: Disk, noted: Sequence[RecordedLog], reports: Iterable[SegmentReport]) -> list[SegmentProblem]:
+def missing_offsets(
+    disk: Disk, recorded: Sequence[RecordedLog], reports: Iterable[SegmentReport]
+) -> list[SegmentProblem]:
     """Return a problem for each log that ends before its end on record, except logs of topics deleted meanwhile."""
     stops: dict[Path, int] = {}
     for report in reports:
         folder = report.path.absolute().parent
         stops[folder] = max(stops.get(folder, 0), report.next_offset)
-    short = [(log, problem) for log in noted for problem in _lacking(disk, log, stops.get(log.path.absolute()))]
-    there = {root: _topics(root) for root in {log.root for log, _ in short}}
-    return [problem for log, problem in short if log.topic_uid in there[log.root]]
+    short = [(log, problem) for log in recorded for problem in _lacking(disk, log, stops.get(log.path.absolute()))]
+    existing = {root: _topics(root) for root in {log.root for log, _ in short}}
+    return [problem for log, problem in short if log.topic_uid in existing[log.root]]
 
 
 def _lacking(disk: Disk, log: RecordedLog, stop: int | None) -> Iterator[SegmentProblem]:

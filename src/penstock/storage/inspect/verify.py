@@ -167,13 +167,13 @@ def _index_problems(
         return [
             SegmentProblem(path=path, offset=None, position=None, what="the index is missing or damaged (rebuildable)")
         ]
-    found = list(_entry_problems(path, expected, scan))
+    problems = list(_entry_problems(path, expected, scan))
     if header.state is not SegmentState.OPEN:
-        found += _header_problems(path, header, scan)
+        problems += _header_problems(path, header, scan)
     if header.state is SegmentState.SEALED and hash_file(disk, path, header.size) != header.hash:
         what = "the hash of the whole segment is not the one it was sealed with"
-        found.append(SegmentProblem(path=path, offset=None, position=None, what=what))
-    return found
+        problems.append(SegmentProblem(path=path, offset=None, position=None, what=what))
+    return problems
 
 
 def _entry_problems(path: Path, expected: SegmentExpectation, scan: SegmentScan) -> Iterator[SegmentProblem]:
@@ -191,9 +191,9 @@ def _entry_problems(path: Path, expected: SegmentExpectation, scan: SegmentScan)
 def _header_problems(path: Path, header: IndexHeader, scan: SegmentScan) -> Iterator[SegmentProblem]:
     right = scan.header(header.state, header.hash)
     for name in ("count", "size", "first_id", "last_id"):
-        says, found = getattr(header, name), getattr(right, name)
-        if says != found and not (scan.damages and name.endswith("_id")):
-            shown = [format_id(value) if isinstance(value, bytes) else value for value in (says, found)]
+        says, actual = getattr(header, name), getattr(right, name)
+        if says != actual and not (scan.damages and name.endswith("_id")):
+            shown = [format_id(value) if isinstance(value, bytes) else value for value in (says, actual)]
             what = f"the index says {name} {shown[0]}, the segment has {shown[1]}"
             yield SegmentProblem(path=path, offset=None, position=None, what=what)
 

@@ -52,9 +52,9 @@ class ActiveSegment:
         disk.rename(spare, path)
         disk.sync_directory(folder)
         segment = Segment(path=path, base=base, stop=base, size=0, sealed=False)
-        made = cls(disk, segment, capacity, IndexHeader(state=SegmentState.OPEN, base=base))
-        made._hash = StreamHash()
-        return made
+        active = cls(disk, segment, capacity, IndexHeader(state=SegmentState.OPEN, base=base))
+        active._hash = StreamHash()
+        return active
 
     @classmethod
     def reopen(cls, disk: Disk, path: Path, header: IndexHeader | None, limits: Limits) -> tuple[Self, list[Damage]]:
@@ -203,9 +203,9 @@ class ActiveSegment:
 
     def close_files(self) -> None:
         """Close both files. Every written record is listed in the index, so nothing is lost."""
-        for held in (self._file, self._index):
-            if held is not None:
-                held.close()
+        for file in (self._file, self._index):
+            if file is not None:
+                file.close()
         self._file = self._index = None
 
 

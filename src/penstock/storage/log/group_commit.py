@@ -226,7 +226,7 @@ class GroupCommit:
         try:
             self._deliver(group)
         except Exception:  # an error in `deliver` must not end the writer thread
-            _LOG.exception("the outcomes of %d blocks that were written could not be delivered", len(group))
+            _LOG.exception("unhandled error in delivering the outcomes of %d written blocks", len(group))
 
     def _gather(self) -> list[PendingAppend]:
         """Take queued blocks up to the size of a group; return nothing when closed and drained."""

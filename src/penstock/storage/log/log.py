@@ -282,12 +282,12 @@ class Log:
 
     def _check_ids(self, ids: Sequence[bytes]) -> None:
         last = self._last_id
-        for each in ids:
-            if not last < each:
+        for id_ in ids:
+            if not last < id_:
                 raise InvalidRequest(
-                    f"id {format_id(each)} is not greater than {format_id(last)}, which comes before it: {_NEW_IDS}"
+                    f"id {format_id(id_)} is not greater than {format_id(last)}, which comes before it: {_NEW_IDS}"
                 )
-            last = each
+            last = id_
         if unix_ms_of_ticks(ticks_of_id(last)) > now_ms(self._clock) + _AHEAD_MS_MAX:
             raise InvalidRequest(f"id {format_id(last)} is of the future: check the clocks, or {_NEW_IDS}")
 

@@ -80,8 +80,8 @@ class LogView:
 
     def segment_of(self, offset: int) -> Segment | None:
         """Return the last segment that begins at or before `offset`: the one that holds it, if any does."""
-        place = bisect_right(self.segments, offset, key=lambda segment: segment.base)
-        return self.segments[place - 1] if place else None
+        count = bisect_right(self.segments, offset, key=lambda segment: segment.base)
+        return self.segments[count - 1] if count else None
 
     def past_gap(self, offset: int) -> int:
         """Return `offset`, or the first offset behind the gap if it lies in a gap between segments."""
@@ -219,8 +219,11 @@ def find_id(disk: Disk, view: LogView, id_high: int, id_low: int) -> Offset:
         if not len(chunk.block):
             high = middle
             continue
-        found = (int(chunk.block.columns[0, at.ID_HIGH]), int(chunk.block.columns[0, at.ID_LOW]) & 0xFFFFFFFFFFFFFFFF)
-        if found >= (id_high, id_low):
+        id_words = (
+            int(chunk.block.columns[0, at.ID_HIGH]),
+            int(chunk.block.columns[0, at.ID_LOW]) & 0xFFFFFFFFFFFFFFFF,
+        )
+        if id_words >= (id_high, id_low):
             high = middle
         else:
             low = chunk.block.offsets.start + 1

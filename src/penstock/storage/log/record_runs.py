@@ -51,7 +51,7 @@ class RecordSearch:
         none."""
         while start < self._stop and self._effort.left:
             self._move_to(start)
-            place, hashed = block_kernels.find(
+            position, hashed = block_kernels.find(
                 self._piece,
                 start - self._origin,
                 self._piece.size,
@@ -63,16 +63,16 @@ class RecordSearch:
                 self._effort.left,
             )
             self._effort.spend(int(hashed))
-            if 0 <= place < BLOCK_BYTES_CEILING:
-                return self._origin + int(place)
+            if 0 <= position < BLOCK_BYTES_CEILING:
+                return self._origin + int(position)
             start = self._origin + BLOCK_BYTES_CEILING
         return -1
 
     def find_all(self, start: int, after: Predecessor, low: int, high: int) -> Iterator[int]:
         """Yield the start of every such record, as `find` finds them."""
-        while (place := self.find(start, after, low, high)) >= 0:
-            yield place
-            start = place + 1
+        while (position := self.find(start, after, low, high)) >= 0:
+            yield position
+            start = position + 1
 
     def _move_to(self, start: int) -> None:
         if not self._piece.size or not self._origin <= start < self._origin + BLOCK_BYTES_CEILING:
@@ -91,18 +91,18 @@ def choose_runs(runs: list[RecordRun], limit: int, used: int) -> list[RecordRun]
     kept = np.zeros(len(runs), dtype=np.int64)
     follower = np.full(len(runs), -1, dtype=np.int64)
     firsts = np.array([run.first_offset for run in runs], dtype=np.int64)
-    for place in reversed(range(len(runs))):
-        run = runs[place]
-        fitting = np.where(firsts[place + 1 :] > run.next_offset, kept[place + 1 :], 0)
+    for number in reversed(range(len(runs))):
+        run = runs[number]
+        fitting = np.where(firsts[number + 1 :] > run.next_offset, kept[number + 1 :], 0)
         most = int(fitting.max(initial=0))
         is_last = run.next_offset <= limit if limit != OFFSET_MAX else run is runs[-1] and run.stop >= used
         if most:
-            follower[place] = place + 1 + int(np.flatnonzero(fitting == most)[-1])
+            follower[number] = number + 1 + int(np.flatnonzero(fitting == most)[-1])
         if is_last or most:
-            kept[place] = run.count + most
+            kept[number] = run.count + most
     if not kept.any():
         return []
     chain = [int(np.flatnonzero(kept == kept.max())[-1])]
     while follower[chain[-1]] >= 0:
         chain.append(int(follower[chain[-1]]))
-    return [runs[place] for place in chain]
+    return [runs[number] for number in chain]

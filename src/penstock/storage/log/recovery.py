@@ -274,9 +274,9 @@ class _SegmentScanner:
         """Return the first record from here on with a listed end that is not before here; -1 if there is none."""
         start, step = self.ordinal, 64
         while start < self.expected.listed:
-            found = np.flatnonzero(self.expected.ends[start : start + step] >= self.position)
-            if found.size:
-                return start + int(found[0])
+            following = np.flatnonzero(self.expected.ends[start : start + step] >= self.position)
+            if following.size:
+                return start + int(following[0])
             start, step = start + step, 2 * step
         return -1
 
@@ -380,23 +380,23 @@ class _SegmentScanner:
         are tried only while budget is ample.
         """
         flipped = [self._with_bit_flipped(head, bit) for bit in range(_LENGTH_BITS if len(head) > at.HEAD_BYTES else 0)]
-        possible = [each for each in flipped if each is not None and self._is_possible(record_bytes(each))]
-        likely = [each for each in possible if self._is_likely(record_bytes(each))]
-        for each in likely:
-            if self._verifies_with(each):
-                return self.position + record_bytes(each)
-        for each in possible:
-            if self.budget.is_ample and self._verifies_with(each):
-                return self.position + record_bytes(each)
+        possible = [head_ for head_ in flipped if head_ is not None and self._is_possible(record_bytes(head_))]
+        likely = [head_ for head_ in possible if self._is_likely(record_bytes(head_))]
+        for head_ in likely:
+            if self._verifies_with(head_):
+                return self.position + record_bytes(head_)
+        for head_ in possible:
+            if self.budget.is_ample and self._verifies_with(head_):
+                return self.position + record_bytes(head_)
         return -1
 
     @staticmethod
     def _with_bit_flipped(head: Bytes, bit: int) -> Bytes | None:
-        place = at.TYPE_LENGTH_AT if bit < 8 else at.TYPE_AT + int(head[at.TYPE_LENGTH_AT]) + bit // 8 - 1
-        if place >= len(head):
+        byte = at.TYPE_LENGTH_AT if bit < 8 else at.TYPE_AT + int(head[at.TYPE_LENGTH_AT]) + bit // 8 - 1
+        if byte >= len(head):
             return None
         flipped: Bytes = head.copy()
-        flipped[place] ^= 1 << bit % 8
+        flipped[byte] ^= 1 << bit % 8
         return flipped
 
     def _is_possible(self, size: int) -> bool:
@@ -423,8 +423,8 @@ class _SegmentScanner:
         if len(head) < message + at.PRODUCER_ID_AT:
             return False
         is_id = head[6] >> 4 == 6 and head[8] >> 6 == 2 and head[: at.ID_BYTES].tobytes() > id_before(self.last)
-        found = int.from_bytes(head[message + at.OFFSET_AT : message + at.PRODUCER_ID_AT].tobytes())
-        return bool(is_id and head[message] == at.VERSION and found == offset)
+        found_offset = int.from_bytes(head[message + at.OFFSET_AT : message + at.PRODUCER_ID_AT].tobytes())
+        return bool(is_id and head[message] == at.VERSION and found_offset == offset)
 
     def _runs(self, start: int) -> list[RecordRun]:
         """Return every unbroken run of verified records from `start` on that can come after the gap.

@@ -35,8 +35,8 @@ def expired_count(
         too_old = policy.age_ms is not None and segment.last_time_ms < now_ms - policy.age_ms
         too_large = policy.bytes is not None and kept_bytes >= policy.bytes
         too_many = policy.count is not None and kept_count >= policy.count
-        wanted = floor is not None and segment.stop > floor
-        if wanted or not (too_old or too_large or too_many):
+        is_needed = floor is not None and segment.stop > floor
+        if is_needed or not (too_old or too_large or too_many):
             break
         gone += 1
     return gone

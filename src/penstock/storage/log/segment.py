@@ -35,8 +35,8 @@ def segment_name(base: int) -> str:
 
 def base_of(name: str) -> int | None:
     """Return the base offset in a segment's file name; None for any other file."""
-    found = _NAME.fullmatch(name)
-    return int(found[1]) if found and int(found[1]) <= OFFSET_MAX else None
+    match = _NAME.fullmatch(name)
+    return int(match[1]) if match and int(match[1]) <= OFFSET_MAX else None
 
 
 def is_segment_or_index(name: str) -> bool:
@@ -178,16 +178,16 @@ def read_log_start(disk: Disk, path: Path) -> LogStart:
         return START_OF_EMPTY_LOG
     if len(words) != 2 or words[1] != _check(words[0]) or not _SAID.fullmatch(words[0]):
         return START_OF_EMPTY_LOG
-    said = bytes.fromhex(words[0].decode())
-    offset = int.from_bytes(said[:_OFFSET_BYTES], "big")
-    return LogStart(offset, said[_OFFSET_BYTES:]) if offset <= OFFSET_MAX else START_OF_EMPTY_LOG
+    data = bytes.fromhex(words[0].decode())
+    offset = int.from_bytes(data[:_OFFSET_BYTES], "big")
+    return LogStart(offset, data[_OFFSET_BYTES:]) if offset <= OFFSET_MAX else START_OF_EMPTY_LOG
 
 
 def write_log_start(disk: Disk, path: Path, start: LogStart) -> None:
     """Store where the log begins, durable on return."""
-    said = (start.offset.to_bytes(_OFFSET_BYTES, "big") + start.last_id).hex().encode()
-    replace_file(disk, path / LOG_START_NAME, said + b" " + _check(said) + b"\n")
+    text = (start.offset.to_bytes(_OFFSET_BYTES, "big") + start.last_id).hex().encode()
+    replace_file(disk, path / LOG_START_NAME, text + b" " + _check(text) + b"\n")
 
 
-def _check(said: bytes) -> bytes:
-    return f"{hash64(said):016x}".encode()
+def _check(text: bytes) -> bytes:
+    return f"{hash64(text):016x}".encode()

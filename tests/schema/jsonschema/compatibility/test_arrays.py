@@ -1,4 +1,4 @@
-"""Items of arrays: what stands in the way of reading, in both directions."""
+"""Compatibility of array items, in both directions."""
 
 from __future__ import annotations
 

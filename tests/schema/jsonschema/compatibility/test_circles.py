@@ -1,5 +1,4 @@
-"""What is shown of a value is not shown by itself: pairs that a proof in a circle would call compatible, with a value
-that tells otherwise."""
+"""Circular proofs: pairs that a proof by itself would call compatible, with a value that shows they are not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Schemas made of schemas, and references between them: what stands in the way of reading, in both directions."""
+"""Compatibility of schemas made of schemas, and of references between them, in both directions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading as a whole: what a problem tells, leniency, recursion, and an end to every comparison."""
+"""The comparison as a whole: contents of a problem, leniency, recursion, and an end to every comparison."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def test_leniency_forgives_optional_properties_and_nothing_else(
 
 
 def test_what_was_shown_by_a_wrong_assumption_is_not_believed() -> None:
-    """`a` is tried first and fails; that `b` was fine as long as `a` was has to be forgotten."""
+    """`a` is tried first and fails; the result that `b` was fine as long as `a` was must be dropped."""
 
     def made(kind: dict[str, Any]) -> dict[str, Any]:
         return an_object(
@@ -178,7 +178,7 @@ def test_large_choices_with_tags_are_compared_branch_by_branch() -> None:
     assert problems(made(1), made(2))[0] == "MAXIMUM_DECREASED /oneOf/0/properties/x/maximum"
 
 
-# An end
+# Termination
 
 
 def chain(length: int, end: dict[str, Any]) -> dict[str, Any]:

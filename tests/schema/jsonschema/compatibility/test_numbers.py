@@ -1,4 +1,4 @@
-"""Bounds and multiples: what stands in the way of reading, in both directions."""
+"""Compatibility of bounds and multiples, in both directions."""
 
 from __future__ import annotations
 

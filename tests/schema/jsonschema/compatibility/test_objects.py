@@ -1,4 +1,4 @@
-"""Properties of objects: what stands in the way of reading, in both directions."""
+"""Compatibility of the properties of objects, in both directions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lengths, patterns, formats: what stands in the way of reading, in both directions."""
+"""Compatibility of lengths, patterns and formats, in both directions."""
 
 from __future__ import annotations
 

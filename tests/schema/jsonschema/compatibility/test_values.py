@@ -1,4 +1,4 @@
-"""Types, and values that are named one by one: what stands in the way of reading, in both directions."""
+"""Compatibility of types, and of values that are listed one by one, in both directions."""
 
 from __future__ import annotations
 

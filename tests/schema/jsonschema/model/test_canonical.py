@@ -1,4 +1,4 @@
-"""The canonical form: what it forgets, and what it keeps."""
+"""The canonical form: the details that it drops, and those that it keeps."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_ways_to_write_the_same_have_one_form(one: str, other: str) -> None:
 
 @pytest.mark.parametrize(("one", "other"), [each for each in SAME if "$schema" not in each[0]])
 def test_ways_to_write_the_same_are_the_same_words_to_a_reader(one: str, other: str) -> None:
-    # Of these, nothing else would prove it.
+    # No other test covers these.
     reader, writer = (f'{{"contains":{each},"unevaluatedItems":{{"type":"number"}}}}' for each in (one, other))
     assert parse(reader, {}).compatibility_problems(parse(writer, {})) == []
 

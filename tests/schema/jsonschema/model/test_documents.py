@@ -1,4 +1,4 @@
-"""Parsing: five drafts, references that stay inside, and a sentence with a place for everything that is refused."""
+"""The parser: five drafts, references that stay inside, and a message with a path for everything that is refused."""
 
 from __future__ import annotations
 

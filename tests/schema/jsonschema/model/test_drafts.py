@@ -1,4 +1,4 @@
-"""Schemas that name no draft: of the last one where that allows them, which is what they always were, else older."""
+"""Schemas without a draft: of the last one if that allows them, as always, else of an older one."""
 
 from __future__ import annotations
 

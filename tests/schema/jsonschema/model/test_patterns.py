@@ -1,4 +1,4 @@
-"""Patterns that match every text: held against engines that search."""
+"""Patterns that match every text, compared with engines that search."""
 
 from __future__ import annotations
 

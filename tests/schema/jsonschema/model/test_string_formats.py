@@ -1,4 +1,4 @@
-"""Formats are demanded: in every draft, by the quick answer and the exact one, and what conforms becomes a column."""
+"""Formats are enforced: in every draft, by the fast and the exact check, and conforming strings become columns."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_the_usual_ones_get_a_quick_yes_and_bad_ones_never(name: str) -> None:
 
 
 def spoiled(random: Random) -> str:
-    """Something that looks like one of the formats, often with a character that does not belong there."""
+    """Draw a text that looks like one of the formats, often with a character that does not belong there."""
     text = random.choice(TEXTS)
     for _ in range(random.choice([0, 1, 1, 2])):
         place = random.randrange(len(text) + 1)

@@ -1,4 +1,4 @@
-"""References to names: the examples of RFC 3986, section 5.4, and what stands in fragments."""
+"""Resolution of URI references: the examples of RFC 3986, section 5.4, and fragments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The quick yes: never where the exact answer is no, and often enough to be worth it."""
+"""Fast acceptance: never yes where the exact answer is no, and often enough to be worth it."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def quick(made: Any, *payloads: Any) -> bool:
 
 
 def payload(random: Random) -> bytes:
-    """Some value as JSON, sometimes spoiled."""
+    """Draw a value as JSON, sometimes spoiled."""
     text = json.dumps(value(random), ensure_ascii=random.random() < 0.5).encode()
     place, chance = random.randrange(len(text)), random.random()
     if chance < 0.1:
@@ -59,7 +59,7 @@ def payload(random: Random) -> bytes:
     return text.replace(b"\n", b" ")
 
 
-# Never where it is no
+# Never yes where the exact answer is no
 
 
 @given(st.integers(0, 2**64 - 1).map(Random), st.sampled_from([{}, {}, DRAFT_7, DRAFT_4]))
@@ -158,7 +158,7 @@ def test_no_is_never_a_quick_yes(made: Any, payload: bytes) -> None:
 
 
 def test_a_tuple_never_stands_beside_types_with_bounds() -> None:
-    """There msgspec 0.22 reads memory that is not its own."""
+    """With such types msgspec 0.22 reads memory that is not its own."""
     made = {"type": ["array", "string"], "prefixItems": [INTEGER, STRING], "minLength": 1}
     validator = understood(made).validator()
     for _ in range(10_000):
@@ -166,7 +166,7 @@ def test_a_tuple_never_stands_beside_types_with_bounds() -> None:
     assert says_yes(validator, b'"a"')
 
 
-# Often enough
+# Yes often enough
 
 ORDER = an_object(
     properties={

@@ -1,4 +1,4 @@
-"""Validation of one payload: exact answers, with a place and a sentence of bounded length."""
+"""Validation of one payload: exact answers, with a path and a message of bounded length."""
 
 from __future__ import annotations
 

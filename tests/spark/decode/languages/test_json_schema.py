@@ -289,6 +289,6 @@ def test_plain_objects_are_decoded_all_at_once() -> None:
     shelf = Shelf(json_schema(OBJECT))
     reader = JsonReader(shelf.target().shape, JsonWriterSchema(shelf.open().schema(1)).shape)
     plain = pa.array([b'{"a": 1}', b'{"a":\n2}'])
-    assert reader._together(plain) is not None
+    assert reader._decode_together(plain) is not None
     for other in (b'{"a": 1} ', b'{"a": "x"}', b'{"a": 1}{"a": 2}', b'{"a": 1, "x": "\xff"}'):
-        assert reader._together(pa.array([b'{"a": 1}', other])) is None
+        assert reader._decode_together(pa.array([b'{"a": 1}', other])) is None

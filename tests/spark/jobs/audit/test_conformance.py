@@ -16,9 +16,9 @@ from penstock.record.message import Message, SchemaRef
 from penstock.schema.registry.transfer import VersionRecord
 from penstock.spark.files.location import Location
 from penstock.spark.files.registry import RegistryLocation
-from penstock.spark.jobs.audit.audit import AuditRequest
 from penstock.spark.jobs.audit.conformance import Conformance
 from penstock.spark.jobs.audit.findings import FindingKind
+from penstock.spark.jobs.audit.run import AuditRequest
 
 AVRO = '{"type": "record", "name": "Order", "fields": [{"name": "cents", "type": "long"}]}'
 JSON = '{"type": "object", "properties": {"cents": {"type": "integer"}}}'

@@ -21,7 +21,7 @@ from penstock.spark.files.location import Location
 from penstock.spark.jobs.transfer.compact import Keyless, Tombstones, compact
 from penstock.spark.jobs.transfer.replay import REPLAY_ATTRIBUTES, replay
 from penstock.spark.jobs.transfer.selection import ArchiveOrigin, LogOrigin, Selection
-from penstock.spark.lake.archive.archive import archive
+from penstock.spark.lake.archive.run import archive
 from penstock.spark.lake.tables.table_factory import open_table
 from penstock.storage.inspect.data_reader import DataReader
 from penstock.storage.store import Store

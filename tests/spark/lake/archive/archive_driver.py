@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 import penstock.spark
 from penstock.spark.files.location import Location
-from penstock.spark.lake.archive.archive import archive
+from penstock.spark.lake.archive.run import archive
 
 LOCAL = "none"
 

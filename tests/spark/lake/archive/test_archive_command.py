@@ -20,8 +20,8 @@ from penstock.cli import options
 from penstock.cli.app import run
 from penstock.spark.files.location import Location
 from penstock.spark.lake import open_table
-from penstock.spark.lake.archive.archive import archive
 from penstock.spark.lake.archive.checkpoint import Checkpoint
+from penstock.spark.lake.archive.run import archive
 from penstock.storage.store import Store
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
@@ -65,7 +65,7 @@ def test_it_archives_reports_and_stops_in_order(tmp_path: Path, capsys: pytest.C
 def test_what_cannot_be_is_refused_before_spark_starts(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(options.Spark, "session", lambda *_, **__: pytest.fail("Spark was started"))
+    monkeypatch.setattr(options.SparkOptions, "session", lambda *_, **__: pytest.fail("Spark was started"))
     data, lake = ["--data", str(make_data(tmp_path / "data", messages=1))], tmp_path / "lake"
     store = ["--warehouse", "s3://bucket/lake", "--checkpoint", str(tmp_path / "checkpoint")]
     archive(None, Location(data[1]), ["orders"], warehouse=str(lake), once=True)

@@ -23,8 +23,8 @@ from tests.spark.processes import gone, session
 import penstock
 from penstock.core.errors import PenstockError
 from penstock.spark.files.location import Location
-from penstock.spark.lake.archive.archive import archive
 from penstock.spark.lake.archive.batch_commit import BatchReport
+from penstock.spark.lake.archive.run import archive
 from penstock.spark.runtime.failpoints import FAILPOINTS, VARIABLE
 from penstock.storage.store import Store
 from penstock.testing import RunningBroker

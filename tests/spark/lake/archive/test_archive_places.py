@@ -17,7 +17,7 @@ import penstock
 from penstock.core.errors import PenstockError
 from penstock.spark.files.location import Location
 from penstock.spark.lake import open_table
-from penstock.spark.lake.archive.archive import archive
+from penstock.spark.lake.archive.run import archive
 from penstock.spark.lake.frames import read_frame
 from penstock.testing import RunningBroker
 

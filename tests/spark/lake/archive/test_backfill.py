@@ -13,11 +13,11 @@ from penstock.core.errors import InvalidRequest, NotOwner
 from penstock.core.offsets import Offset
 from penstock.core.positions import AtOffset, Earliest, Position
 from penstock.spark.files.location import Location
-from penstock.spark.lake.archive.archive import ArchiveReport
 from penstock.spark.lake.archive.backfill import BackfillRange, BackfillRun, backfill_ranges
 from penstock.spark.lake.archive.batch_commit import BatchRunner, Destination
 from penstock.spark.lake.archive.checkpoint import Checkpoint
 from penstock.spark.lake.archive.engines import LOCAL_ENGINE
+from penstock.spark.lake.archive.run import ArchiveReport
 from penstock.spark.lake.tables.table import OffsetSpan
 
 SOURCE = (str(ORDERS), 0)

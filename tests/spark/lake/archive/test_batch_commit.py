@@ -196,7 +196,7 @@ def test_slices_of_one_job_become_few_files(tmp_path: Path, data: Path, checkpoi
     some = slices(data, {(str(ORDERS), 0): (0, 300)}, slice_bytes=2000)
     assert len(some) > 5
     made.batch(0, some)
-    assert len(made.table(ORDERS_TABLE).live_files()) == 1
+    assert len(made.table(ORDERS_TABLE).live()) == 1
 
 
 def test_the_offsets_of_a_batch_are_cut_into_full_turns_of_all_cores(

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from penstock.core.errors import InvalidRequest, StorageFailed
-from penstock.spark.lake.archive.archive import checkpoint_of
 from penstock.spark.lake.archive.backfill import backfill_checkpoint
 from penstock.spark.lake.archive.checkpoint import Checkpoint
+from penstock.spark.lake.archive.run import checkpoint_of
 
 HOLD = """
 import sys

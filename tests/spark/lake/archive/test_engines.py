@@ -28,7 +28,7 @@ from penstock.spark.runtime import home, java
 os.environ["JAVA_HOME"] = str(home.prepare(java.find()).java)
 from pyspark.sql import SparkSession
 from penstock.spark.files.location import Location
-from penstock.spark.lake.archive.archive import archive
+from penstock.spark.lake.archive.run import archive
 spark = SparkSession.builder.remote("local[2]").getOrCreate()
 report = archive(spark, Location(sys.argv[1]), warehouse=sys.argv[2], once=True)
 print(type(spark).__module__, report.rows)

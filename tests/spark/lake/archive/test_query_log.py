@@ -11,8 +11,8 @@ from tests.spark.log_kit import ORDERS, append, make_data
 
 from penstock.core.errors import StorageFailed
 from penstock.spark.files.location import Location
-from penstock.spark.lake.archive.archive import archive
 from penstock.spark.lake.archive.query_log import ENTRIES_KEPT, QueryLog
+from penstock.spark.lake.archive.run import archive
 from penstock.spark.source.offsets import Offsets, StreamPosition
 from penstock.storage.store import Store
 
@@ -42,7 +42,7 @@ def test_what_spark_wrote_is_read_and_its_settings_are_handed_on(tmp_path: Path)
         (tmp_path / name).write_bytes((SPARKS / "query" / name).read_bytes())
     log = QueryLog(tmp_path)
     assert (log.last_begun, log.in_flight) == (2, True)
-    assert [log.end_of(number).marks[str(ORDERS), 0].offset for number in range(3)] == [40, 70, 75]
+    assert [log.end_of(number).positions[str(ORDERS), 0].offset for number in range(3)] == [40, 70, 75]
     log.finish(2)
     assert (tmp_path / "commits" / "2").read_text() == (tmp_path / "commits" / "1").read_text()
     log.begin(3, ends(200))

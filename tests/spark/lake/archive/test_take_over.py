@@ -18,10 +18,10 @@ from tests.spark.lake.test_typed import SOURCE, TOPIC, Shop
 from penstock.core.errors import NotOwner, StorageFailed
 from penstock.spark.files.location import Location
 from penstock.spark.lake.archive import batch_commit
-from penstock.spark.lake.archive.archive import ArchiveRequest, ArchiveRun
 from penstock.spark.lake.archive.batch_commit import BatchRunner, without_quarantined
 from penstock.spark.lake.archive.checkpoint import Checkpoint
 from penstock.spark.lake.archive.engines import LOCAL_ENGINE
+from penstock.spark.lake.archive.run import ArchiveRequest, ArchiveRun
 from penstock.spark.lake.archive.write_task import QuarantinedOffsets
 from penstock.spark.lake.tables.table import LakeTable, OffsetRange
 
@@ -70,7 +70,7 @@ def take_over(shop: Shop, root: Path, **more: Any) -> int:
     """Archive the rest with another checkpoint; return where that begins."""
     with Checkpoint(root) as state:
         archive = begun(shop, state, **more)
-        start = archive._done.marks[SOURCE].offset
+        start = archive._done.positions[SOURCE].offset
         archive.run(LOCAL_ENGINE, threading.Event())
     return start
 

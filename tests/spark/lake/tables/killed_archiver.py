@@ -17,9 +17,9 @@ from typing import Final, NoReturn
 
 from penstock.spark.files.location import Location
 from penstock.spark.files.registry import RegistryLocation
-from penstock.spark.lake.archive.archive import ArchiveRequest, open_archive
 from penstock.spark.lake.archive.batch_commit import Destination
 from penstock.spark.lake.archive.engines import LOCAL_ENGINE
+from penstock.spark.lake.archive.run import ArchiveRequest, open_archive
 from penstock.spark.runtime import failpoints
 
 BATCH_BYTES: Final = 8_000

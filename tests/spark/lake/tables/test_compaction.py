@@ -39,10 +39,10 @@ def aged(table: LakeTable, *, hours: float) -> None:
 @pytest.mark.parametrize("table_format", TABLE_FORMATS)
 def test_many_small_files_become_one_for_each_day(tmp_path: Path, table_format: str) -> None:
     table = filled(tmp_path, table_format)
-    assert len(table.live_files()) == 10
+    assert len(table.live()) == 10
     done = compact(table)
     assert (done.files_before, done.files_after, done.rows) == (10, 2, 50)
-    assert len(table.live_files()) == 2
+    assert len(table.live()) == 2
     assert independent(table, ["_offset"]).sort_by("_offset").column(0).to_pylist() == list(range(50))
     assert compact(table).files_before == 0
 
@@ -72,14 +72,14 @@ def test_vacuum_deletes_what_nobody_uses_and_is_old_enough(tmp_path: Path, table
     assert len(table.vacuum(hours=100, dry_run=True)) == 1
     assert parquet_files(table) == before
     assert "orphan" in table.vacuum(hours=100)[0]
-    assert parquet_files(table) == {each.path for each in table.live_files()}
+    assert parquet_files(table) == {each.path for each in table.live()}
     assert offsets(table) == list(range(50))
 
 
 @pytest.mark.parametrize("table_format", TABLE_FORMATS)
 def test_files_that_were_just_replaced_are_left_to_those_who_read_them(tmp_path: Path, table_format: str) -> None:
     table = filled(tmp_path, table_format)
-    old = {each.path for each in table.live_files()}
+    old = {each.path for each in table.live()}
     aged(table, hours=300)
     compact(table)
     table.vacuum(hours=100)
@@ -89,7 +89,7 @@ def test_files_that_were_just_replaced_are_left_to_those_who_read_them(tmp_path:
 @pytest.mark.parametrize("table_format", ["iceberg"])
 def test_an_expired_version_is_vacuumed_with_its_files(tmp_path: Path, table_format: str) -> None:
     table = filled(tmp_path, table_format)
-    old = {each.path for each in table.live_files()}
+    old = {each.path for each in table.live()}
     compact(table)
     assert table.expire(hours=0) > 3
     aged(table, hours=300)
@@ -122,7 +122,7 @@ def test_an_archive_goes_on_while_its_table_is_compacted(tmp_path: Path, table_f
 @pytest.mark.parametrize("table_format", TABLE_FORMATS)
 def test_files_that_are_gone_cannot_be_replaced(tmp_path: Path, table_format: str) -> None:
     table = filled(tmp_path, table_format, batches=2, days=1)
-    old = table.live_files()
+    old = table.live()
     compact(table)
     with pytest.raises(CommitConflict):
         table.replace(old, files(table, rows(0, 20)))

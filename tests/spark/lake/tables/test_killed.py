@@ -100,7 +100,7 @@ def orphans(lake: Path, table_format: str) -> list[str]:
     left = []
     for name in ("default.orders", "shop.parts_sold"):
         table = open_table(table_format, str(lake), name)
-        live = {each.path for each in table.live_files()}
+        live = {each.path for each in table.live()}
         left += [each.path for each in table.folder.list() if each.path.endswith(".parquet") and each.path not in live]
     return [path for path in left if "_delta_log" not in path]
 

@@ -41,7 +41,7 @@ def test_a_compaction_whose_answer_was_lost_is_done(
         answering(table, error, patch)
         done = compact(table)
     assert (done.files_before, done.files_after) == (4, 1)
-    assert len(table.live_files()) == 1
+    assert len(table.live()) == 1
     assert offsets(table) == list(range(40))
 
 
@@ -103,7 +103,7 @@ def test_a_table_without_a_manifest_that_lists_all_files_says_what_to_do(tmp_pat
     table = filled(tmp_path, "parquet", batches=2)
     table.folder.delete(["_manifests/00000000000000000000.json"])
     with pytest.raises(StorageFailed, match=r"restore .*_manifests/ from a backup"):
-        table.live_files()
+        table.live()
 
 
 @pytest.mark.parametrize("table_format", ["iceberg", "parquet"])

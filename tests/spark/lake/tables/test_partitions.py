@@ -68,7 +68,7 @@ def test_any_value_may_partition_a_table(tmp_path: Path, table_format: str) -> N
     aged(table, hours=300)
     table.vacuum(hours=100)
     assert pairs(table) == twice
-    assert {each.path for each in table.live_files()} <= parquet_files(table)
+    assert {each.path for each in table.live()} <= parquet_files(table)
 
 
 def test_any_value_is_read_by_others(tmp_path: Path) -> None:
@@ -87,7 +87,7 @@ def test_whole_numbers_partition_a_table(tmp_path: Path, table_format: str) -> N
     table.commit(
         files(table, pa.RecordBatch.from_pydict({"shard": [1, 2], "n": [5, 6]}, schema=schema)), CommitMarker("q", 0)
     )
-    assert sorted(str(each.partition) for each in table.live_files()) == ["1", "2"]
+    assert sorted(str(each.partition) for each in table.live()) == ["1", "2"]
     assert [row for batch in table.read(None, [("shard", "=", 2)]) for row in batch.to_pylist()] == [
         {"shard": 2, "n": 6}
     ]

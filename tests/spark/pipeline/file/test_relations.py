@@ -1,4 +1,4 @@
-"""Which tables an SQL text reads."""
+"""Tables that an SQL text reads."""
 
 from __future__ import annotations
 

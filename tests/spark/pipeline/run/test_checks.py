@@ -1,4 +1,4 @@
-"""What Spark finds wrong with a pipeline before it runs."""
+"""Problems that Spark finds in a pipeline before it runs."""
 
 from __future__ import annotations
 

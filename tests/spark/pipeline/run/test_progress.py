@@ -1,4 +1,4 @@
-"""What a query tells of its batches."""
+"""Reports of a query's batches."""
 
 from __future__ import annotations
 

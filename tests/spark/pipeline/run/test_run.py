@@ -39,7 +39,7 @@ def shop(tmp_path: Path) -> Directory:
 
 
 class Told:
-    """What was said of a run; `then` is called for each."""
+    """A listener that keeps the events of a run, and calls `then` for each."""
 
     def __init__(self, then: Callable[[Event], None] = lambda _: None) -> None:
         self.events: list[Event] = []

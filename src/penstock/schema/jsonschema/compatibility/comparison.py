@@ -83,7 +83,7 @@ class Comparison:
         self._linked = exact_validators
         self._budget = budget or StepBudget()
         self.lenient = lenient
-        # What is shown leniently must not serve to show that something cannot happen.
+        # A lenient proof must not serve to prove that a value is impossible.
         self.strict = Comparison(rules, exact_validators, budget=self._budget) if lenient else self
         self._likeness = Likeness(self._budget.spend)
         self._validators: dict[SchemaNode, Validator] = {}
@@ -165,7 +165,7 @@ class Comparison:
         return not writer.kinds or any(self._likeness.alike(reader, node) for node in writer.conforms)
 
     def _apply_rules(self, reader: SchemaNode, writer: WriterFacts, *, delegates: bool) -> tuple[Problem, ...]:
-        """Return the problems of the rules that delegate, or of those that do not."""
+        """Run either the rules that delegate or those that do not; return their problems."""
         if self.values(writer) is not None and (writer.keyword_values("enum") or writer.keyword_values("const")):
             return () if delegates else tuple(self._rules[EACH_VALUE].rule(self, reader, writer))
         found: list[Problem] = []
@@ -183,7 +183,7 @@ class Comparison:
         failures: list[Problem] = []
         for branch in branches:
             failures += self.problems(reader, branch)
-            # One choice is explained in full; of choices within choices one failure is enough to know.
+            # One choice is explained in full; for nested choices one failure is enough.
             if failures and writer.decided:
                 break
         return _distinct(failures)

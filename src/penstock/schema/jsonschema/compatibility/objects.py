@@ -24,10 +24,7 @@ from penstock.schema.jsonschema.writer.writer_facts import (
 )
 from penstock.schema.problems import Problem
 
-"""Patterns that say nothing. `^.*$` does: a line break is not a `.`"""
-
-
-# With names
+# Named properties
 
 
 def properties(comparison: Comparison, reader: SchemaNode, writer: WriterFacts) -> list[Problem]:
@@ -65,7 +62,7 @@ def _removed(reader: SchemaNode, keyword: str, writer: WriterFacts, name: str, *
     return problem(kind, reader, keyword, writer, message, *tokens, fix=f"let the reader take {quoted(name)} still")
 
 
-# Like a pattern
+# Properties that match a pattern
 
 
 def pattern_properties(comparison: Comparison, reader: SchemaNode, writer: WriterFacts) -> list[Problem]:
@@ -85,7 +82,7 @@ def pattern_properties(comparison: Comparison, reader: SchemaNode, writer: Write
     return found
 
 
-# All others
+# All other properties
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +158,7 @@ def _not_covered(reader: SchemaNode, writer: WriterFacts, rest: _RemainingProper
     return problem(kind, reader, rest.keyword, writer, message, fix=f"give {quoted(name)} a schema in the reader")
 
 
-# Names
+# Property names
 
 
 @dataclass(frozen=True, slots=True)

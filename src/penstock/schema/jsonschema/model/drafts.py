@@ -103,7 +103,7 @@ _NEWER: Final = {keyword: place.since for keyword, place in SUBSCHEMA_KEYWORDS.i
 }
 """Keywords that came after draft 7, with their drafts."""
 VALUES: Final = ("const", "default", "enum", "examples")
-"""Keywords that contain values: these are never schemas, whatever they look like."""
+"""Keywords that contain values, which are never schemas, even if they look like one."""
 
 
 def minimum_draft(raw: dict[str, Any] | bool) -> Draft:

@@ -18,7 +18,7 @@ from penstock.schema.problems import fragment
 
 _OMITTED_KEYWORDS: Final = frozenset(
     {
-        # Names have done their work.
+        # Names and references are resolved already.
         "$schema",
         "id",
         "$id",
@@ -28,7 +28,7 @@ _OMITTED_KEYWORDS: Final = frozenset(
         "$ref",
         "$dynamicRef",
         "$recursiveRef",
-        # Annotations; the validator would have them checked in earlier drafts.
+        # Annotations, which the validator would enforce in earlier drafts.
         "contentEncoding",
         "contentMediaType",
     }

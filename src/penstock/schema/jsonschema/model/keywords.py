@@ -94,7 +94,7 @@ def in_place_subschemas(node: SchemaNode) -> list[SchemaNode]:
 def _references(node: SchemaNode, raw: dict[str, Any], refer: Refer) -> dict[str, Any]:
     present = [keyword for keyword, drafts in _REFERENCES.items() if keyword in raw and node.document.draft in drafts]
     for keyword in present:
-        if not isinstance(raw[keyword], str):  # draft 4 forgets to say so
+        if not isinstance(raw[keyword], str):  # draft 4's meta-schema does not require it
             raise node.refusal("a reference is a string", keyword)
     return {"$ref": [refer(node, keyword, raw[keyword]) for keyword in present]} if present else {}
 

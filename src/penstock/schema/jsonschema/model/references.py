@@ -19,7 +19,7 @@ _DYNAMIC: Final = {"$dynamicRef": "$dynamicAnchor", "$recursiveRef": "$recursive
 
 
 class DocumentLibrary:
-    """All documents of one schema, itself first. It also collects the references that depend on the referring
+    """The documents of one schema, itself first. It also collects the references that depend on the referring
     schema."""
 
     def __init__(self, documents: Sequence[SchemaDocument]) -> None:

@@ -27,7 +27,7 @@ def parse_json(text: str) -> Any:
         value = json.loads(
             text, object_pairs_hook=_object, parse_int=_number, parse_float=_number, parse_constant=_constant
         )
-        # Halves of surrogate pairs come in as escapes, and no UTF-8 can carry them out again.
+        # Halves of surrogate pairs can enter as escapes, and UTF-8 cannot encode them.
         json.dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError:
         raise InvalidSchema("it holds half of a surrogate pair, which is no character") from None

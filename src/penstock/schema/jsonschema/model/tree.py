@@ -25,7 +25,7 @@ Raw = dict[str, Any] | bool
 
 @dataclass(slots=True, eq=False)
 class SchemaDocument:
-    """One text: the schema itself, or a reference of it."""
+    """A text: the schema itself, or a reference of it."""
 
     name: str
     """The name under which references use it; empty for the schema itself."""
@@ -54,7 +54,7 @@ class SchemaDocument:
 
 @dataclass(slots=True, eq=False)
 class SchemaNode:
-    """One schema. Nodes are compared by identity: one position is one node."""
+    """A schema. Nodes are compared by identity: one position is one node."""
 
     document: SchemaDocument
     pointer: str
@@ -66,7 +66,7 @@ class SchemaNode:
     anchors: dict[str, SchemaNode] = field(default_factory=dict)
     """Schemas of this resource by anchor."""
     keywords: dict[str, Any] = field(default_factory=dict)
-    """Its keywords in the vocabulary of the last draft, with nodes where schemas stand. See `keywords.py`."""
+    """The keywords in the vocabulary of the last draft, with nodes where schemas stand. See `keywords.py`."""
     original_keywords: dict[str, str] = field(default_factory=dict)
     """The keyword in the text, for translated keywords that have another name there."""
     serial: int = field(default_factory=lambda: next(_serials))
@@ -153,7 +153,7 @@ def _within(node: SchemaNode) -> Iterator[SchemaNode]:
             if isinstance(raw, (dict, bool)):
                 within = SchemaNode(node.document, node.pointer + text.pointer(tokens), raw, node.base, resource)
                 if keyword == "$defs" and draft < Draft.D2019:
-                    _check_meta(within)  # the draft's own schema does not know the word, and looks at nothing below it
+                    _check_meta(within)  # the draft's meta-schema does not know `$defs`, and skips it
                 yield within
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-# Scheme, authority, path, query; the fragment has been cut off before.
+# Scheme, authority, path, query; the fragment is cut off before.
 _PARTS: Final = re.compile(r"(?:([A-Za-z][A-Za-z0-9+.-]*):)?(?://([^/?]*))?([^?]*)(?:\?(.*))?", re.DOTALL)
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9._~/-]+")
 _ESCAPED: Final = re.compile(r"(?:%[0-9A-Fa-f]{2})+")

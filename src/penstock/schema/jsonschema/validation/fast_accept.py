@@ -149,7 +149,7 @@ class _Translation:
             types.append(None)
         if _first(ValueKind.BOOLEAN, free) or {True, False} == {each for each in named if isinstance(each, bool)}:
             types.append(bool)
-        # A tuple stands alone: beside types with bounds, msgspec (0.22) looks for its parts in the wrong place.
+        # A tuple stands alone: beside types with bounds, msgspec (0.22) looks for its parts in the wrong memory.
         return types or self._tuples(free)
 
     def _lists(self, cases: Sequence[WriterFacts]) -> list[Any]:
@@ -183,7 +183,7 @@ class _Translation:
             pairs = zip(possible, tag.values, strict=True)
             found = [self._object(case, TypeTag(tag.name, value)) for case, value in pairs]
         types = [each for each in found if each is not None]
-        # A type alone would take objects without its tag.
+        # A tagged type alone would accept objects without the tag.
         return types if tag is None or len(types) > 1 else []
 
     def _object(self, writer: WriterFacts, tag: TypeTag | None = None) -> Any | None:
@@ -241,7 +241,7 @@ def _numbers(writer: WriterFacts | None) -> list[Any]:
     integers = fast_types.integer(writer) if writer is not None else None
     if writer is None or integers is None:
         return []
-    # Never fractions alone: msgspec would take integers for them, and round.
+    # Never fractions alone: msgspec would accept integers for them, and round.
     fractions = fast_types.fraction(writer) if ValueKind.FRACTION in writer.kinds else None
     return [integers] if fractions is None else [integers, fractions]
 

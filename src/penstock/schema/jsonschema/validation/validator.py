@@ -21,8 +21,8 @@ from penstock.schema.jsonschema.validation.payload import (
 from penstock.schema.language import PayloadFault
 from penstock.schema.problems import fragment
 
-# The decoder of lines goes by values: it would take two on one line, and one on two. Where lines begin and end with
-# braces it cannot, because in JSON no value goes on with `{` behind `}`: as many values as lines are one on each.
+# The decoder of lines counts values: it would accept two on one line, or one on two. Where lines begin and end with
+# braces it cannot, because in JSON no value continues with `{` behind `}`: as many values as lines are one on each.
 _OBJECTS: Final = re.compile(rb"(?:\{.*\}\n)*+")
 _SHORT_OBJECTS: Final = re.compile(rb"(?:\{.{0,%d}\}\n)*+" % (SURELY_SHALLOW_BYTES - 2))
 
@@ -41,7 +41,7 @@ class PayloadValidator:
         if self._fast_accept is None:
             return False
         try:
-            str(lines, "utf-8")  # the decoder does not look into what it skips
+            str(lines, "utf-8")  # the decoder does not check the parts that it skips
             return _decodes(self._fast_accept, lines, count)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return False

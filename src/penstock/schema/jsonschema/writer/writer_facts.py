@@ -86,7 +86,7 @@ def closure(nodes: Iterable[SchemaNode]) -> set[SchemaNode]:
     return found
 
 
-# Gathering
+# Inference
 
 
 def _with_conclusions(writer: WriterFacts) -> WriterFacts:

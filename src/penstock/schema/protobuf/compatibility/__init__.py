@@ -1,1 +1,1 @@
-"""Can a reader with one Protobuf schema read bytes that were written with another?"""
+"""Compatibility: can a reader with one Protobuf schema read bytes that were written with another?"""

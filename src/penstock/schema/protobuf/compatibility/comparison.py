@@ -1,8 +1,8 @@
-"""Can a reader with one schema read bytes that were written with another? Of each problem, kind, path and advice.
+"""The comparison of two Protobuf schemas: kind, path and advice for each problem.
 
-Bytes hold numbers, not names: messages are matched by name, because a reader has to choose one, and all in them by
-number. A payload that does not say what it is, is the first message of its file: the first ones are matched too. What a
-reader does not know it skips; that is how Protobuf is made, and no problem by itself.
+Bytes hold numbers, not names: messages are matched by name, because a reader has to choose one, and everything in them
+by number. A payload without a type name is the first message of its file: the first messages are matched too. A reader
+skips fields that it does not know; Protobuf is made that way, and it is not a problem by itself.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from penstock.schema.protobuf.linking.library import ROOT, FileLibrary
 from penstock.schema.protobuf.names import local
 
 _FIELDS_MAX: Final = 30_000
-"""Looked at in one comparison: more than two files can have, and less than two hostile ones could ask for."""
+"""Fields visited in one comparison: more than two files can have, and fewer than two hostile ones could demand."""
 
 
 def compatibility_problems(reader: FileLibrary, writer: FileLibrary, *, lenient: bool) -> list[Problem]:
-    """What stands in the way of reading with `reader` what was written with `writer`."""
+    """Return the reasons why `reader` cannot read data written with `writer`."""
     return _Comparison(reader, writer, lenient=lenient).problems()
 
 
@@ -79,12 +79,14 @@ class _Comparison:
                 self._match(message, known.get(_local(message)), is_used=message.full_name in used)
 
     def _reader_messages(self, own: Any) -> dict[str, Any]:
-        """By their names without a package; those of imported files too, where a message may have moved."""
+        """Return messages by their names without a package; those of imported files too, where a message may have
+        moved."""
         files = [self._reader.pool.FindFileByName(name) for name in self._reader.files if name != ROOT]
         return {_local(message): message for file in (*files, own) for message in messages(file)}
 
     def _match(self, theirs: Any, mine: Any, *, is_used: bool) -> None:
-        """One that is within another, and the type of a field, comes in payloads as that field, and not by itself."""
+        """Compare a writer's message with the reader's. A nested message that is a field's type comes in payloads as
+        that field, and not by itself."""
         if mine is not None:
             self._enqueue(mine, theirs, _path(theirs))
         elif theirs.containing_type is None or not is_used:
@@ -97,7 +99,8 @@ class _Comparison:
             )
 
     def _compare_first(self) -> None:
-        """Where the writer has a message there are payloads, and the reader takes them for its own first one."""
+        """Compare the first messages: where the writer has a message there are payloads, and the reader takes them for
+        its own first message."""
         mine, theirs = _first(self._reader), _first(self._writer)
         if theirs is None or self._can_replace(mine, theirs):
             return
@@ -117,7 +120,7 @@ class _Comparison:
         return _local(mine) == _local(theirs) or self._reads(mine, theirs)
 
     def _reads(self, mine: Any, theirs: Any) -> bool:
-        """Whether a message under another name has all that was in this one, and no problem with any of it."""
+        """Return whether a message under another name has all fields of this one, and no problem with any of them."""
         alone = _Comparison(self._reader, self._writer, lenient=self._lenient, fields_max=self._fields_left)
         if not alone._has_all_of(mine, theirs):
             return False
@@ -133,7 +136,7 @@ class _Comparison:
             self._compare_messages(*self._waiting.popleft())
 
     def _enqueue(self, mine: Any, theirs: Any, path: str) -> None:
-        """Has two messages compared, once."""
+        """Enqueue a comparison of two messages, once."""
         pair = mine.full_name, theirs.full_name
         if pair not in self._seen:
             self._seen.add(pair)
@@ -180,7 +183,7 @@ class _Comparison:
         self._add(kind, path, f"{message}: {why}" if why else message, mine, theirs, tolerable=why is not None)
 
     def _compare_types(self, mine: Any, theirs: Any, path: str) -> None:
-        """Of fields of which one is encoded so that the other can read it."""
+        """Compare the types of fields whose encodings are readable as each other."""
         if mine.message_type is not None and theirs.message_type is not None:
             self._compare_named(mine, theirs, path)
         elif mine.enum_type is not None:
@@ -190,7 +193,8 @@ class _Comparison:
             self._add("FIELD_UTF8_DEMANDED", path, message, mine, theirs)
 
     def _compare_maps(self, mine: Any, theirs: Any, path: str) -> None:
-        """A map is a repeated message with a key and a value, and can be read as one, and the other way round."""
+        """Compare maps. A map is a repeated message with a key and a value, and can be read as one, and the other way
+        round."""
         if not mine.is_repeated or not theirs.is_repeated or not _are_entries(mine, theirs):
             message = f"what is written as {type_text(theirs)} cannot be read as {type_text(mine)}"
             self._add("FIELD_KIND_CHANGED", path, message, mine, theirs)
@@ -205,7 +209,7 @@ class _Comparison:
             self._enqueue(reader, writer, _path(reader))
 
     def _has_all_of(self, mine: Any, theirs: Any) -> bool:
-        """A type under another name is the same type if it has all that was in it."""
+        """Return whether a type under another name has all fields of this one, and so is the same type."""
         if (mine.full_name, theirs.full_name) in self._seen:
             return True
         known = mine.fields_by_number
@@ -237,12 +241,12 @@ class _Comparison:
 
 
 def _first(library: FileLibrary) -> Any:
-    """What a payload is; None in a file without messages."""
+    """Return the message that payloads are; None in a file without messages."""
     return next(iter(library.pool.FindFileByName(ROOT).message_types_by_name.values()), None)
 
 
 def _fields(message: Any, pool: Any) -> dict[int, Any]:
-    """All that can be in a message, extensions too: bytes do not tell them from fields."""
+    """Return all fields of a message, extensions included: bytes do not distinguish them from fields."""
     extensions = pool.FindAllExtensions(message) if message.is_extendable else ()
     return {field.number: field for field in (*extensions, *message.fields)}
 
@@ -258,7 +262,7 @@ def _message_fields(file: Any) -> Iterator[Any]:
 
 
 def _are_entries(mine: Any, theirs: Any) -> bool:
-    """Both have a key and a value, and the one that is no map has nothing else."""
+    """Return whether both have a key and a value, and the one that is not a map has nothing else."""
     return all(
         field.message_type is not None
         and encoding(field) is Encoding.MESSAGE

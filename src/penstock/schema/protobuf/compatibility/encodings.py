@@ -1,6 +1,6 @@
-"""How types lie in bytes, and which can be read as which.
+"""Encodings of types in bytes, and which encoding can be read as which.
 
-From the page "Updating A Message Type" of the language's specification, one row for each sentence.
+Taken from the page "Updating A Message Type" of the language's specification, one row for each sentence.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from google.protobuf.descriptor import FieldDescriptor
 
 
 class Encoding(Enum):
-    """Types with the same encoding can be read as each other: what does not fit is cut off, as a cast in C would."""
+    """An encoding. Types with the same one can be read as each other: a value that does not fit is cut off, as by a
+    cast in C."""
 
     VARINT = "int32, int64, uint32, uint64, bool or an enum"
     ZIGZAG = "sint32 or sint64"
@@ -53,16 +54,16 @@ READABLE: Final = frozenset(
         (Encoding.BYTES, Encoding.MESSAGE),
     }
 )
-"""(reader, writer). Text is bytes, and so is an encoded message."""
+"""Pairs (reader, writer). Text is bytes, and so is an encoded message."""
 
 SOMETIMES_READABLE: Final = {
     (Encoding.STRING, Encoding.BYTES): "not all bytes are text in UTF-8",
     (Encoding.MESSAGE, Encoding.BYTES): "not all bytes are an encoded message",
 }
-"""(reader, writer), and why not always."""
+"""Pairs (reader, writer), and the reason why they are not always readable."""
 
 NUMERIC: Final = frozenset(Encoding) - {Encoding.STRING, Encoding.BYTES, Encoding.MESSAGE, Encoding.GROUP}
-"""Repeated ones are packed together, which a reader of a single one does not understand."""
+"""Numeric encodings: repeated ones are packed together, which a reader of a single one does not understand."""
 
 SCALAR: Final = frozenset(Encoding) - {Encoding.MESSAGE, Encoding.GROUP}
 
@@ -72,7 +73,8 @@ def encoding(field: Any) -> Encoding:
 
 
 def is_text(field: Any) -> bool:
-    """A string that is UTF-8 for sure. One of proto2, or with `features.utf8_validation = NONE`, may be any bytes."""
+    """Return whether a string is certainly UTF-8. One of proto2, or with `features.utf8_validation = NONE`, may be any
+    bytes."""
     if field.type != _Type.TYPE_STRING:
         return False
     features = field._GetFeatures()  # noqa: SLF001 - the library resolves them, and shows them under no other name
@@ -84,7 +86,7 @@ def is_map(field: Any) -> bool:
 
 
 def shown(field: Any) -> str:
-    """A field in one line, as it would be declared."""
+    """Return a field in one line, as it would be declared."""
     label = "required " if field.is_required else "repeated " if field.is_repeated and not is_map(field) else ""
     return f"{label}{type_text(field)} {field.name} = {field.number}"
 

@@ -1,4 +1,4 @@
-"""Enums: can every value of the writer's be read with the reader's?"""
+"""Compatibility of enums: can every value of the writer's be read with the reader's?"""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ from penstock.schema.protobuf.compatibility.problem_kinds import ProblemCollecto
 
 
 def check(mine: Any, theirs: Any, path: str, collector: ProblemCollector) -> None:
-    """An open enum takes any number. A closed one puts away what it does not know, and the field seems unset. A value
-    with another name is the same value; a name with another number is another."""
+    """Compare the values of two enums.
+
+    An open enum takes any number. A closed one puts away unknown numbers, and the field seems unset. A value with
+    another name is the same value; a name with another number is another value.
+    """
     if mine.is_closed and not theirs.is_closed:
         message = "the writer's enum is open and may be any number, the reader's is closed: the field may seem unset"
         collector.add("ENUM_CLOSED", path, message, f"enum {mine.name}", f"enum {theirs.name}", name=mine.name)
@@ -28,13 +31,13 @@ def check(mine: Any, theirs: Any, path: str, collector: ProblemCollector) -> Non
 
 
 def has_all_of(mine: Any, theirs: Any) -> bool:
-    """Whether it is the same enum under another name."""
+    """Return whether an enum under another name has all values of this one, and so is the same enum."""
     known = mine.values_by_name
     return all(each.name in known and known[each.name].number == each.number for each in theirs.values)
 
 
 def _moved(mine: Any, theirs: Any, value: Any) -> bool:
-    """It has another number, and neither number merely has another name."""
+    """Return whether a value has another number, and neither number merely has another name."""
     moved = mine.values_by_name.get(value.name)
     if moved is None or moved.number == value.number:
         return False

@@ -1,4 +1,4 @@
-"""Numbers of fields that only one side has: moved, required, or reserved before."""
+"""Compatibility of field numbers that only one side has: moved, required, or reserved before."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ Fields = dict[int, Any]
 
 
 def check_removed(mine: Fields, theirs: Fields, path: str, collector: ProblemCollector) -> None:
-    """A field that the reader does not have is skipped; one that it has under another number is lost.
+    """Report fields that the reader has under another number: their data is lost. A field that it does not have is
+    skipped.
 
     A number whose field merely has another name is still the same field, whatever else has its name now.
     """
@@ -34,8 +35,8 @@ def check_removed(mine: Fields, theirs: Fields, path: str, collector: ProblemCol
 def check_added(
     mine: Any, theirs: Any, my_fields: Fields, their_fields: Fields, path: str, collector: ProblemCollector
 ) -> None:
-    """A field that the writer does not have is unset, and may not be required. Nor may it have a number that the writer
-    had put away, where the reader has evidently forgotten why."""
+    """Report required fields that the writer lacks: they are unset. Report also fields with a number that the writer
+    had reserved, where the reader has evidently forgotten why."""
     added = [field for number, field in my_fields.items() if number not in their_fields]
     if not added:
         return
@@ -54,8 +55,8 @@ def check_added(
 
 
 def _names(message: Any, fields: Fields) -> set[str]:
-    """Those that the reader uses or reserves. Of a writer's reserved names that are not among them the reader must be a
-    successor: an ancestor would still have the field."""
+    """Return the names that the reader uses or reserves. If all names that the writer reserves are among them, the
+    reader is a successor: an ancestor would still have the field."""
     return {field.name for field in fields.values()} | set(_reserved(message).reserved_name)
 
 

@@ -1,4 +1,4 @@
-"""Oneofs: of several fields a reader keeps the last. Could the writer have set two of them?"""
+"""Compatibility of oneofs: of several fields a reader keeps the last. Could the writer have set two of them?"""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ def check(mine: Fields, theirs: Fields, path: str, collector: ProblemCollector) 
 
 
 def _oneofs(fields: Fields) -> dict[str, list[int]]:
-    """Numbers of the fields in each. That of an `optional` of proto3 is one too: with one field nothing can happen."""
+    """Return the field numbers of each oneof. An `optional` of proto3 is a oneof too: with a single field it has no
+    conflicts."""
     oneofs: dict[str, list[int]] = defaultdict(list)
     for number, field in fields.items():
         if field.containing_oneof is not None:
@@ -31,7 +32,7 @@ def _oneofs(fields: Fields) -> dict[str, list[int]]:
 def _check_moved(
     oneof: str, numbers: list[int], mine: Fields, theirs: Fields, path: str, collector: ProblemCollector
 ) -> None:
-    """Those that were in one oneof already were never set together; with one more that is no longer sure."""
+    """Report fields that moved into a oneof: fields of one oneof are never set together, but a further field may be."""
     existing = _existing(oneof, numbers, theirs)
     moved = [number for number in numbers if number not in existing]
     if existing:
@@ -53,7 +54,7 @@ def _check_moved(
 
 
 def _existing(oneof: str, numbers: list[int], theirs: Fields) -> set[int]:
-    """Of those fields, the ones that were in a oneof together, or in one that has this name; of several such sets the
+    """Return those of the fields that were in a oneof together, or in one that has this name; of several such sets the
     one with the name, or else the largest."""
     among = _oneofs({number: theirs[number] for number in numbers})
     shared = {

@@ -1,4 +1,4 @@
-"""The problems a comparison can find, one row each, and the list they are gathered in."""
+"""The kinds of problems that a comparison can find, one row each, and their collector."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from penstock.schema.problems import PROBLEMS_MAX, Problem, fragment
 
 class ProblemKind(NamedTuple):
     fix: str
-    """With `{name}` and `{number}` of what the writer has, and `{type}` of it."""
+    """The advice, with `{name}` and `{number}` of the writer's element, and its `{type}`."""
     tolerable: bool = False
-    """It concerns only some of the values a writer can write, or names that are not in the bytes: `lenient` lets it
-    pass."""
+    """True if it concerns only some of the values that a writer can write, or names that are not in the bytes:
+    `lenient` ignores such problems."""
 
 
 PROBLEM_KINDS: Final[dict[str, ProblemKind]] = {
@@ -46,7 +46,7 @@ PROBLEM_KINDS: Final[dict[str, ProblemKind]] = {
 
 
 class ProblemCollector:
-    """At most `PROBLEMS_MAX` of them; further ones are dropped."""
+    """A collector of at most `PROBLEMS_MAX` problems; further ones are dropped."""
 
     def __init__(self, *, lenient: bool) -> None:
         self.problems: list[Problem] = []
@@ -63,7 +63,7 @@ class ProblemCollector:
         tolerable: bool = False,
         **names: Any,
     ) -> None:
-        """`names` fill the gaps of the row's advice; `tolerable` says that this one is, though its row does not."""
+        """Add a problem. `names` fill the gaps of the row's advice; `tolerable` overrides a row that is not."""
         row = PROBLEM_KINDS[kind]
         if len(self.problems) >= PROBLEMS_MAX or (self._lenient and (row.tolerable or tolerable)):
             return

@@ -1,1 +1,2 @@
-"""From files that import each other to one pool of descriptors: names resolved, options understood, rules kept."""
+"""The linker: from files that import each other to one pool of descriptors, with names resolved, options interpreted
+and rules checked."""

@@ -1,4 +1,4 @@
-"""How a file is held against rules: each looks at one thing, and says what is wrong with it."""
+"""The runner of a file's rules: each rule checks one element and returns the violation."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _DECLARATION: Final = descriptor_pb2.ExtensionRangeOptions.DECLARATION
 
 
 class RuleContext:
-    """The file that is looked at, and ranges in it that many of its things ask for."""
+    """The file being checked, with cached ranges that many of its elements need."""
 
     def __init__(self, linked: LinkedFile) -> None:
         self.linked = linked
@@ -28,11 +28,11 @@ class RuleContext:
         self._extensions: dict[tuple[str, int], str] = {}
 
     def find(self, name: str) -> Element:
-        """Something by its full name, with a dot before it."""
+        """Return an element by its full name with a leading dot."""
         return self.scope.symbols[name[1:]]
 
     def taken(self, element: Element) -> tuple[Ranges, frozenset[str]]:
-        """Numbers and names that no field of a message may have."""
+        """Return the numbers and names that no field of the element's message may have."""
         message = outer(element.name)
         if message not in self._taken:
             parent = element.parent
@@ -46,7 +46,7 @@ class RuleContext:
         return self._extensible[message.name]
 
     def declared(self, message: Element) -> tuple[Ranges, dict[int, Any]]:
-        """Numbers of a message's extensions that have to be declared with it, and those that are."""
+        """Return the extension numbers of a message that must be declared with it, and the declarations."""
         if message.name not in self._declared:
             strict = [each for each in message.descriptor.extension_range if _asks_for_declarations(each)]
             known = {told.number: told for each in strict for told in each.options.declaration}
@@ -54,13 +54,13 @@ class RuleContext:
         return self._declared[message.name]
 
     def first_extension(self, extension: Element) -> str:
-        """The name of the first one looked at that extends the same message with the same number."""
+        """Return the name of the first visited extension of the same message with the same number."""
         which = extension.descriptor.extendee, extension.descriptor.number
         return self._extensions.setdefault(which, extension.name)
 
 
 Rule = Callable[[RuleContext, Element], str | None]
-"""What is wrong with a thing; None if nothing is."""
+"""A rule: returns the violation by an element, or None."""
 
 
 def dialect(file: Any) -> Dialect:
@@ -68,7 +68,7 @@ def dialect(file: Any) -> Dialect:
 
 
 def check(linked: LinkedFile, rules: dict[ElementKind, tuple[Rule, ...]]) -> None:
-    """Raises `InvalidSchema` for the first thing that breaks a rule."""
+    """Raise `InvalidSchema` for the first element that breaks a rule."""
     file = RuleContext(linked)
     for element in (Element(ElementKind.FILE, linked.file.package, linked.file, None), *linked.symbols.values()):
         for rule in rules.get(element.sort, ()):

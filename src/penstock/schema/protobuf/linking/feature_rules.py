@@ -1,4 +1,4 @@
-"""What protoc demands of a file that can only be seen when all features are resolved: on the library's descriptors."""
+"""Rules of protoc that need resolved features: they run on the library's descriptors."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from penstock.schema.protobuf.linking.source import SourceFile
 
 
 def check_built(source: SourceFile, file: Any) -> None:
-    """`file` is the library's FileDescriptor. Raises `InvalidSchema`."""
+    """Check the library's FileDescriptor `file`. Raises `InvalidSchema`."""
     for descriptor in _enums(file):
         _refuse_wrong(source, descriptor, _ENUM_RULES)
     rules = _PROTO3_FIELD_RULES if source.file.syntax == "proto3" else _FIELD_RULES
@@ -25,7 +25,7 @@ def _refuse_wrong(source: SourceFile, descriptor: Any, rules: tuple[Callable[[An
 
 
 def messages(file: Any) -> Iterator[Any]:
-    """All messages of a file, those that hold others first."""
+    """Yield all messages of a file, outer ones first."""
     waiting = list(reversed(list(file.message_types_by_name.values())))
     while waiting:
         message = waiting.pop()
@@ -59,7 +59,7 @@ def _has_an_open_enum(field: Any) -> str | None:
 
 
 def _has_an_open_enum_or_presence(field: Any) -> str | None:
-    """Where nothing distinguishes an absent value from 0, 0 has to be a value."""
+    """Require that 0 is a value where nothing distinguishes an absent value from 0."""
     return None if field.has_presence or field.is_repeated else _has_an_open_enum(field)
 
 

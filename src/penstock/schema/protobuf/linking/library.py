@@ -1,4 +1,5 @@
-"""All files of one schema: its own, those it refers to, and the well-known ones, in one pool of descriptors."""
+"""The file library of one schema: its own file, those it refers to, and the well-known ones, in one pool of
+descriptors."""
 
 from __future__ import annotations
 
@@ -19,18 +20,18 @@ from penstock.schema.protobuf.linking.structure_rules import STRUCTURE
 from penstock.schema.protobuf.linking.well_known import ALWAYS, well_known
 
 ROOT: Final = ""
-"""The name of a schema's own file: nothing can import it."""
+"""The name of a schema's own file; no file can import it."""
 
 
 class FileLibrary:
-    """Takes a file and, from the references, those it imports; no others are looked at."""
+    """A set of files. Adding a file adds those of the references that it imports; other references are not parsed."""
 
     def __init__(self, references: Mapping[str, str]) -> None:
         self.pool = DescriptorPool()
         self.files: dict[str, LinkedFile] = {}
-        """By the name they are imported under, each after those it imports."""
+        """Files by the name they are imported under, each after those it imports."""
         self.well_known: set[str] = set()
-        """Which of them nobody had to register."""
+        """Files that are available without a reference."""
         self._references = references
         self._open: list[str] = []
         self._tokens_left = TOKENS_MAX
@@ -38,7 +39,7 @@ class FileLibrary:
         self._drafted: set[str] = set()
 
     def add(self, name: str, text: str) -> LinkedFile:
-        """Raises `InvalidSchema` for a text that is not one, or imports what is not there."""
+        """Add a file. Raises `InvalidSchema` for a text that is not a schema, or imports a missing file."""
         read = source(text, name, self._tokens_left)
         self._tokens_left -= read.tokens
         linked = link_file(read, self._imports(read))
@@ -81,7 +82,7 @@ class FileLibrary:
         return linked
 
     def _interpret(self, linked: LinkedFile) -> None:
-        """A file may use options that it defines itself, so a draft of it goes into a pool first."""
+        """Interpret options. A file may use options that it defines itself, so a draft of it goes into a pool first."""
         pool = None
         if has_custom_options(linked.file):
             pool = self._drafts
@@ -105,7 +106,7 @@ def _build(pool: Any, read: SourceFile, file: Any) -> None:
 
 
 def library(text: str, references: Mapping[str, str]) -> FileLibrary:
-    """A schema and all that it refers to; its own file is the one under `ROOT`."""
+    """Load a schema and all that it refers to; its own file is the one under `ROOT`."""
     made = FileLibrary(references)
     made.add(ROOT, text)
     return made

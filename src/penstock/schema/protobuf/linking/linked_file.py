@@ -1,4 +1,5 @@
-"""Names become full names: what every field, extension and method refers to, by the names that its file can see."""
+"""Linked files: the types of fields, extensions and methods resolved to full names by the names that the file can
+see."""
 
 from __future__ import annotations
 
@@ -13,23 +14,25 @@ from penstock.schema.protobuf.limits import FULL_NAME_CHARS_MAX, PACKAGE_PARTS_M
 from penstock.schema.protobuf.linking.source import SourceFile
 
 HOLDERS: Final = (ElementKind.MESSAGE, ElementKind.ENUM, ElementKind.SERVICE, ElementKind.PACKAGE)
-"""What other names can be within."""
+"""Kinds of elements that contain other names."""
 TYPES: Final = (ElementKind.MESSAGE, ElementKind.ENUM)
 
 Symbols = Mapping[str, Element]
-"""By full name."""
+"""Elements by full name."""
 
 
 @dataclass(frozen=True, slots=True)
 class VisibleNames:
-    """What can be seen from within one file."""
+    """The names that are visible within one file."""
 
     symbols: Symbols
 
     def find(self, name: str, scope: str, sorts: tuple[ElementKind, ...]) -> Element | str:
-        """What `name` means to something whose full name is `scope`: from there outwards, the first scope that has its
-        first part decides, unless that is something other things cannot be in, or a type is sought and it is none. If
-        nothing is found, a sentence that says so."""
+        """Resolve `name` as the element with the full name `scope` sees it; return a message if it cannot be resolved.
+
+        From that scope outwards, the first scope that has the name's first part decides, unless that is an element that
+        contains no others, or a type is wanted and it is not one.
+        """
         if name.startswith("."):
             return self._absolute(name[1:], sorts)
         first, _, rest = name.partition(".")
@@ -72,23 +75,23 @@ _FIELDS: Final = (ElementKind.FIELD, ElementKind.EXTENSION)
 
 @dataclass(frozen=True, slots=True)
 class LinkedFile:
-    """A file in which every name is resolved."""
+    """A file with all names resolved."""
 
     source: SourceFile
     symbols: Symbols
-    """Its own."""
+    """The file's own symbols."""
     seen: tuple[Symbols, ...]
-    """Those of the files it imports, and of what these import publicly."""
+    """Symbols of the files it imports, and of their public imports."""
     shown: tuple[Symbols, ...]
-    """Those that are seen by whoever imports it: its own, and of what it imports publicly."""
+    """Symbols visible to files that import it: its own, and those of its public imports."""
 
     @property
     def file(self) -> Any:
         return self.source.file
 
     def scope(self) -> VisibleNames:
-        """All that can be seen from within it. Made when it is asked for: a hundred files that see all of each other
-        would have it a hundred times."""
+        """Return all names visible within it. Built on demand: a hundred files that see all of each other would hold
+        them a hundred times."""
         visible: dict[str, Element] = {}
         for symbols in (*self.seen, self.symbols):
             visible.update(symbols)
@@ -96,8 +99,8 @@ class LinkedFile:
 
 
 def link_file(source: SourceFile, imports: tuple[LinkedFile, ...]) -> LinkedFile:
-    """Changes `source.file`: types and full names are in it then. Raises `InvalidSchema` for a name that means nothing,
-    or two things at once."""
+    """Write resolved types and full names into `source.file`. Raises `InvalidSchema` for a name that means nothing, or
+    two things at once."""
     own = _own_symbols(source)
     public = [imports[index] for index in source.file.public_dependency]
     linked = LinkedFile(source, own, _once(imports), (own, *_once(public)))
@@ -112,7 +115,7 @@ def link_file(source: SourceFile, imports: tuple[LinkedFile, ...]) -> LinkedFile
 
 
 def _once(files: Iterable[LinkedFile]) -> tuple[Symbols, ...]:
-    """What they show, each once: there may be many ways to one file."""
+    """Return the symbols that files show, each once: a file may be imported on many ways."""
     return tuple({id(shown): shown for each in files for shown in each.shown}.values())
 
 

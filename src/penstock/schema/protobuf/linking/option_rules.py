@@ -1,4 +1,4 @@
-"""What protoc demands of options, once it is known what they mean."""
+"""Rules of protoc for interpreted options."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def _may_say_its_encoding(file: RuleContext, element: Element) -> str | None:
 
 
 def _is_as_declared(file: RuleContext, element: Element) -> str | None:
-    """A message may say what its extensions have to be."""
+    """Check an extension against its declaration: a message may declare its extensions."""
     extension = element.descriptor
     strict, known = file.declared(file.find(extension.extendee))
     if extension.number not in strict:
@@ -163,7 +163,7 @@ def _has_text(file: RuleContext, field: Any) -> bool:
 
 
 def _is_not_of_a_map(rule: Rule) -> Rule:
-    """The key and the value of a map have the map's features, whether they make sense for them or not."""
+    """Skip keys and values of maps: they have the map's features, whether these make sense for them or not."""
 
     def checked(file: RuleContext, element: Element) -> str | None:
         return None if element.sort is ElementKind.FIELD and element.parent.options.map_entry else rule(file, element)

@@ -1,4 +1,4 @@
-"""What options mean: from names and values as written to the fields of the messages that hold options."""
+"""The interpreter of options: from names and values as written to the fields of option messages."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ _RANGES: Final = {
 
 
 class _OptionError(Exception):
-    """Why an option cannot be what it says."""
+    """The reason why an option is invalid."""
 
 
 @dataclass(frozen=True, slots=True)
 class OptionInterpreter:
-    """Knows the options that one file can use."""
+    """The interpreter for the options that one file can use."""
 
     linked: LinkedFile
     scope: VisibleNames
     pool: Any
-    """With a draft of that file in it; None if none but the options that every file has are looked for."""
+    """A pool with a draft of that file; None if only built-in options are interpreted."""
 
     def interpret(self, file: Any) -> None:
-        """Gives each thing in the file its options. One that nothing visible defines stays uninterpreted."""
+        """Interpret the options of every element. An option that nothing visible defines stays uninterpreted."""
         for element in elements(file):
             descriptor = element.descriptor
             if descriptor.HasField("options") and descriptor.options.uninterpreted_option:
@@ -68,7 +68,7 @@ class OptionInterpreter:
         return self.linked.source.refusal(message, element.option_key(index, package), element.name)
 
     def _set(self, options: Any, option: Any, scope: str) -> bool:
-        """False if nothing visible defines it."""
+        """Set an option; return False if nothing visible defines it."""
         shown = _shown(option)
         if not option.name:
             raise _OptionError("an option without a name")
@@ -108,7 +108,7 @@ class OptionInterpreter:
 
 
 def known_options(options: Any, pool: Any) -> Any:
-    """A copy of a message of options in which the extensions that `pool` knows are fields, not unknown bytes."""
+    """Return a copy of an options message in which the extensions that `pool` knows are fields, not unknown bytes."""
     kind = type(options)
     if pool is not None and _has_file(pool, _DESCRIPTORS):
         kind = message_factory.GetMessageClass(pool.FindMessageTypeByName(options.DESCRIPTOR.full_name))
@@ -124,7 +124,8 @@ def _has_file(pool: Any, name: str) -> bool:
 
 
 def draft(linked: LinkedFile) -> Any:
-    """A copy of the file without custom options: with it, a pool knows those that the file defines itself."""
+    """Return a copy of the file without custom options: a pool with it knows the options that the file defines
+    itself."""
     copy = descriptor_pb2.FileDescriptorProto()
     copy.CopyFrom(linked.file)
     OptionInterpreter(linked, linked.scope(), None).interpret(copy)
@@ -135,7 +136,7 @@ def draft(linked: LinkedFile) -> Any:
 
 
 def has_options(file: Any) -> bool:
-    """Options that are still to be interpreted."""
+    """Return whether options remain to be interpreted."""
     return any(True for _ in _written(file))
 
 

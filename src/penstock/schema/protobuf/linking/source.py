@@ -1,4 +1,4 @@
-"""One file of a schema before anything in it is resolved: from a .proto text, or from a serialised descriptor."""
+"""A source file before linking: from a .proto text, or from a serialised descriptor."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from penstock.schema.protobuf.parsing.tokens import brief, refusal
 
 
 def decode_descriptor(text: str, name: str) -> Any:
-    """A FileDescriptorProto from its base64, as a parser could have made it. Raises `InvalidSchema`."""
+    """Decode a FileDescriptorProto from base64, into the form that the parser makes. Raises `InvalidSchema`."""
     if len(text) // 4 * 3 > DESCRIPTOR_BYTES_MAX:
         raise InvalidSchema(f"a serialised descriptor has at most {DESCRIPTOR_BYTES_MAX} bytes")
     try:
@@ -39,7 +39,7 @@ def decode_descriptor(text: str, name: str) -> Any:
 
 
 def _drop_derived(file: Any) -> None:
-    """Comments and places; JSON names that are what they would be anyway; the syntax that is one without being said."""
+    """Drop comments and positions, JSON names that equal the derived ones, and the default syntax."""
     file.ClearField("source_code_info")
     if file.syntax == "proto2":
         file.ClearField("syntax")
@@ -51,7 +51,7 @@ def _drop_derived(file: Any) -> None:
 
 
 def _all_text_is_text(file: Any) -> bool:
-    """The library hands out bytes where a string is not UTF-8."""
+    """Return whether all strings are UTF-8: the library returns bytes for a string that is not."""
     return all(isinstance(each, str) for each in _strings(file))
 
 
@@ -66,7 +66,7 @@ def _strings(message: Any) -> Iterator[Any]:
 
 
 def _is_not_too_large(file: Any) -> bool:
-    """Counted from outside inwards, and no further than it may go."""
+    """Count elements from outside inwards, and no further than the limit."""
     waiting = [(file.message_type, file.enum_type, file.extension)]
     left = TOKENS_MAX // 4
     while waiting and left >= 0:
@@ -102,7 +102,7 @@ class SourceFile:
     file: Any
     """A FileDescriptorProto."""
     text: str = ""
-    """Empty for a descriptor that was never text here."""
+    """The .proto text; empty for a descriptor that was never text here."""
     positions: dict[str, int] = field(default_factory=dict)
     tokens: int = 0
 
@@ -122,9 +122,9 @@ class SourceFile:
 
 
 def source(text: str, name: str, tokens_max: int) -> SourceFile:
-    """`text` may be a .proto text or the base64 of a FileDescriptorProto, which is how some clients register schemas.
+    """Read a .proto text or the base64 of a FileDescriptorProto, which is how some clients register schemas.
 
-    No .proto text could be taken for base64: there is a semicolon or a brace in each.
+    A .proto text cannot be taken for base64: it contains a semicolon or a brace.
     """
     _check_size(text, name)
     stripped = text.strip()

@@ -1,4 +1,4 @@
-"""What protoc demands of a file beyond its grammar, but for options. The library's pool would let most of it pass."""
+"""Rules of protoc beyond the grammar, without options. The library's pool would accept most violations."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _DEFAULTS: Final = {
 
 
 def _is_named(file: RuleContext, element: Element) -> str | None:  # noqa: ARG001
-    """Grammar ensures it, but not for a descriptor from elsewhere."""
+    """Check the name: the grammar ensures it, but not for a descriptor from elsewhere."""
     return None if IDENTIFIER.fullmatch(element.descriptor.name) else "a name has letters, digits and underscores only"
 
 
@@ -75,8 +75,8 @@ def _has_distinct_numbers(file: RuleContext, element: Element) -> str | None:  #
 
 
 def _has_distinct_json_names(file: RuleContext, element: Element) -> str | None:  # noqa: ARG001
-    """Those that are given, and those that are derived. In proto2 protoc only warns of the latter, but no library that
-    makes JSON can have them."""
+    """Check given and derived JSON names. In proto2 protoc only warns of derived ones, but no library that makes JSON
+    can have such fields."""
     fields = element.descriptor.field
     derived = {field.name: camel_case(field.name) for field in fields}
     return _clash(derived) or _clash({field.name: field.json_name or derived[field.name] for field in fields})
@@ -113,7 +113,8 @@ def _has_number(file: RuleContext, element: Element) -> str | None:
 
 
 def _is_of_message_set(file: RuleContext, element: Element) -> bool:
-    """Options are not known yet, but only those have so many extensions."""
+    """Return whether an extension is of a message set: options are not interpreted yet, but only message sets have so
+    many extensions."""
     if element.sort is not ElementKind.EXTENSION:
         return False
     extendee = file.find(element.descriptor.extendee).descriptor
@@ -170,7 +171,7 @@ def _has_a_default_as_parsers_write_it(file: RuleContext, element: Element) -> s
 
 
 def _is_value(file: RuleContext, field: Any) -> bool:
-    """Values are found beside their enum, not in it."""
+    """Return whether the default is a value of the enum. Values are siblings of their enum, not within it."""
     enum = file.find(field.type_name)
     beside = f"{outer(enum.name)}.{field.default_value}".removeprefix(".")
     value = file.scope.symbols.get(beside)
@@ -178,7 +179,7 @@ def _is_value(file: RuleContext, field: Any) -> bool:
 
 
 def _is_a_map_if_it_looks_like_one(file: RuleContext, element: Element) -> str | None:
-    """A descriptor could say it of any message, and libraries believe it."""
+    """Check map entries: a descriptor could mark any message as one, and libraries believe it."""
     field = element.descriptor
     if field.type != _Proto.TYPE_MESSAGE:
         return None
@@ -195,7 +196,7 @@ def _is_a_map_if_it_looks_like_one(file: RuleContext, element: Element) -> str |
 
 
 def _has_its_group_beside_it(file: RuleContext, element: Element) -> str | None:
-    """Text cannot say it otherwise, but a descriptor could."""
+    """Check groups: text cannot declare them otherwise, but a descriptor could."""
     field = element.descriptor
     if field.type != _Proto.TYPE_GROUP:
         return None

@@ -1,4 +1,4 @@
-"""Files that every schema may import without a reference, and those that clients of other registries import so."""
+"""Files that every schema may import without a reference, as with protoc and other registries."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _enum(name: str, unspecified: str, values: tuple[str, ...]) -> str:
 
 
 def _message(name: str, *fields: str) -> str:
-    """Fields of one type, or each with its own, numbered from 1."""
+    """Return a message with fields of one type, or each with its own, numbered from 1."""
     body = "".join(f"{field} = {number};" for number, field in enumerate(fields, 1))
     return f"message {name} {{{body}}}"
 
@@ -133,11 +133,11 @@ _FILES: Final[dict[str, bytes]] = {each.DESCRIPTOR.name: each.DESCRIPTOR.seriali
 
 
 ALWAYS: Final = frozenset(_FILES)
-"""Those that are the same for every schema, whatever a reference of that name says."""
+"""Files that are the same for every schema, even if a reference has that name."""
 
 
 def well_known(name: str) -> SourceFile | None:
-    """The file of that name, if it is one of them; its names are not resolved yet."""
+    """Return the well-known file of that name, not linked yet; None if there is none."""
     if name in _FILES:
         return SourceFile(descriptor_pb2.FileDescriptorProto.FromString(_FILES[name]))
     return source(TEXTS[name], name, TOKENS_MAX) if name in TEXTS else None

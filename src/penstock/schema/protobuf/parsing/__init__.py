@@ -1,1 +1,1 @@
-"""From a .proto text to a file of descriptors, word by word. Names are left as they are written."""
+"""The parser: from a .proto text to a file descriptor, token by token. Names stay as they are written."""

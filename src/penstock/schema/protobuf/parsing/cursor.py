@@ -1,4 +1,4 @@
-"""Where a parser stands in a text, and the file it describes as it goes."""
+"""The parser's cursor: its position in a text, and the file descriptor that it fills."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ class Dialect(Enum):
 
 
 class Cursor:
-    """Looks at one token at a time. What each of its questions cannot find it refuses, with line and column."""
+    """A cursor that looks ahead by one token. A missing token is refused with line and column."""
 
     def __init__(self, text: str, name: str, tokens_max: int) -> None:
         self.text = text
         self.file: Any = descriptor_pb2.FileDescriptorProto(name=name)
         self.dialect = Dialect.PROTO2
         self.positions: dict[str, int] = {}
-        """Where in the text each thing stands that has a name."""
+        """Positions in the text of all named elements."""
         self.tokens_read = 0
         self._types = 0
         self._depth = 0
         self._tokens = tokens(text, tokens_max, name)
         self.token = next(self._tokens)
 
-    # Looking
+    # Look-ahead
 
     def at(self, text: str) -> bool:
         return self.token.text == text
@@ -51,7 +51,7 @@ class Cursor:
         found = "the end of the text" if self.at_kind(TokenKind.END) else _shortened(self.token.text)
         return self.refuse(f"expected {what}, not {found}")
 
-    # Taking
+    # Consumption
 
     def next(self) -> Token:
         taken = self.token
@@ -61,7 +61,7 @@ class Cursor:
         return taken
 
     def take(self, text: str) -> bool:
-        """Takes it if it is next."""
+        """Take the token if it is next; return whether it was."""
         if self.token.text != text or self.token.kind is TokenKind.END:
             return False
         self.next()
@@ -86,13 +86,13 @@ class Cursor:
         return value
 
     def signed(self, what: str) -> int:
-        """An integer of 32 bits, perhaps after a minus."""
+        """Take an integer of 32 bits, perhaps after a minus."""
         if self.take("-"):
             return -self.integer(what, INT32_MAX + 1)
         return self.integer(what)
 
     def string(self, what: str) -> bytes:
-        """One string, or several that follow each other and count as one."""
+        """Take a string; several strings in a row count as one."""
         if not self.at_kind(TokenKind.STRING):
             raise self.expected(what)
         pieces = []
@@ -105,7 +105,7 @@ class Cursor:
         return b"".join(pieces)
 
     def words(self, what: str) -> str:
-        """A string that is text."""
+        """Take a string that is text."""
         at = self.token.at
         try:
             return self.string(what).decode()
@@ -113,7 +113,7 @@ class Cursor:
             raise self.refuse(f"{what} is not text in UTF-8", at) from None
 
     def qualified(self, what: str) -> str:
-        """Names with dots between them, and perhaps one before."""
+        """Take names with dots between them, and perhaps a leading dot."""
         begin = "." if self.take(".") else ""
         return begin + self.dotted(what)
 
@@ -123,10 +123,10 @@ class Cursor:
             names.append(self.name(what))
         return ".".join(names)
 
-    # Declaring
+    # Declarations
 
     def declare(self, scope: str, name: str, at: int) -> str:
-        """The name with the scope before it. Refused if something there already has it."""
+        """Return the full name and record its position. Refuses a name that its scope already has."""
         full = f"{scope}.{name}" if scope else name
         if len(full) > FULL_NAME_CHARS_MAX:
             raise self.refuse(f"a name has at most {FULL_NAME_CHARS_MAX} characters, with all that it is within", at)
@@ -142,7 +142,7 @@ class Cursor:
 
     @contextmanager
     def within(self) -> Iterator[None]:
-        """One message deeper."""
+        """Enter a nested message."""
         self._depth += 1
         if self._depth > MESSAGE_DEPTH_MAX:
             raise self.refuse(f"messages are nested more than {MESSAGE_DEPTH_MAX} deep")

@@ -1,4 +1,4 @@
-"""Default values of fields: how they are written, and how descriptors keep them."""
+"""Default values of fields, as texts write them and as descriptors store them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ _Proto: Final = descriptor_pb2.FieldDescriptorProto
 
 
 def default_value(cursor: Cursor, type_: int) -> str:
-    """What stands next, as a descriptor keeps it. A name is taken for an enum's: it may turn out to be none."""
+    """Parse the next token as a default and return it as a descriptor stores it. A name is assumed to be an enum
+    value's."""
     return _READERS.get(type_, _enum)(cursor)
 
 

@@ -12,7 +12,7 @@ from penstock.schema.protobuf.parsing.tokens import TokenKind
 
 
 def ranges(cursor: Cursor, number: Callable[[str], int], to_max: int | None) -> Iterator[tuple[int, int | None]]:
-    """Begin and end of each, both within it; the end is `to_max` where it says `max`."""
+    """Yield begin and end of each range, both inclusive; the end is `to_max` for `max`."""
     while True:
         begin = number("a number")
         yield begin, _end(cursor, number, begin, to_max)
@@ -33,7 +33,7 @@ def _end(cursor: Cursor, number: Callable[[str], int], begin: int, to_max: int |
 
 
 def names(cursor: Cursor) -> Iterator[str]:
-    """Strings, but in editions plain names."""
+    """Yield names: strings, but in editions plain names."""
     while True:
         if cursor.dialect is Dialect.EDITIONS:
             yield cursor.name("a name, without quotes in editions")
@@ -46,7 +46,7 @@ def names(cursor: Cursor) -> Iterator[str]:
 
 
 def enum(cursor: Cursor, into: Any, scope: str) -> None:
-    """`enum Name { ... }`, added to `into`, a list of enums."""
+    """Parse `enum Name { ... }` into `into`, a list of enums."""
     cursor.expect("enum")
     at = cursor.token.at
     added = into.add(name=cursor.name("the name of an enum"))
@@ -69,7 +69,7 @@ def _statement(cursor: Cursor, into: Any, path: str, scope: str) -> None:
 
 
 def _value(cursor: Cursor, into: Any, scope: str) -> None:
-    """Its name is unique in the scope that the enum is in, not in the enum."""
+    """Parse a value. Its name is unique in the scope that contains the enum, not in the enum."""
     at = cursor.token.at
     name = cursor.name("the name of an enum value")
     cursor.expect("=")

@@ -1,4 +1,4 @@
-"""Fields: of messages, of oneofs, of extensions; maps and groups among them."""
+"""Fields of messages, oneofs and extensions, with maps and groups."""
 
 from __future__ import annotations
 
@@ -39,20 +39,20 @@ GroupBody = Callable[[Cursor, Any, str], None]
 
 @dataclass(frozen=True, slots=True)
 class FieldContainer:
-    """What a field belongs to."""
+    """The message, oneof or extension block that a field belongs to."""
 
     scope: str
-    """Its name is unique in there."""
+    """The scope in which the field's name is unique."""
     fields: Any
     nested: Any
-    """Where messages go that a field brings with it: of a map, of a group."""
+    """The list for messages that a field declares implicitly: entries of maps, bodies of groups."""
     group_body: GroupBody
     oneof: int | None = None
     extendee: str = ""
 
 
 def field(cursor: Cursor, container: FieldContainer) -> None:
-    """One field, up to its semicolon."""
+    """Parse one field, up to its semicolon."""
     label = _label(cursor, container)
     added = container.fields.add(label=_LABELS[label or "optional"])
     if container.oneof is not None:
@@ -156,7 +156,7 @@ def _json_name(cursor: Cursor, container: FieldContainer, added: Any) -> None:
 
 
 def _map(cursor: Cursor, container: FieldContainer, added: Any, label: str, begin: int) -> None:
-    """A map is a repeated field of a message with a key and a value, which is made here."""
+    """Parse a map: a repeated field of a message with a key and a value, which is made here."""
     if label or container.oneof is not None or container.extendee:
         raise cursor.refuse("a map has no label, is in no oneof and extends nothing", begin)
     entry = descriptor_pb2.DescriptorProto()
@@ -190,7 +190,7 @@ def _entry(cursor: Cursor, container: FieldContainer, added: Any, entry: Any) ->
 
 
 def _copy_features(added: Any, *entry_fields: Any) -> None:
-    """Features of a map are those of its key and its value: how strings are checked, for one."""
+    """Copy features of a map to its key and its value: how strings are checked, for one."""
     for option in added.options.uninterpreted_option:
         if option.name[0].name_part == "features" and not option.name[0].is_extension:
             for each in entry_fields:
@@ -198,7 +198,7 @@ def _copy_features(added: Any, *entry_fields: Any) -> None:
 
 
 def _group(cursor: Cursor, container: FieldContainer, added: Any, begin: int) -> None:
-    """A message declared where it is used. The field has its name in lower case."""
+    """Parse a group: a message declared where it is used. The field has its name in lower case."""
     if cursor.dialect is not Dialect.PROTO2:
         raise cursor.refuse("there are groups in proto2 only", begin)
     at = cursor.token.at

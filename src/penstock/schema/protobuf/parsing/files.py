@@ -1,4 +1,4 @@
-"""From text to a file of descriptors: the statements of a file. Names are left as written, see `linking`."""
+"""The statements of a file: from text to a file descriptor. Names are left as written, see `linking`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from penstock.schema.protobuf.parsing.tokens import TokenKind
 
 
 def service(cursor: Cursor) -> None:
-    """`service Name { ... }`."""
+    """Parse `service Name { ... }`."""
     cursor.expect("service")
     at = cursor.token.at
     added = cursor.file.service.add(name=cursor.name("the name of a service"))
@@ -62,11 +62,11 @@ def _method_options(cursor: Cursor, added: Any, path: str) -> None:
 
 
 EDITIONS: Final = {"2023": descriptor_pb2.EDITION_2023}
-"""Those whose rules are all known here."""
+"""Editions whose rules are all implemented here."""
 
 
 def read(cursor: Cursor) -> None:
-    """All of the text. What it says is in `cursor.file` and `cursor.places` then."""
+    """Parse the whole text into `cursor.file` and `cursor.positions`."""
     if cursor.at_kind(TokenKind.END):
         raise cursor.refuse("there is nothing in this schema")
     _dialect(cursor)

@@ -1,4 +1,4 @@
-"""Messages and what stands in them, but for fields and enums."""
+"""Messages and their contents, except fields and enums."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from penstock.schema.protobuf.parsing.tokens import TokenKind
 
 
 def message(cursor: Cursor, into: Any, scope: str) -> None:
-    """`message Name { ... }`, added to `into`, a list of messages."""
+    """Parse `message Name { ... }` into `into`, a list of messages."""
     cursor.expect("message")
     at = cursor.token.at
     added = into.add(name=cursor.name("the name of a message"))
@@ -25,7 +25,7 @@ def message(cursor: Cursor, into: Any, scope: str) -> None:
 
 
 def body(cursor: Cursor, into: Any, path: str) -> None:
-    """`{ ... }` of a message or a group."""
+    """Parse `{ ... }` of a message or a group."""
     cursor.expect("{")
     with cursor.within():
         while not cursor.take("}"):
@@ -35,7 +35,7 @@ def body(cursor: Cursor, into: Any, path: str) -> None:
 
 
 def extend(cursor: Cursor, into: Any, nested: Any, scope: str) -> None:
-    """`extend Name { ... }`, its fields added to `into.extension`."""
+    """Parse `extend Name { ... }` into `into.extension`."""
     cursor.expect("extend")
     at = cursor.token.at
     container = FieldContainer(scope, into.extension, nested, body, extendee=cursor.qualified("the name of a message"))
@@ -100,7 +100,7 @@ def _extensions(cursor: Cursor, into: Any, path: str) -> None:
 
 
 def _copy_options(cursor: Cursor, added: Any) -> None:
-    """Those after the last range of a statement are those of all its ranges."""
+    """Copy the options after the last range of a statement to all its ranges."""
     first, *others = added
     if len(others) * first.options.ByteSize() > SCHEMA_BYTES_MAX:
         raise cursor.refuse("so many options for so many ranges are too many")
@@ -119,7 +119,8 @@ def _reserved(cursor: Cursor, into: Any, path: str) -> None:  # noqa: ARG001
 
 
 def _exclusive(end: int | None) -> int:
-    """The end as descriptors have it, one past the last; -1 for `max`, which is settled when the options are known."""
+    """Return the end as descriptors store it, one past the last; -1 for `max`, which is resolved once the options are
+    known."""
     return -1 if end is None else min(end + 1, INT32_MAX)
 
 
@@ -138,7 +139,7 @@ def _is_message_set(into: Any) -> bool:
 
 
 def _make_synthetic_oneofs(cursor: Cursor, into: Any, path: str) -> None:
-    """After all others: an `optional` of proto3 is a oneof of one."""
+    """Add, after all other oneofs, a oneof for every `optional` of proto3."""
     taken = {each.name for each in (*into.field, *into.oneof_decl)}
     for each in into.field:
         if each.proto3_optional:

@@ -1,5 +1,5 @@
-"""Options, as they are written: names with parentheses, values of every sort. What they mean is found out later, when
-all that could define them is known."""
+"""Options as they are written: names with parentheses, values of every kind. They are interpreted later, when all files
+that could define them are known."""
 
 from __future__ import annotations
 
@@ -17,18 +17,19 @@ _INT64_MIN: Final = -(2**63)
 _DEEPER: Final = {"{": 1, "<": 1, "}": -1, ">": -1}
 
 PseudoOption = Callable[[Cursor], bool]
-"""Takes an option that is none of the descriptor's options (`default`), if one is next."""
+"""A function that takes the next option if it is not one of the descriptor's options (such as `default`); returns
+whether it did."""
 
 
 def statement(cursor: Cursor, holder: Any, path: str) -> None:
-    """`option name = value;` for what has `options`."""
+    """Parse `option name = value;` into the `options` of `holder`."""
     cursor.expect("option")
     _option(cursor, holder.options, path)
     cursor.expect(";")
 
 
 def bracketed(cursor: Cursor, holder: Any, path: str, pseudo: PseudoOption = lambda _: False) -> None:
-    """`[name = value, name = value]`, if it is next."""
+    """Parse `[name = value, name = value]`, if it is next."""
     if not cursor.take("["):
         return
     while True:
@@ -40,7 +41,7 @@ def bracketed(cursor: Cursor, holder: Any, path: str, pseudo: PseudoOption = lam
 
 
 def option_key(path: str, index: int) -> str:
-    """Under what name the place of an option is kept: that of the thing it is on, and which of its options it is."""
+    """Return the key of an option's position: the path of its element and the option's index."""
     return f"{path}[{index}]"
 
 
@@ -102,7 +103,7 @@ def _not_finite(cursor: Cursor) -> float:
 
 
 def _aggregate(cursor: Cursor) -> str:
-    """A message in the text format, its words with a space between each two. Braces match; no more is asked here."""
+    """Take a message in the text format and return its words joined by spaces. Only the braces are checked here."""
     cursor.expect("{")
     words: list[str] = []
     braces = depth = 1

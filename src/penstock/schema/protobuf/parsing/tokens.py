@@ -1,4 +1,4 @@
-"""The words of a .proto text. Every character is accounted for: it is in a token, between tokens, or refused."""
+"""The tokens of a .proto text. Every character is accounted for: it is in a token, between tokens, or refused."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ class TokenKind(Enum):
 class Token(NamedTuple):
     kind: TokenKind
     text: str
-    """As written; a string with its quotes and escapes."""
+    """The text as written; a string with its quotes and escapes."""
     at: int
-    """Where it begins, in characters."""
+    """The offset in characters."""
 
 
-# Possessive throughout: nothing here is ever tried twice.
+# Possessive throughout: the regular expressions never backtrack.
 _BETWEEN: Final = r"(?: [ \t\r\n\v\f]++ | //[^\n]*+ | /\*(?:[^*/]++|\*(?!/)|/(?!\*))*+\*/ )*+"
 _TOKEN: Final = re.compile(
     rf"""{_BETWEEN}(?:
@@ -48,7 +48,7 @@ _BYTE_ORDER_MARK: Final = "\ufeff"
 
 
 def tokens(text: str, tokens_max: int, file: str = "") -> Iterator[Token]:
-    """All of them, and one END. Raises `InvalidSchema` at the first character that belongs to none."""
+    """Yield all tokens, and one END. Raises `InvalidSchema` at the first character that belongs to none."""
     at = len(_BYTE_ORDER_MARK) if text.startswith(_BYTE_ORDER_MARK) else 0
     for _ in range(tokens_max):
         found = _TOKEN.match(text, at)
@@ -66,7 +66,7 @@ def tokens(text: str, tokens_max: int, file: str = "") -> Iterator[Token]:
 
 
 def refusal(message: str, text: str, at: int, file: str = "", **details: object) -> InvalidSchema:
-    """The error for what stands at `at`, which says the line and the column, both from 1."""
+    """Return an error about the text at `at`, with its line and column, both from 1."""
     line, column = text.count("\n", 0, at) + 1, at - text.rfind("\n", 0, at)
     within = {"file": file} if file else {}
     where = f'"{file}", line {line}' if file else f"line {line}"

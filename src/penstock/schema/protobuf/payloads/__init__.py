@@ -1,1 +1,1 @@
-"""Bytes, held against a schema."""
+"""Validation of payloads against a schema."""

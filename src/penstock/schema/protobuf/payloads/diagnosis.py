@@ -1,4 +1,5 @@
-"""What is wrong with bytes that the library could not parse, and where. Looked at only then: it is much slower."""
+"""The diagnosis of bytes that the library could not parse: fault and path. It runs only then, because it is much
+slower."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ _SIZES: Final = {
 
 
 class _Task(NamedTuple):
-    """A message within the payload that is still to be looked at."""
+    """A message within the payload that waits to be inspected."""
 
     descriptor: Any
     begin: int
@@ -31,7 +32,7 @@ class _Task(NamedTuple):
 
 
 def diagnosis(descriptor: Any, payload: bytes) -> PayloadFault:
-    """The first fault, as deep in the payload as it can be told."""
+    """Return the first fault, as deep in the payload as it can be located."""
     wire = WireReader(payload)
     waiting = [_Task(descriptor, 0, len(payload), "", 0)]
     while waiting:
@@ -51,8 +52,8 @@ def diagnosis(descriptor: Any, payload: bytes) -> PayloadFault:
 
 
 def knows_a_field(descriptor: Any, payload: bytes) -> bool:
-    """Whether one of the first fields is of the message's type: of a payload that could be parsed, though nothing seems
-    to be set in it."""
+    """Return whether one of the first fields belongs to the message's type, for a parsed payload in which no field is
+    set."""
     try:
         pieces = WireReader(payload).pieces(0, len(payload))
         return any(_field(descriptor, piece.number) is not None for piece in pieces)
@@ -61,7 +62,7 @@ def knows_a_field(descriptor: Any, payload: bytes) -> bool:
 
 
 def _inspect(task: _Task, wire: WireReader) -> Iterator[_Task | PayloadFault]:
-    """What is within one message: further messages, and what is wrong with other fields."""
+    """Yield the messages within one message, and the faults of its other fields."""
     seen: dict[int, int] = {}
     for piece in wire.pieces(task.begin, task.end):
         field = _field(task.descriptor, piece.number)

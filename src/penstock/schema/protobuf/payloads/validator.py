@@ -1,7 +1,7 @@
-"""Do payloads conform? A payload is one serialised message, of the first type that the schema declares.
+"""The validator of payloads: a payload is one serialised message, of the first type that the schema declares.
 
-Fields that the schema does not know do not make a payload wrong: newer writers have them, and Protobuf is made to skip
-them. One in which no field at all is known is something else, and is refused.
+Unknown fields do not make a payload invalid: newer writers have them, and Protobuf is made to skip them. A payload in
+which no field at all is known is something else, and is refused.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from penstock.schema.protobuf.payloads.diagnosis import diagnosis, knows_a_field
 
 
 class MessageValidator:
-    """Of one type of message."""
+    """The validator of one message type."""
 
     def __init__(self, descriptor: Any) -> None:
         self._descriptor = descriptor
         self._class = message_factory.GetMessageClass(descriptor)
 
     def accepts_lines(self, lines: memoryview, count: int) -> bool:  # noqa: ARG002
-        """Never: any byte of a message may be a newline."""
+        """Return False: any byte of a message may be a newline."""
         return False
 
     def fault(self, payload: bytes) -> PayloadFault | None:
@@ -39,7 +39,7 @@ class MessageValidator:
 
 
 class RejectingValidator:
-    """Of a schema that declares no message: nothing conforms to it."""
+    """The validator of a schema that declares no message: no payload conforms."""
 
     def accepts_lines(self, lines: memoryview, count: int) -> bool:  # noqa: ARG002
         return False

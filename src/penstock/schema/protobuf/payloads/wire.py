@@ -1,4 +1,4 @@
-"""Protobuf's bytes, field by field, without a schema."""
+"""The wire format of Protobuf, field by field, without a schema."""
 
 from __future__ import annotations
 
@@ -24,30 +24,30 @@ _SIZES: Final = {WireType.FIXED64: 8, WireType.FIXED32: 4}
 
 
 class BrokenWire(Exception):
-    """These bytes are no message. The text says why."""
+    """The bytes are not a message. The text says why."""
 
 
 class WireField(NamedTuple):
-    """One field as it lies in the bytes."""
+    """A field as it lies in the bytes."""
 
     number: int
     wire_type: WireType
     begin: int
-    """Of its contents; of a group, of what is in it."""
+    """The begin of its contents; of a group, of the fields in it."""
     end: int
     after: int
-    """Where the next field begins."""
+    """The begin of the next field."""
 
 
 class WireReader:
-    """One payload, of which no more than `PAYLOAD_STEPS_MAX` fields are looked at."""
+    """A reader of one payload, which visits no more than `PAYLOAD_STEPS_MAX` fields."""
 
     def __init__(self, payload: bytes) -> None:
         self.payload = payload
         self._steps_left = PAYLOAD_STEPS_MAX
 
     def pieces(self, begin: int, end: int) -> Iterator[WireField]:
-        """The fields between two places. Raises `BrokenWire`."""
+        """Yield the fields between two offsets. Raises `BrokenWire`."""
         at = begin
         while at < end:
             piece = self._piece(at, end)
@@ -59,7 +59,7 @@ class WireReader:
             at = piece.after
 
     def _group(self, start: WireField, end: int) -> WireField:
-        """With all groups in it, to where it ends."""
+        """Return a group with all groups in it, up to its end."""
         numbers, at = [start.number], start.after
         while len(numbers) <= PAYLOAD_DEPTH_MAX:
             if at >= end:
@@ -97,7 +97,7 @@ class WireReader:
         return at, at + _SIZES.get(wire_type, 0)
 
     def _varint(self, at: int, end: int) -> tuple[int, int]:
-        """Its value, and where it ends."""
+        """Return a varint's value and its end."""
         value = 0
         for place in range(at, min(at + _VARINT_BYTES_MAX, end)):
             byte = self.payload[place]

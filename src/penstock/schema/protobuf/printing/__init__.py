@@ -1,1 +1,1 @@
-"""From descriptors back to text: for people, and in the one form that all schemas of the same meaning have."""
+"""The printer: from descriptors to text, for people and as the canonical form."""

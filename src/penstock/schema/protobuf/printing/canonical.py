@@ -1,7 +1,7 @@
-"""One text for all schemas that mean the same.
+"""The canonical text: one text for all schemas that mean the same.
 
-What has no meaning is put in order: fields by number, imports, enums, extensions and services by name, ranges and
-reserved names. The order of messages stays, since the first one is what payloads are, and others are named by their
+Everything whose order has no meaning is sorted: fields by number, imports, enums, extensions and services by name,
+ranges and reserved names. The order of messages stays, since payloads are the first one, and others are named by their
 position in the framing of other registries. So does the first value of an enum, which is the default of closed ones.
 """
 
@@ -24,7 +24,7 @@ _PACKED_BY_DEFAULT: Final = {"proto3": True, "": False}
 
 
 def canonical(library: FileLibrary) -> str:
-    """The schema's own file, and then all others it needs that are not well known, each below its name."""
+    """Return the schema's own file, and then all others it needs that are not well known, each below its name."""
     others = sorted(name for name in library.files if name != ROOT and name not in library.well_known)
     pieces = (f"// {quoted(name)}\n\n{_canonical(library.files[name], library.pool)}" for name in others)
     return "\n".join((_canonical(library.files[ROOT], library.pool), *pieces))
@@ -66,7 +66,7 @@ def _sort_imports(file: Any) -> None:
 
 
 def _sort_enums_and_extensions(holder: Any) -> None:
-    """What files and messages have in common."""
+    """Sort the contents that files and messages have in common."""
     holder.enum_type.sort(key=lambda each: each.name)
     for enum in holder.enum_type:
         _sort_enum(enum)
@@ -110,7 +110,7 @@ def _sort_reserved(holder: Any, past: int) -> None:
 
 
 def _drop_defaults(file: Any, holder: Any) -> None:
-    """An option that says what is so anyway says nothing."""
+    """Drop options that state the default."""
     options = holder.options
     options.uninterpreted_option.sort(key=print_uninterpreted_option)
     for field, value in options.ListFields():

@@ -25,7 +25,7 @@ _REALS: Final = (FieldDescriptor.CPPTYPE_DOUBLE, FieldDescriptor.CPPTYPE_FLOAT)
 
 
 def print_options(holder: Any, pool: Any) -> Iterator[str]:
-    """`name = value`, each; those of Protobuf itself first, and then in the order of their numbers."""
+    """Yield `name = value` for each option; Protobuf's own first, and then by number."""
     if not holder.HasField("options"):
         return
     known = known_options(holder.options, pool)
@@ -37,7 +37,7 @@ def print_options(holder: Any, pool: Any) -> Iterator[str]:
 
 
 def print_uninterpreted_option(option: Any) -> str:
-    """One that was not interpreted."""
+    """Return an option that was not interpreted."""
     return f"{_written_name(option)} = {_written_value(option)}"
 
 
@@ -92,14 +92,15 @@ def _written_value(option: Any) -> str:
 
 Lines = Iterator[str]
 TypeNaming = Callable[[str, str], str]
-"""How a type is called, given its full name with a dot before it, by something that has a full name itself."""
+"""A function that returns the name of a type, given its full name with a leading dot and the full name of the element
+that uses it."""
 
 
 @dataclass(frozen=True, slots=True)
 class PrintContext:
     file: Any
     pool: Any
-    """Knows the options that the file uses."""
+    """A pool that knows the options that the file uses."""
     name: TypeNaming
 
     def options(self, holder: Any) -> Lines:
@@ -110,7 +111,7 @@ class PrintContext:
         return f" [{', '.join(given)}]" if given else ""
 
     def reserved(self, holder: Any, past: int, to_max: int) -> Lines:
-        """Ranges and names; `past` and `to_max` as for `print_range`."""
+        """Yield ranges and names; `past` and `to_max` as for `print_range`."""
         if holder.reserved_range:
             yield f"reserved {', '.join(print_range(each, past, to_max) for each in holder.reserved_range)};"
         if holder.reserved_name:
@@ -119,7 +120,7 @@ class PrintContext:
 
 
 def print_range(given: Any, past: int, to_max: int) -> str:
-    """`past` is 1 where the end is one past the last, and 0 where it is the last."""
+    """Return a range; `past` is 1 where the end is one past the last, and 0 where it is the last."""
     last = given.end - past
     if last == given.start:
         return str(last)
@@ -137,7 +138,7 @@ def block(head: str, lines: Iterable[str]) -> Lines:
 
 
 def scoped_name(scope: str, name: str) -> str:
-    """The full name of something in a scope."""
+    """Return the full name of an element in a scope."""
     return f"{scope}.{name}" if scope else name
 
 
@@ -150,11 +151,11 @@ _SCALARS: Final = {number: name for name, number in SCALARS.items()}
 _LABELS: Final = {_Proto.LABEL_REQUIRED: "required ", _Proto.LABEL_REPEATED: "repeated "}
 
 Companions = dict[str, Any]
-"""Messages that are declared with a field: entries of maps and bodies of groups, by full name with a dot before it."""
+"""Messages that are declared with a field: entries of maps and bodies of groups, by full name with a leading dot."""
 
 
 def companion_messages(scope: str, messages: Iterable[Any], fields: Iterable[Any]) -> Companions:
-    """Those among the messages of a scope, whose fields and extensions these are."""
+    """Return the companions among the messages of a scope, whose fields and extensions these are."""
     groups = {field.type_name for field in fields if field.type == _Proto.TYPE_GROUP}
     named = ((f".{scoped_name(scope, each.name)}", each) for each in messages)
     return {name: each for name, each in named if each.options.map_entry or name in groups}
@@ -175,7 +176,7 @@ def enum(context: PrintContext, descriptor: Any) -> Lines:
 
 
 def extend_blocks(context: PrintContext, holder: Any, scope: str, within: Companions) -> Iterator[Lines]:
-    """One block for each run of extensions of the same message."""
+    """Yield one block for each run of extensions of the same message."""
     for extendee, fields in groupby(holder.extension, key=lambda field: str(field.extendee)):
         lines = [line for field in fields for line in _field(context, field, scope, within)]
         yield block(f"extend {context.name(extendee, scoped_name(scope, '_'))}", lines)
@@ -195,8 +196,11 @@ def _body(context: PrintContext, descriptor: Any, name: str) -> Lines:
 
 
 def _members(context: PrintContext, descriptor: Any, name: str, within: Companions) -> Lines:
-    """Fields and messages. One that a field brings with it keeps its place among the others: those before it are
-    printed before it, so that positions of messages are the same when the text is parsed."""
+    """Yield fields and messages.
+
+    A companion message keeps its place among the others: those before it are printed before its field, so that
+    positions of messages are the same when the text is parsed.
+    """
     waiting = deque(descriptor.nested_type)
     for fields in _field_groups(descriptor):
         for field in fields:
@@ -217,7 +221,7 @@ def _plain_messages(context: PrintContext, waiting: deque[Any], name: str, withi
 
 
 def _field_groups(descriptor: Any) -> Iterator[list[Any]]:
-    """Each field by itself, but all of a oneof at the first of them."""
+    """Yield each field by itself, but all fields of a oneof at the first of them."""
     oneofs: dict[int, list[Any]] = defaultdict(list)
     for field in descriptor.field:
         if _is_in_oneof(field):
@@ -287,7 +291,7 @@ _EDITIONS: Final = {number: name for name, number in EDITIONS.items()}
 
 
 def print_proto(linked: LinkedFile, pool: Any) -> str:
-    """Parsed again, it gives the same descriptors."""
+    """Return a text that parses to the same descriptors."""
     return print_file(PrintContext(linked.file, pool, _short_names(linked)))
 
 
@@ -297,7 +301,7 @@ def print_file(context: PrintContext) -> str:
 
 
 def _short_names(linked: LinkedFile) -> TypeNaming:
-    """Without the package where that means the same."""
+    """Return a naming without the package where that means the same."""
 
     visible = linked.scope()
 

@@ -36,7 +36,7 @@ from penstock.spark.decode.columns.shapes import (
 )
 
 Column = Callable[[Values], pa.Array]
-Picking = Callable[[Column, Field], Column]
+AddGetter = Callable[[Column, Field], Column]
 
 VALUE_ERRORS: Final = (
     ValueError,
@@ -63,9 +63,9 @@ class ColumnsBuilder:
     def __init__(self, target: Record, written: Record, text: Read) -> None:
         """Prepare the columns; `text` writes any value of the language as JSON."""
         self.schema = arrow_schema(target)
-        self._columns = _Compiler(text).fields(target, written, picking=_picking_of_rows)
+        self._columns = _Compiler(text).fields(target, written, picking=_with_row_getter)
 
-    def make(self, rows: Values) -> pa.RecordBatch:
+    def build(self, rows: Values) -> pa.RecordBatch:
         """Return the rows as a batch; no row may be None. Raises `ValueMismatch`."""
         return pa.RecordBatch.from_arrays([column(rows) for column in self._columns], schema=self.schema)
 
@@ -81,7 +81,7 @@ class _Compiler:
     def column(self, target: Shape, written: Shape) -> Column:
         match target, written:
             case (_, Wrapped(shape=inner, get=get)):
-                return _opening(self.column(target, inner), get)
+                return _with_get(self.column(target, inner), get)
             case (Leaf(is_text=True), _):
                 return self._texts(target, written)
             case (Record(is_choice=True), _) | (_, Record(is_choice=True)):
@@ -97,13 +97,13 @@ class _Compiler:
                 return _map(*parts, arrow_type(target))
         return refusing(target, written)
 
-    def fields(self, target: Record, written: Record, picking: Picking | None = None) -> list[Column]:
-        return [self._field(*pair, picking or _picking) for pair in pair_fields(target, written)]
+    def fields(self, target: Record, written: Record, picking: AddGetter | None = None) -> list[Column]:
+        return [self._field(*pair, picking or _with_getter) for pair in pair_fields(target, written)]
 
-    def _field(self, target: Field, written: Field | None, picking: Picking) -> Column:
+    def _field(self, target: Field, written: Field | None, picking: AddGetter) -> Column:
         if written is None:
             return _constant(target)
-        return _naming(target.name, picking(self.column(target.shape, written.shape), written))
+        return _naming_errors(target.name, picking(self.column(target.shape, written.shape), written))
 
     def _texts(self, target: Leaf, written: Shape) -> Column:
         is_text = isinstance(written, Leaf) and written.is_text
@@ -114,40 +114,40 @@ class _Compiler:
         """Return a column that sends each of the writer's branches to a matching branch of the target, if there is
         one."""
         wanted, offered = choices(target), choices(written)
-        pairs = _paired(wanted, offered)
+        pairs = _pair_branches(wanted, offered)
         columns = [
-            _constant(field) if found is None else _picking(self.column(field.shape, found.shape), found)
+            _constant(field) if found is None else _with_getter(self.column(field.shape, found.shape), found)
             for field, found in pairs
         ]
         taken = [found for _, found in pairs]
         others = [each for each in offered if each not in taken]
         kind = arrow_type(target)
         make = _struct(columns, kind) if isinstance(target, Record) and target.is_choice else columns[0]
-        return _without(others, make) if others else make
+        return _rejecting(others, make) if others else make
 
 
-def _paired(wanted: tuple[Field, ...], offered: tuple[Field, ...]) -> list[tuple[Field, Field | None]]:
+def _pair_branches(wanted: tuple[Field, ...], offered: tuple[Field, ...]) -> list[tuple[Field, Field | None]]:
     """Pair branches; an identical type is preferred to a convertible one."""
     free = list(offered)
-    exact = [_take(free, partial(_is_alike, field.shape)) for field in wanted]
+    exact = [_take_first(free, partial(_is_alike, field.shape)) for field in wanted]
     pairs = zip(wanted, exact, strict=True)
-    return [(field, found or _take(free, partial(_turns, field.shape))) for field, found in pairs]
+    return [(field, found or _take_first(free, partial(_converts, field.shape))) for field, found in pairs]
 
 
 def _is_alike(target: Shape, written: Shape) -> bool:
     return kind_of(target) == kind_of(written)
 
 
-def _take(fields: list[Field], fits: Callable[[Shape], bool]) -> Field | None:
+def _take_first(fields: list[Field], fits: Callable[[Shape], bool]) -> Field | None:
     found = next((field for field in fields if fits(field.shape)), None)
     if found is not None:
         fields.remove(found)
     return found
 
 
-def _turns(target: Shape, written: Shape) -> bool:
+def _converts(target: Shape, written: Shape) -> bool:
     if isinstance(written, Wrapped):
-        return _turns(target, written.shape)
+        return _converts(target, written.shape)
     if isinstance(written, Leaf) and isinstance(target, Leaf):
         return target.is_text or (not written.is_text and change(target, written) is not None)
     return type(written) is type(target)
@@ -179,7 +179,7 @@ def _struct(columns: list[Column], kind: pa.DataType) -> Column:
     fields = list(kind)
 
     def make(values: Values) -> pa.Array:
-        return pa.StructArray.from_arrays([each(values) for each in columns], fields=fields, mask=_missing(values))
+        return pa.StructArray.from_arrays([each(values) for each in columns], fields=fields, mask=_null_mask(values))
 
     return make
 
@@ -187,7 +187,7 @@ def _struct(columns: list[Column], kind: pa.DataType) -> Column:
 def _list(item: Column, kind: pa.DataType) -> Column:
     def make(values: Values) -> pa.Array:
         items = list(chain.from_iterable(each for each in values if each is not None))
-        return pa.ListArray.from_arrays(_ends(values), item(items), type=kind, mask=_missing(values))
+        return pa.ListArray.from_arrays(_ends(values), item(items), type=kind, mask=_null_mask(values))
 
     return make
 
@@ -196,7 +196,7 @@ def _map(key: Column, value: Column, kind: pa.DataType) -> Column:
     def make(values: Values) -> pa.Array:
         entries = list(chain.from_iterable(each.items() for each in values if each is not None))
         keys, inner = key([name for name, _ in entries]), value([each for _, each in entries])
-        return pa.MapArray.from_arrays(_ends(values), keys, inner, type=kind, mask=_missing(values))
+        return pa.MapArray.from_arrays(_ends(values), keys, inner, type=kind, mask=_null_mask(values))
 
     return make
 
@@ -207,7 +207,7 @@ def _ends(values: Values) -> pa.Array:
     return pa.array(ends)
 
 
-def _missing(values: Values) -> pa.Array:
+def _null_mask(values: Values) -> pa.Array:
     return pa.array([each is None for each in values], pa.bool_())
 
 
@@ -231,15 +231,15 @@ def _is_null(value: Any) -> bool:
 # ---- steps before a column
 
 
-def _picking(make: Column, field: Field) -> Column:
-    return _opening(make, _getter(field))
+def _with_getter(make: Column, field: Field) -> Column:
+    return _with_get(make, _getter(field))
 
 
-def _opening(make: Column, get: Get) -> Column:
+def _with_get(make: Column, get: Get) -> Column:
     return lambda values: make([None if each is None else get(each) for each in values])
 
 
-def _picking_of_rows(make: Column, field: Field) -> Column:
+def _with_row_getter(make: Column, field: Field) -> Column:
     """Return a column over rows, none of which is None."""
     pick, get = field.pick, _getter(field)
     if pick is not None:
@@ -253,7 +253,7 @@ def _getter(field: Field) -> Get:
     return field.get
 
 
-def _without(others: list[Field], make: Column) -> Column:
+def _rejecting(others: list[Field], make: Column) -> Column:
     """Return a column that raises for values of branches without a counterpart in the target."""
 
     def checked(values: Values) -> pa.Array:
@@ -268,20 +268,20 @@ def _without(others: list[Field], make: Column) -> Column:
 class _ColumnErrors(NamedTuple):
     name: str
 
-    def told(self, error: Exception) -> ValueMismatch:
+    def locate(self, error: Exception) -> ValueMismatch:
         if isinstance(error, ValueMismatch):
             return ValueMismatch(error.message, json_pointer(self.name) + error.path)
         return ValueMismatch(error_line(error), json_pointer(self.name))
 
 
-def _naming(name: str, make: Column) -> Column:
+def _naming_errors(name: str, make: Column) -> Column:
     place = _ColumnErrors(name)
 
     def named(values: Values) -> pa.Array:
         try:
             return make(values)
         except VALUE_ERRORS as error:
-            raise place.told(error) from None
+            raise place.locate(error) from None
 
     return named
 

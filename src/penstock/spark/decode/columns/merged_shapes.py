@@ -57,7 +57,7 @@ def _fields(earlier: tuple[Field, ...], later: tuple[Field, ...]) -> tuple[Field
     """Merge fields; a field that only one side has is no longer required."""
     found = [replace(field, is_required=False) for field in earlier]
     for field in later:
-        place = _place(found, field)
+        place = _matching_index(found, field)
         if place is None:
             found.append(replace(field, is_required=False))
         else:
@@ -66,7 +66,7 @@ def _fields(earlier: tuple[Field, ...], later: tuple[Field, ...]) -> tuple[Field
     return tuple(found)
 
 
-def _place(fields: list[Field], wanted: Field) -> int | None:
+def _matching_index(fields: list[Field], wanted: Field) -> int | None:
     """Return the place of a field with a common key; or else with the same name, which two columns cannot share."""
     keys = set(wanted.keys)
     for place, field in enumerate(fields):

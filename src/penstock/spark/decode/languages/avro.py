@@ -105,16 +105,20 @@ def _without_logical_types(definition: Definition) -> Definition:
 
 
 def _bare_text(text: str) -> str:
-    return json.dumps(_without(json.loads(text)))
+    return json.dumps(_strip_logical_types(json.loads(text)))
 
 
-def _without(said: Any) -> Any:
+def _strip_logical_types(value_json: Any) -> Any:
     """Return the schema without `logicalType`. Defaults may look like types, and stay as they are."""
-    if isinstance(said, list):
-        return [_without(each) for each in said]
-    if not isinstance(said, dict):
-        return said
-    return {name: each if name == "default" else _without(each) for name, each in said.items() if name != "logicalType"}
+    if isinstance(value_json, list):
+        return [_strip_logical_types(each) for each in value_json]
+    if not isinstance(value_json, dict):
+        return value_json
+    return {
+        name: each if name == "default" else _strip_logical_types(each)
+        for name, each in value_json.items()
+        if name != "logicalType"
+    }
 
 
 class _Shapes:
@@ -161,7 +165,7 @@ class _Shapes:
 
     def _union(self, branches: Sequence[Type], depth: int) -> Shape:
         members = [each for each in map(self._schema.resolve, branches) if each.kind != "null"]
-        kinds = {each.kind for each in members}
+        kinds = {member.kind for member in members}
         members = [each for each in members if _WIDER.get(each.kind) not in kinds]
         if not members:
             return _TEXT
@@ -224,41 +228,41 @@ class _Defaults:
     def __init__(self, schema: Schema) -> None:
         self._schema = schema
 
-    def value(self, type_: Type, said: Any) -> Any:
+    def value(self, type_: Type, value_json: Any) -> Any:
         match self._schema.resolve(type_):
             case Primitive(kind="bytes") | Fixed():
-                return said.encode("latin-1")
+                return value_json.encode("latin-1")
             case Primitive(kind="float" | "double"):
-                return float(said)
+                return float(value_json)
             case Array(items=items):
-                return [self.value(items, each) for each in said]
+                return [self.value(items, each) for each in value_json]
             case Map(values=values):
-                return {name: self.value(values, each) for name, each in said.items()}
+                return {name: self.value(values, each) for name, each in value_json.items()}
             case AvroRecord() as record:
-                return dict(self._fields(record, said))
+                return dict(self._fields(record, value_json))
             case Union(branches=branches):
-                return self._of_branch(branches, said)
-        return said
+                return self._of_branch(branches, value_json)
+        return value_json
 
-    def _fields(self, record: AvroRecord, said: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    def _fields(self, record: AvroRecord, value_json: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
         for field in record.fields:
             default = None if field.default is None else field.default.value
-            yield field.name, self.value(field.type, said.get(field.name, default))
+            yield field.name, self.value(field.type, value_json.get(field.name, default))
 
-    def _of_branch(self, branches: Sequence[Type], said: Any) -> Any:
+    def _of_branch(self, branches: Sequence[Type], value_json: Any) -> Any:
         """Return the value of the first branch that fits; until Avro 1.12 that had to be the first of all."""
         for branch in map(self._schema.resolve, branches):
-            if _LOOKS[branch.kind](said):
-                value = self.value(branch, said)
+            if _JSON_TYPES[branch.kind](value_json):
+                value = self.value(branch, value_json)
                 return (branch.name, value) if isinstance(branch, AvroRecord | Enum | Fixed) else value
         return None
 
 
 def _is(*kinds: type) -> Callable[[Any], bool]:
-    return lambda said: type(said) in kinds
+    return lambda value_json: type(value_json) in kinds
 
 
-_LOOKS: Final[Mapping[str, Callable[[Any], bool]]] = {
+_JSON_TYPES: Final[Mapping[str, Callable[[Any], bool]]] = {
     "null": _is(type(None)),
     "boolean": _is(bool),
     **dict.fromkeys(("int", "long"), _is(int)),

@@ -47,10 +47,10 @@ class JsonReader:
         self._decode_leniently = msgspec.json.Decoder(lenient.rows(target, written)).decode
 
     def read(self, payloads: pa.Array) -> PayloadRows:
-        rows = self._together(payloads) if self._objects else None
-        return one_by_one(payloads, self._one) if rows is None else PayloadRows(rows, range(len(rows)))
+        rows = self._decode_together(payloads) if self._objects else None
+        return one_by_one(payloads, self._decode_one) if rows is None else PayloadRows(rows, range(len(rows)))
 
-    def _together(self, payloads: pa.Array) -> list[Any] | None:
+    def _decode_together(self, payloads: pa.Array) -> list[Any] | None:
         """Return all rows decoded at once; None if a payload is not that plain.
 
         The decoder of lines goes by values, not by lines. Where every payload begins with `{` and ends with `}` that is
@@ -68,7 +68,7 @@ class JsonReader:
             return None
         return rows if len(rows) == len(payloads) else None
 
-    def _one(self, payload: bytes) -> Any:
+    def _decode_one(self, payload: bytes) -> Any:
         """Decode one payload. Integers may be written `1.0`, which the lenient types take; errors come from the exact
         ones."""
         if not payload:
@@ -77,9 +77,9 @@ class JsonReader:
         try:
             return self._decode(payload)
         except msgspec.ValidationError as error:
-            return self._again(payload, error)
+            return self._decode_lenient(payload, error)
 
-    def _again(self, payload: bytes, error: Exception) -> Any:
+    def _decode_lenient(self, payload: bytes, error: Exception) -> Any:
         try:
             return self._decode_leniently(payload)
         except msgspec.ValidationError:
@@ -105,8 +105,8 @@ def _joined(payloads: pa.Array) -> memoryview:
 
 def raw_texts(values: Values, kind: pa.DataType) -> pa.Array:
     """Return JSON texts as they were written; null is null."""
-    texts = [None if each is None else bytes(each) for each in values]
-    return pa.array([None if each == b"null" else each for each in texts], pa.binary()).cast(kind)
+    texts = [None if value is None else bytes(value) for value in values]
+    return pa.array([None if text == b"null" else text for text in texts], pa.binary()).cast(kind)
 
 
 @lru_cache(SHAPES_MAX)

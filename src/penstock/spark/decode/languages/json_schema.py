@@ -52,7 +52,7 @@ _READABLE: Final[Mapping[pa.DataType, Leaf]] = {
     each.type: each
     for each in (leaves.STRING, leaves.WHOLE, leaves.DOUBLE, leaves.BOOLEAN, leaves.DATE_TIME, leaves.DATE)
 }
-_SPEAKING: Final[Sequence[tuple[frozenset[str], ValueKinds]]] = (
+_TYPE_KEYWORDS: Final[Sequence[tuple[frozenset[str], ValueKinds]]] = (
     (frozenset({"properties", "required", "additionalProperties", "patternProperties"}), OBJECTS),
     (frozenset({"items", "prefixItems"}), ARRAYS),
     (frozenset({"pattern", "minLength", "maxLength", "format"}), STRINGS),
@@ -100,17 +100,17 @@ class _Shapes:
 
     def _all_of(self, node: SchemaNode, depth: int) -> _MaybeShape:
         words = node.keywords
-        demands = [self._own(node, depth)]
+        demands = [self._own_shape(node, depth)]
         demands += [self.of(each, depth) for each in (*words.get("$ref", ()), *words.get("allOf", ()))]
         demands += [self._one_of(words[each], depth) for each in ("oneOf", "anyOf") if each in words]
-        return reduce(_both, demands)
+        return reduce(_intersection, demands)
 
     def _one_of(self, nodes: Iterable[SchemaNode], depth: int) -> _MaybeShape:
         found = [self.of(each, depth) for each in nodes]
         shapes = [each.shape for each in found if each.shape is not None]
         return _MaybeShape(reduce(merged, shapes) if shapes else None, any(each.nullable for each in found))
 
-    def _own(self, node: SchemaNode, depth: int) -> _MaybeShape:
+    def _own_shape(self, node: SchemaNode, depth: int) -> _MaybeShape:
         kinds = _kinds(node)
         if kinds is None:
             return _ANY
@@ -161,13 +161,13 @@ def _kinds(node: SchemaNode) -> ValueKinds | None:
     for keyword in ("enum", "const"):
         if keyword in words:
             return frozenset(map(kind_of, words["enum"] if keyword == "enum" else [words["const"]]))
-    return next((kinds for speaking, kinds in _SPEAKING if speaking & words.keys()), None)
+    return next((kinds for keywords, kinds in _TYPE_KEYWORDS if keywords & words.keys()), None)
 
 
 # ---- several schemas of one value
 
 
-def _both(first: _MaybeShape, second: _MaybeShape) -> _MaybeShape:
+def _intersection(first: _MaybeShape, second: _MaybeShape) -> _MaybeShape:
     nullable = first.nullable and second.nullable
     if first.shape is None or second.shape is None:
         return _MaybeShape(None, nullable)

@@ -116,7 +116,7 @@ def _into_table(rows: DataFrame, table: LakeTable, run: str) -> PublishReport:
 
 
 def _rows(table: LakeTable) -> int:
-    return sum(file.rows for file in table.live_files())
+    return sum(file.rows for file in table.live())
 
 
 def as_archive(rows: DataFrame) -> DataFrame:

@@ -35,7 +35,7 @@ from penstock.spark.sink.numbers import with_numbers
 from penstock.spark.sink.options import RowNumbers, SinkOptions
 from penstock.spark.sink.publisher import connect, ensure_topic
 from penstock.spark.sink.routing import Router
-from penstock.spark.sink.staged_commit import opened
+from penstock.spark.sink.staged_commit import open_destination
 from penstock.storage.inspect.data_reader import DataReader
 from penstock.storage.store import Store
 
@@ -163,7 +163,7 @@ def _publish_batches(
 ) -> PublishReport:
     began = time.monotonic()
     router = Router(options, WriteIdentity(query=run, batch=0), None)
-    with opened(options) as target:
+    with open_destination(options) as target:
         for batch in batches:
             for share in router.split(batch):
                 if isinstance(target, Loader):
@@ -250,7 +250,7 @@ def _read(
         maker = BatchBuilder(COLUMNS.names, slice_.topic, slice_.partition, rows_max=slice_reader.ROWS_MAX)
         for block in slice_reader.blocks(slice_, filters=filters, on_loss=on_loss):
             done += len(block)
-            chosen = filters.choose(block)
+            chosen = filters.select_rows(block)
             if selection.types or selection.keys:
                 chosen = chosen.gather(chosen.matching(selection.types, selection.keys))
             if len(chosen):

@@ -1,1 +1,19 @@
 """The archive: topics copied into tables, exactly once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from penstock.spark.lake.archive.run import archive as archive
+
+__all__ = ["archive"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import `archive` on first use: workers import this package for its tasks alone."""
+    if name != "archive":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from penstock.spark.lake.archive.run import archive
+
+    return archive

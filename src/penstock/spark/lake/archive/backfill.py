@@ -18,7 +18,10 @@ from penstock.core.errors import InvalidRequest, NotOwner, OffsetOutOfRange
 from penstock.core.names import TopicName
 from penstock.core.positions import Position
 from penstock.spark.files.location import Location
-from penstock.spark.lake.archive.archive import (
+from penstock.spark.lake.archive.batch_commit import BatchReport, BatchRunner, Destination, pack_slices
+from penstock.spark.lake.archive.checkpoint import Checkpoint
+from penstock.spark.lake.archive.engines import LOCAL_ENGINE, Backlog, Engine, SparkEngine
+from penstock.spark.lake.archive.run import (
     BATCH_BYTES,
     SLICE_BYTES,
     ArchiveReport,
@@ -26,9 +29,6 @@ from penstock.spark.lake.archive.archive import (
     checkpoint_of,
     find_logs,
 )
-from penstock.spark.lake.archive.batch_commit import BatchReport, BatchRunner, Destination, pack_slices
-from penstock.spark.lake.archive.checkpoint import Checkpoint
-from penstock.spark.lake.archive.engines import LOCAL_ENGINE, Backlog, Engine, SparkEngine
 from penstock.spark.lake.tables.names import bad_table_of
 from penstock.spark.lake.tables.table import LakeTable, OffsetSpan, TopicPartition
 from penstock.spark.scan.slices import Slice, plan_slices

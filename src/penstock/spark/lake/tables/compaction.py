@@ -79,7 +79,7 @@ def compact(
     rewritten file has another number of rows than the files it replaces, before any file is replaced.
     """
     total = CompactionReport()
-    for group in list(compaction_groups(table.live_files(), target_bytes)):
+    for group in list(compaction_groups(table.live(), target_bytes)):
         total += _compact_group(table, group, target_bytes)
         if on_group is not None:
             on_group(sum(file.size for file in group))
@@ -88,7 +88,7 @@ def compact(
 
 def plan_compaction(table: LakeTable, *, target_bytes: int = FILE_BYTES_MAX) -> CompactionReport:
     """Return what a compaction would rewrite."""
-    files = [file for group in compaction_groups(table.live_files(), target_bytes) for file in group]
+    files = [file for group in compaction_groups(table.live(), target_bytes) for file in group]
     return CompactionReport(
         files_before=len(files), bytes_before=sum(f.size for f in files), rows=sum(f.rows for f in files)
     )
@@ -149,7 +149,7 @@ def _try_replace(table: LakeTable, group: list[DataFile], written: list[DataFile
 
 
 def _are_live(table: LakeTable, written: list[DataFile]) -> bool:
-    live = {file.path for file in table.live_files()}
+    live = {file.path for file in table.live()}
     return any(file.path in live for file in written)
 
 
@@ -160,7 +160,7 @@ def _replace(table: LakeTable, group: list[DataFile], written: list[DataFile]) -
         try:
             table.replace(group, written)
         except CommitConflict:
-            live = {file.path for file in table.live_files()}
+            live = {file.path for file in table.live()}
             if any(file.path not in live for file in group):
                 raise
             back_off(attempt)

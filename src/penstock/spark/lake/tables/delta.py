@@ -124,7 +124,7 @@ class DeltaLakeTable(LakeTable):
             with _conflicts(retried=True):
                 _set_properties(table, {_OWNER: query_id})
 
-    def live_files(self) -> list[DataFile]:
+    def live(self) -> list[DataFile]:
         table = self._table()
         _check_readable(table, self.name)
         by = _partition_column(table, self.name)

@@ -169,7 +169,7 @@ class IcebergLakeTable(LakeTable):
                 _snapshot(change, [], {"penstock.operation": "claim"})
                 change.set_properties({_OWNER: query_id})
 
-    def live_files(self) -> list[DataFile]:
+    def live(self) -> list[DataFile]:
         schema, by = self._table().schema(), self.partition_by()
         is_day = by is not None and isinstance(schema.find_type(by), DateType)
         whole = {

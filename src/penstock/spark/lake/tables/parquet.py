@@ -87,7 +87,7 @@ class ParquetLakeTable(LakeTable):
             if self._write(replace(manifest, number=manifest.number + 1, owner=query_id), {"operation": "claim"}, {}):
                 return
 
-    def live_files(self) -> list[DataFile]:
+    def live(self) -> list[DataFile]:
         return list(self._manifest().files.values())
 
     def replace(self, removed: Sequence[DataFile], added: Sequence[DataFile]) -> None:

@@ -211,7 +211,7 @@ class LakeTable(ABC):
         """
 
     @abstractmethod
-    def live_files(self) -> list[DataFile]:
+    def live(self) -> list[DataFile]:
         """Return the files of the current version."""
 
     @abstractmethod

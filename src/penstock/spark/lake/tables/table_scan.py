@@ -47,7 +47,7 @@ def scan(table: LakeTable, columns: Sequence[str] | None, where: Sequence[Condit
     _check(schema, selected, where)
     needed = list(dict.fromkeys([*selected, *(name for name, _, _ in where)]))
     read = pa.schema([schema.field(name) for name in needed])
-    for file in sorted(table.live_files(), key=lambda each: each.path):
+    for file in sorted(table.live(), key=lambda each: each.path):
         if may_match(file, where, partition_by):
             for batch in file_batches(table.folder, file, read, partition_by):
                 yield matching(batch, where).select(selected)

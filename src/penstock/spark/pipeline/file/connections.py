@@ -32,17 +32,17 @@ def connected(parts: Parts, mode: Mode, problems: list[str]) -> Parts:
     """Return the parts with the steps in order; problems are appended."""
     sinks = tuple(replace(sink, source=sink.source.lower()) for sink in parts.sinks)
     parts = replace(parts, sinks=sinks)
-    problems += [*_twice(parts), *_missing(parts)]
+    problems += [*_duplicates(parts), *_missing_inputs(parts)]
     try:
         parts = replace(parts, steps=step_graph.ordered(parts.steps))
     except CycleError as error:
         problems.append(f"[steps]: {step_graph.cycle_text(error)}: a step cannot wait for itself")
     if not problems and mode is Mode.STREAM:
-        problems += [*_standing(parts), *wrong_names(parts.sources, parts.steps, parts.sinks)]
+        problems += [*_sinks_without_stream(parts), *wrong_names(parts.sources, parts.steps, parts.sinks)]
     return parts
 
 
-def _twice(parts: Parts) -> Iterator[str]:
+def _duplicates(parts: Parts) -> Iterator[str]:
     """Yield names used twice: SQL ignores case, and a step would hide a source."""
     for what, names in (("sources or steps", parts.names), ("sinks", [sink.name for sink in parts.sinks])):
         for name in _repeated(names):
@@ -54,7 +54,7 @@ def _repeated(names: Sequence[str]) -> Iterator[str]:
     return (name for name in dict.fromkeys(names) if names.count(name) > 1)
 
 
-def _missing(parts: Parts) -> Iterator[str]:
+def _missing_inputs(parts: Parts) -> Iterator[str]:
     known = set(parts.names)
     if not parts.sinks:
         yield "[sinks.NAME]: there is none, so nothing would be done: add one"
@@ -68,7 +68,7 @@ def _missing(parts: Parts) -> Iterator[str]:
             yield f"[sinks.{sink.name}] from: {said}; {advice(sink.source, known)}"
 
 
-def _standing(parts: Parts) -> Iterator[str]:
+def _sinks_without_stream(parts: Parts) -> Iterator[str]:
     """Yield sinks that read no stream."""
     streams = step_graph.streaming(parts.sources, parts.steps)
     for sink in parts.sinks:

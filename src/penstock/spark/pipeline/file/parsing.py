@@ -61,7 +61,7 @@ def parse(text: str, file: Path, variables: Mapping[str, str]) -> Pipeline:
     environment, problems = Environment(variables), list[str]()
     made = _parse(tables, file.absolute(), environment, problems)
     if problems:
-        raise PipelineInvalid(str(file), [environment.secrets.hide(each) for each in problems])
+        raise PipelineInvalid(str(file), [environment.secrets.hide(problem) for problem in problems])
     return replace(made, secrets=environment.secrets)
 
 
@@ -70,9 +70,9 @@ def _parse(tables: dict[str, Any], file: Path, environment: Environment, problem
     name, defaults = _defaults(_part(whole, "pipeline"), file)
     spark = _spark(_part(whole, "spark"))
     parts = Parts(
-        tuple(_named(whole, "sources", lambda each, section: parse_source(each, section, defaults))),
-        tuple(_named(whole, "steps", lambda each, section: parse_step(each, section, file.parent))),
-        tuple(_named(whole, "sinks", lambda each, section: parse_sink(each, section, defaults))),
+        tuple(_parse_named(whole, "sources", lambda each, section: parse_source(each, section, defaults))),
+        tuple(_parse_named(whole, "steps", lambda each, section: parse_step(each, section, file.parent))),
+        tuple(_parse_named(whole, "sinks", lambda each, section: parse_sink(each, section, defaults))),
     )
     _finish(whole)
     if not problems:  # connections can only be checked between complete parts
@@ -109,7 +109,7 @@ def _finish(whole: Section) -> None:
             whole.problems.append(f"[{key}] is not a part of a pipeline; {advice(key, _PARTS)}")
 
 
-def _named(whole: Section, key: str, parse: Callable[[str, Section], _Parsed | None]) -> Iterator[_Parsed]:
+def _parse_named(whole: Section, key: str, parse: Callable[[str, Section], _Parsed | None]) -> Iterator[_Parsed]:
     for name, section in whole.sections(key).items():
         if not _NAME.fullmatch(name):
             section.note("", f"{as_written(name)} is not a name: a letter, then letters, digits and _, at most 64")

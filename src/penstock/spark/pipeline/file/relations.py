@@ -99,7 +99,7 @@ def _step(search: _Search, place: int) -> None:
         level.table_next = False
     elif not _keyword(search, place) and level.table_next:
         level.table_next = False
-        _take(search, place)
+        _record_table(search, place)
 
 
 def _keyword(search: _Search, place: int) -> bool:
@@ -134,7 +134,7 @@ def _open(search: _Search, place: int) -> None:
     before = search.tokens[place - 1] if place else None
     level = search.levels[-1]
     called = before is not None and before.is_name and before.word not in _NO_FUNCTION and not level.table_next
-    inner = _Parentheses(of_function=called, defines=_defined(search, place), table_next=level.table_next)
+    inner = _Parentheses(of_function=called, defines=_name_with_defines(search, place), table_next=level.table_next)
     level.table_next = False
     search.levels.append(inner)
 
@@ -147,7 +147,7 @@ def _close(search: _Search) -> None:
         search.own.add(closed.defines)
 
 
-def _defined(search: _Search, place: int) -> str | None:
+def _name_with_defines(search: _Search, place: int) -> str | None:
     """Return the name in `name AS (SELECT` and in `name (columns) AS (SELECT`."""
     tokens = search.tokens
     if place < 2 or tokens[place - 1].word != "AS":
@@ -162,7 +162,7 @@ def _defined(search: _Search, place: int) -> str | None:
     return tokens[named].text.lower() if named >= 0 and tokens[named].is_name else None
 
 
-def _take(search: _Search, place: int) -> None:
+def _record_table(search: _Search, place: int) -> None:
     """Record the name of a table, unless it is a function's, has dots, or is the query's own."""
     after = search.tokens[place + 1 : place + 2]
     name = search.tokens[place].text.lower()

@@ -34,7 +34,7 @@ class Section:
         self.problems = problems
         self._given = given
         self._environment = environment
-        self._asked: dict[str, None] = {}
+        self._keys_read: dict[str, None] = {}
         self._problems_before = len(problems)
 
     @property
@@ -50,14 +50,14 @@ class Section:
         self.problems.append(f"{self.where} {key}: {problem}" if key else f"{self.where}: {problem}")
 
     def has(self, key: str) -> bool:
-        self._asked[key] = None
+        self._keys_read[key] = None
         return key in self._given
 
     def finish(self) -> None:
         """Note unknown keys; call it when every possible key was read."""
         for key in self._given:
-            if key not in self._asked:
-                self.note(key, f"not a key here; {advice(key, self._asked)}")
+            if key not in self._keys_read:
+                self.note(key, f"not a key here; {advice(key, self._keys_read)}")
 
     # ---- values
 

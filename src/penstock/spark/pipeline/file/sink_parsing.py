@@ -67,7 +67,7 @@ def _trigger_ms(section: Section, defaults: Defaults) -> int:
 
 def _topic(section: Section, defaults: Defaults) -> ToTopic:
     topic = parse_topic(section, "topic", section.needed("topic"))
-    options = _writer(section, defaults) | section.options("options") | {"topic": topic}
+    options = _writer_options(section, defaults) | section.options("options") | {"topic": topic}
     if not section.is_wrong:
         _check_options(section, options)
     return ToTopic(topic=topic, encode=section.word("encode", Encode, Encode.NONE), options=tuple(options.items()))
@@ -81,7 +81,7 @@ def _check_options(section: Section, options: dict[str, str]) -> None:
         section.note("options", error.message)
 
 
-def _writer(section: Section, defaults: Defaults) -> dict[str, str]:
+def _writer_options(section: Section, defaults: Defaults) -> dict[str, str]:
     """Return the options of writing: through the broker if there is one, else straight into the data directory."""
     broker, path = section.text("broker"), section.text("path")
     if broker is not None and path is not None:

@@ -63,7 +63,7 @@ def parse_source(name: str, section: Section, defaults: Defaults) -> Source | No
         return None
     topics = kind in ("topic", "pattern")
     of = _KINDS[kind](section, defaults)
-    streaming = section.word("read", Mode, _usual(defaults.mode, streams=topics)) is Mode.STREAM
+    streaming = section.word("read", Mode, _default_mode(defaults.mode, streams=topics)) is Mode.STREAM
     watermark = parse_watermark(section)
     section.finish()
     if streaming and not _can_stream(section, of, defaults):
@@ -85,7 +85,7 @@ def one_kind(section: Section, kinds: tuple[str, ...]) -> str | None:
     return found[0]
 
 
-def _usual(mode: Mode, *, streams: bool) -> Mode:
+def _default_mode(mode: Mode, *, streams: bool) -> Mode:
     """Return the usual mode of reading: a table or a file is read as a whole, unless it says otherwise."""
     return mode if streams else Mode.BATCH
 
@@ -124,7 +124,7 @@ def parse_watermark(section: Section) -> Watermark | None:
 def _topics(section: Section, defaults: Defaults) -> FromTopics:
     names = [parse_topic(section, "topic", name) for name in section.texts("topic")]
     pattern = section.text("pattern")
-    options = _place(section, defaults) | section.options("options")
+    options = _location_options(section, defaults) | section.options("options")
     decode = section.text("decode")
     if decode is not None:
         options["decode"] = decode
@@ -158,7 +158,7 @@ def parse_topic(section: Section, key: str, text: str) -> str:
         return text
 
 
-def _place(section: Section, defaults: Defaults) -> dict[str, str]:
+def _location_options(section: Section, defaults: Defaults) -> dict[str, str]:
     """Return the options for the place of the topics; the source's own settings go before the pipeline's."""
     path, url = section.text("path"), section.text("url")
     given = {"path": path and located(defaults.directory, path), "url": url}
@@ -188,12 +188,12 @@ def parse_table(section: Section, defaults: Defaults) -> TableAt:
         kind=section.word("kind", TableKind, defaults.kind),
         warehouse=warehouse or "",
         name=section.needed("table"),
-        storage=_of_store(warehouse or "", defaults.storage),
+        storage=_lake_storage(warehouse or "", defaults.storage),
         catalog=defaults.catalog + tuple(section.options("catalog").items()),
     )
 
 
-def _of_store(warehouse: str, storage: Options) -> Options:
+def _lake_storage(warehouse: str, storage: Options) -> Options:
     """Return the storage options for the lake: none where it is a directory, and never the files for connecting to a
     broker."""
     return tuple(pair for pair in storage if "://" in warehouse and pair[0] not in TLS_OPTIONS)
@@ -217,7 +217,7 @@ def parse_format(section: Section, path: str, usual: Format | None = None) -> Fo
     return section.word("format", Format, ending or Format.PARQUET)
 
 
-def _any(section: Section, defaults: Defaults) -> FromFormat:  # noqa: ARG001 - one signature for all kinds
+def _spark_format(section: Section, defaults: Defaults) -> FromFormat:  # noqa: ARG001 - one signature for all kinds
     return FromFormat(
         format=section.needed("format"),
         schema=section.text("schema"),
@@ -230,5 +230,5 @@ _KINDS: Final[dict[str, Callable[[Section, Defaults], FromTopics | FromTable | F
     "pattern": _topics,
     "table": _table,
     "file": _file,
-    "format": _any,
+    "format": _spark_format,
 }

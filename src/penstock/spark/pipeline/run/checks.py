@@ -39,8 +39,8 @@ def problems(spark: SparkSession, pipeline: Pipeline) -> list[str]:
 def sink_problems(pipeline: Pipeline, frames: Frames) -> Iterator[str]:
     """Yield problems of the sinks whose DataFrames could be made."""
     for sink in pipeline.sinks:
-        if sink.source in frames.made:
-            for problem in _of_sink(pipeline, sink, frames.made[sink.source]):
+        if sink.source in frames.by_name:
+            for problem in _of_sink(pipeline, sink, frames.by_name[sink.source]):
                 yield f"[sinks.{sink.name}]: {problem}"
 
 

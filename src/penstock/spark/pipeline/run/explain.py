@@ -95,7 +95,7 @@ def plan(frame: DataFrame, *, extended: bool = False) -> str:
 def plans(pipeline: Pipeline, frames: Frames, *, extended: bool = False) -> dict[str, str]:
     """Return the plan of every query by name, with the environment's values hidden."""
     return {
-        pipeline.query_name(sink): pipeline.secrets.hide(plan(frames.made[sink.source], extended=extended))
+        pipeline.query_name(sink): pipeline.secrets.hide(plan(frames.by_name[sink.source], extended=extended))
         for sink in pipeline.sinks
-        if sink.source in frames.made
+        if sink.source in frames.by_name
     }

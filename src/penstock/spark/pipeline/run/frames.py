@@ -38,7 +38,7 @@ class Frames:
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
-        self.made: dict[str, DataFrame] = {}
+        self.by_name: dict[str, DataFrame] = {}
         self.problems: list[str] = []
 
     def build(self, pipeline: Pipeline, *, unused: bool = False) -> Frames:
@@ -48,22 +48,22 @@ class Frames:
         with _views(self._spark) as show:
             for source in pipeline.sources:
                 if unused or source.name in wanted:
-                    self._note(source, "sources", partial(read, self._spark, source), show)
+                    self._try_add(source, "sources", partial(read, self._spark, source), show)
             for step in pipeline.steps:
-                if (unused or step.name in wanted) and all(name in self.made for name in step.inputs):
-                    self._note(step, "steps", partial(self._step, step), show)
+                if (unused or step.name in wanted) and all(name in self.by_name for name in step.inputs):
+                    self._try_add(step, "steps", partial(self._step, step), show)
         return self
 
-    def _note(
+    def _try_add(
         self, each: Source | Step, part: str, make: Callable[[], DataFrame], show: Callable[[str, DataFrame], None]
     ) -> None:
         from pyspark.errors import PySparkException
 
         _SPARKS_ERRORS.setLevel(logging.CRITICAL)  # `problems` has the same errors, in fewer words
         try:
-            frame = _marked(make(), each.watermark)
+            frame = _with_watermark(make(), each.watermark)
             show(each.name, frame)
-            self.made[each.name] = frame
+            self.by_name[each.name] = frame
         except PenstockError as error:
             self.problems.append(f"[{part}.{each.name}]: {error.message}")
         except PySparkException as error:
@@ -72,7 +72,7 @@ class Frames:
     def _step(self, step: Step) -> DataFrame:
         if isinstance(step.by, Sql):
             return self._spark.sql(step.by.text)
-        return functions.call(step.by, [self.made[name] for name in step.inputs])
+        return functions.call(step.by, [self.by_name[name] for name in step.inputs])
 
 
 @contextmanager
@@ -91,7 +91,7 @@ def _views(spark: SparkSession) -> Iterator[Callable[[str, DataFrame], None]]:
             spark.catalog.dropTempView(name)
 
 
-def _marked(frame: DataFrame, watermark: Watermark | None) -> DataFrame:
+def _with_watermark(frame: DataFrame, watermark: Watermark | None) -> DataFrame:
     if watermark is None or not frame.isStreaming:
         return frame
     return frame.withWatermark(watermark.column, f"{watermark.delay_ms} milliseconds")

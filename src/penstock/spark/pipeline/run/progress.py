@@ -41,34 +41,34 @@ class BatchReport:
         return asdict(self)
 
 
-def batch_report(told: Mapping[str, Any]) -> BatchReport:
+def batch_report(report: Mapping[str, Any]) -> BatchReport:
     """Return the batch of one of Spark's progress reports."""
-    sources = told.get("sources") or []
+    sources = report.get("sources") or []
     return BatchReport(
-        query=str(told.get("name") or told.get("id")),
-        batch=int(told["batchId"]),
+        query=str(report.get("name") or report.get("id")),
+        batch=int(report["batchId"]),
         rows_in=sum(max(0, int(source.get("numInputRows") or 0)) for source in sources),
-        rows_out=_rows_out(told),
-        ms=int((told.get("durationMs") or {}).get("triggerExecution") or told.get("batchDuration") or 0),
+        rows_out=_rows_out(report),
+        ms=int((report.get("durationMs") or {}).get("triggerExecution") or report.get("batchDuration") or 0),
         lag=_sum([lag_of(source) for source in sources]),
-        watermark=(told.get("eventTime") or {}).get("watermark"),
-        late=_of_operators(told, "numRowsDroppedByWatermark"),
-        state_rows=_of_operators(told, "numRowsTotal"),
+        watermark=(report.get("eventTime") or {}).get("watermark"),
+        late=_of_operators(report, "numRowsDroppedByWatermark"),
+        state_rows=_of_operators(report, "numRowsTotal"),
     )
 
 
-def _rows_out(told: Mapping[str, Any]) -> int | None:
-    counted = (told.get("observedMetrics") or {}).get(ROWS_OUT)
+def _rows_out(report: Mapping[str, Any]) -> int | None:
+    counted = (report.get("observedMetrics") or {}).get(ROWS_OUT)
     if counted is not None:
         return int(counted["rows"])
-    taken = int((told.get("sink") or {}).get("numOutputRows", -1))
+    taken = int((report.get("sink") or {}).get("numOutputRows", -1))
     return taken if taken >= 0 else None
 
 
-def _of_operators(told: Mapping[str, Any], number: str) -> int | None:
+def _of_operators(report: Mapping[str, Any], number: str) -> int | None:
     """Return the sum over all stateful operators; None where there are none."""
-    operators = told.get("stateOperators") or []
-    return sum(int(each.get(number) or 0) for each in operators) if operators else None
+    operators = report.get("stateOperators") or []
+    return sum(int(operator.get(number) or 0) for operator in operators) if operators else None
 
 
 def _sum(numbers: list[int | None]) -> int | None:
@@ -89,10 +89,10 @@ def lag_of(source: Mapping[str, Any]) -> int | None:
     return sum(max(0, next_offset - end.get(partition, 0)) for partition, next_offset in latest.items())
 
 
-def _offsets(told: Any) -> dict[PartitionKey, int] | None:
+def _offsets(report: Any) -> dict[PartitionKey, int] | None:
     """Return the next offset of every partition, if these are offsets of the penstock source."""
     try:
-        said = json.loads(told) if isinstance(told, str) else told
-        return {key: mark.offset for key, mark in Offsets.of_json(said).marks.items()}
+        offsets = json.loads(report) if isinstance(report, str) else report
+        return {key: position.offset for key, position in Offsets.of_json(offsets).positions.items()}
     except (ValueError, PenstockError):
         return None

@@ -39,25 +39,25 @@ Show = Callable[[ConsoleRows], None]
 
 def start(pipeline: Pipeline, sink: Sink, frame: DataFrame, *, once: bool, show: Show) -> StreamingQuery:
     """Start the query of a sink; it runs on return."""
-    writer = _counted(_content(sink, frame)).writeStream.queryName(pipeline.query_name(sink))
+    writer = _count_rows_out(_sink_rows(sink, frame)).writeStream.queryName(pipeline.query_name(sink))
     writer = writer.outputMode(sink.output.value).option("checkpointLocation", sink.checkpoint)
     writer = (
         writer.trigger(availableNow=True) if once else writer.trigger(processingTime=f"{sink.trigger_ms} milliseconds")
     )
-    return _to(pipeline, sink, writer, show).start()
+    return _with_destination(pipeline, sink, writer, show).start()
 
 
-def _content(sink: Sink, frame: DataFrame) -> DataFrame:
+def _sink_rows(sink: Sink, frame: DataFrame) -> DataFrame:
     return messages(frame, sink.to) if isinstance(sink.to, ToTopic) else frame
 
 
-def _counted(frame: DataFrame) -> DataFrame:
+def _count_rows_out(frame: DataFrame) -> DataFrame:
     from pyspark.sql import functions as f
 
     return frame.observe(ROWS_OUT, f.count(f.lit(1)).alias("rows"))
 
 
-def _to(pipeline: Pipeline, sink: Sink, writer: DataStreamWriter, show: Show) -> DataStreamWriter:
+def _with_destination(pipeline: Pipeline, sink: Sink, writer: DataStreamWriter, show: Show) -> DataStreamWriter:
     match sink.to:
         case ToTopic(options=options):
             return writer.format("penstock").options(**dict(options))
@@ -74,14 +74,14 @@ class _TableBatches:
     """A writer of each batch into a lake table, once: the table knows the last batch of every query."""
 
     def __init__(self, to: ToTable, checkpoint: str) -> None:
-        self._to = to
+        self._with_destination = to
         self._checkpoint = checkpoint
         self._query_id: str | None = None
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
         if self._query_id is None:
             self._query_id = query_id(frame, self._checkpoint)
-        written = write_table(frame, self._to, CommitMarker(self._query_id, batch_id))
+        written = write_table(frame, self._with_destination, CommitMarker(self._query_id, batch_id))
         if isinstance(written, AlreadyCommitted):
             _compute(frame)
 
@@ -103,9 +103,9 @@ def query_id(frame: DataFrame, checkpoint: str) -> str:
     try:
         return str(json.loads(path.read_text())["id"])
     except (OSError, ValueError, KeyError) as error:
-        told = frame.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
-        if told:
-            return str(told)
+        query = frame.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
+        if query:
+            return str(query)
         raise StorageFailed(f"{path} does not say which query it belongs to: {error}") from None
 
 
@@ -153,7 +153,7 @@ def write(pipeline: Pipeline, sink: Sink, frame: DataFrame, show: Show) -> int:
 
     # A new observation for each: waiting for one that was used before never ends.
     counted = Observation()
-    _write(pipeline, sink, _content(sink, frame).observe(counted, f.count(f.lit(1)).alias("rows")))
+    _write(pipeline, sink, _sink_rows(sink, frame).observe(counted, f.count(f.lit(1)).alias("rows")))
     return int(counted.get["rows"])
 
 

@@ -118,17 +118,17 @@ def run(spark: SparkSession, pipeline: Pipeline, *, once: bool, say: Say, stop: 
     results = {sink.name: Result(query=pipeline.query_name(sink)) for sink in pipeline.sinks}
     run = _PipelineRun(pipeline, say, stop, once, results)
     if pipeline.mode is Mode.BATCH:
-        _batch(run, frames)
+        _run_batch(run, frames)
     else:
-        with _owned(pipeline.checkpoints):
-            while _round(run, frames):
+        with _lock_checkpoints(pipeline.checkpoints):
+            while _run_round(run, frames):
                 frames = _frames(spark, pipeline)
     return list(results.values())
 
 
 def _frames(spark: SparkSession, pipeline: Pipeline) -> dict[str, DataFrame]:
     """Return the DataFrame of each sink, by name. Raises `PipelineInvalid`."""
-    frames = _checked(spark, pipeline)
+    frames = _checked_frames(spark, pipeline)
     return {sink.name: _frame(spark, pipeline, sink, frames) for sink in pipeline.sinks}
 
 
@@ -136,37 +136,37 @@ def _frame(spark: SparkSession, pipeline: Pipeline, sink: Sink, frames: Frames) 
     """Return the shared DataFrame of a sink, or a new one if the sink reads some source under a name of its own."""
     sources = tuple(sources_of(sink, pipeline.sources, pipeline.steps, pipeline.sinks))
     if sources != pipeline.sources:
-        frames = _checked(spark, replace(pipeline, sources=sources, sinks=(sink,)))
-    return frames.made[sink.source]
+        frames = _checked_frames(spark, replace(pipeline, sources=sources, sinks=(sink,)))
+    return frames.by_name[sink.source]
 
 
-def _checked(spark: SparkSession, pipeline: Pipeline) -> Frames:
+def _checked_frames(spark: SparkSession, pipeline: Pipeline) -> Frames:
     frames = Frames(spark).build(pipeline)
     problems = [*frames.problems, *sink_problems(pipeline, frames)]
     if problems:
-        raise PipelineInvalid(str(pipeline.file), [pipeline.secrets.hide(each) for each in problems])
+        raise PipelineInvalid(str(pipeline.file), [pipeline.secrets.hide(problem) for problem in problems])
     return frames
 
 
 # streams
 
 
-def _round(run: _PipelineRun, frames: Mapping[str, DataFrame]) -> bool:
+def _run_round(run: _PipelineRun, frames: Mapping[str, DataFrame]) -> bool:
     """Run all queries from start to end; return whether another round is due, because sources without a stream are
     old."""
     run.running = []
     try:
         for sink in run.pipeline.sinks:
-            run.running.append(_started(run, sink, frames[sink.name]))
+            run.running.append(_start_query(run, sink, frames[sink.name]))
         again = _watch(run)
-        _end(run)
+        _finish_batches(run)
     finally:
-        for each in run.running:
-            each.query.stop()
-    return again and not any(each.failure for each in run.results.values())
+        for running in run.running:
+            running.query.stop()
+    return again and not any(result.failure for result in run.results.values())
 
 
-def _started(run: _PipelineRun, sink: Sink, frame: DataFrame) -> _RunningQuery:
+def _start_query(run: _PipelineRun, sink: Sink, frame: DataFrame) -> _RunningQuery:
     query = start(run.pipeline, sink, frame, once=run.once, show=run.events.put)
     result = run.results[sink.name]
     result.state = State.DONE
@@ -178,9 +178,9 @@ def _watch(run: _PipelineRun) -> bool:
     """Watch until all are done, one has failed, the run is stopped, or a refresh is due; return True for a refresh."""
     until = math.inf
     while not run.stop.is_set():
-        active = [each for each in run.running if each.query.isActive]
-        _tell(run)
-        failed = [each for each in run.running if _note_failure(each, run.pipeline)]
+        active = [running for running in run.running if running.query.isActive]
+        _report(run)
+        failed = [running for running in run.running if _note_failure(running, run.pipeline)]
         if failed or not active:
             return False
         if until == math.inf and all(map(_has_looked, active)):
@@ -197,47 +197,47 @@ def _refresh_time(run: _PipelineRun) -> float:
     return time.monotonic() + run.pipeline.refresh_ms / 1000
 
 
-def _has_looked(each: _RunningQuery) -> bool:
+def _has_looked(running: _RunningQuery) -> bool:
     """Return whether the query has once processed all data.
 
     The time to the refresh runs from there: a start may take longer than the interval, and a query that is stopped
     while it starts never comes to its first batch.
     """
-    return each.last >= 0 or str(each.query.status["message"]).startswith("Waiting")
+    return running.last >= 0 or str(running.query.status["message"]).startswith("Waiting")
 
 
-def _end(run: _PipelineRun) -> None:
+def _finish_batches(run: _PipelineRun) -> None:
     """Let each query end its batch, for a while; an unfinished batch is replayed by the next run."""
-    ending = [each for each in run.running if each.query.isActive]
-    for each in ending:
-        each.result.state = State.STOPPED
-        each.ending_after = each.last
+    ending = [running for running in run.running if running.query.isActive]
+    for running in ending:
+        running.result.state = State.STOPPED
+        running.ending_after = running.last
     until = time.monotonic() + GRACE_SECONDS
     while ending and time.monotonic() < until:
-        _tell(run)
-        for each in ending:
-            if not _in_batch(each):
-                each.query.stop()
-        ending = [each for each in ending if each.query.isActive]
+        _report(run)
+        for running in ending:
+            if not _in_batch(running):
+                running.query.stop()
+        ending = [running for running in ending if running.query.isActive]
         time.sleep(_POLL_SECONDS / 4)
-    for each in ending:
-        each.query.stop()
-    _tell(run)
-    for each in run.running:
-        _note_failure(each, run.pipeline)
+    for running in ending:
+        running.query.stop()
+    _report(run)
+    for running in run.running:
+        _note_failure(running, run.pipeline)
 
 
-def _in_batch(each: _RunningQuery) -> bool:
+def _in_batch(running: _RunningQuery) -> bool:
     """Return whether the batch that ran when the end was requested still runs."""
-    return bool(each.query.status["isTriggerActive"]) and each.last == each.ending_after
+    return bool(running.query.status["isTriggerActive"]) and running.last == running.ending_after
 
 
-def _note_failure(each: _RunningQuery, pipeline: Pipeline) -> bool:
+def _note_failure(running: _RunningQuery, pipeline: Pipeline) -> bool:
     """Return whether the query has failed; the reason is then in its result."""
-    error = None if each.query.isActive else each.query.exception()
+    error = None if running.query.isActive else running.query.exception()
     if error is None:
         return False
-    _fail(each.result, error, pipeline)
+    _fail(running.result, error, pipeline)
     return True
 
 
@@ -247,29 +247,29 @@ def _fail(result: Result, error: BaseException, pipeline: Pipeline) -> None:
     result.failure = replace(found, reason=pipeline.secrets.hide(found.reason))
 
 
-def _tell(run: _PipelineRun) -> None:
+def _report(run: _PipelineRun) -> None:
     """Report every batch that finished since the last time, and rows for the console."""
     while not run.events.empty():
         run.say(run.events.get())
-    for each in run.running:
-        for told in each.query.recentProgress:
-            batch = batch_report(told)
-            if batch.batch > each.last and batch.ms:
-                each.last = batch.batch
-                each.result.add(batch)
+    for running in run.running:
+        for report in running.query.recentProgress:
+            batch = batch_report(report)
+            if batch.batch > running.last and batch.ms:
+                running.last = batch.batch
+                running.result.add(batch)
                 run.say(batch)
 
 
 # batches
 
 
-def _batch(run: _PipelineRun, frames: Mapping[str, DataFrame]) -> None:
+def _run_batch(run: _PipelineRun, frames: Mapping[str, DataFrame]) -> None:
     """Write one sink after the other; none behind a failed one."""
     from pyspark.errors import PySparkException
 
     for sink in run.pipeline.sinks:
         result = run.results[sink.name]
-        if run.stop.is_set() or any(each.failure for each in run.results.values()):
+        if run.stop.is_set() or any(result.failure for result in run.results.values()):
             result.state = State.STOPPED
             continue
         try:
@@ -292,7 +292,7 @@ def _one_pass(run: _PipelineRun, sink: Sink, query: str, frame: DataFrame) -> Ba
 
 
 @contextmanager
-def _owned(checkpoints: str) -> Iterator[None]:
+def _lock_checkpoints(checkpoints: str) -> Iterator[None]:
     """Lock the checkpoints for this process. With an object store only Spark itself notices two, some batches later."""
     if is_address(checkpoints):
         yield

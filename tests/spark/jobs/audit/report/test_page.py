@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 from tests.spark.jobs.data_kit import archived, audited, flip, make_data, segments
 from tests.spark.log_kit import ORDERS
 
-from penstock.spark.jobs.audit.audit import AuditRequest
 from penstock.spark.jobs.audit.findings import FindingKind
 from penstock.spark.jobs.audit.inventory import LogSnapshot, time_spans
 from penstock.spark.jobs.audit.report.fields import as_dict
 from penstock.spark.jobs.audit.report.figures import size_text, span_text
 from penstock.spark.jobs.audit.report.page import page
 from penstock.spark.jobs.audit.report.plots import SERIES_MAX, Bars, Series, draw, limit_series, short_number, ticks
+from penstock.spark.jobs.audit.run import AuditRequest
 from penstock.spark.jobs.stats.groups import BY
 
 HOSTILE = '"><script>alert(1)</script><img src=x onerror=alert(2)>&'

@@ -7,9 +7,9 @@ from itertools import groupby
 from typing import Any, Final
 
 from penstock.core.clock import iso_time
-from penstock.spark.jobs.audit.audit import Audit, AuditedPartition, Comparison
 from penstock.spark.jobs.audit.findings import day_text, difference
 from penstock.spark.jobs.audit.partition_summary import Digest
+from penstock.spark.jobs.audit.run import Audit, AuditedPartition, Comparison
 from penstock.spark.jobs.audit.scan_range import LossKind
 from penstock.spark.jobs.histogram import add_histograms
 

@@ -18,10 +18,10 @@ from penstock.core.errors import InvalidRequest, NotOwner, StorageFailed
 from penstock.core.names import TopicName
 from penstock.spark.files.location import Location
 from penstock.spark.lake import open_table
-from penstock.spark.lake.archive import archive as archiving
 from penstock.spark.lake.archive import batch_commit
-from penstock.spark.lake.archive.archive import ArchiveReport, archive
+from penstock.spark.lake.archive import run as archiving
 from penstock.spark.lake.archive.batch_commit import BatchReport
+from penstock.spark.lake.archive.run import ArchiveReport, archive
 from penstock.spark.lake.tables import table as tables
 from penstock.spark.runtime.failpoints import FAILPOINTS
 from penstock.storage.store import Store

@@ -1,4 +1,4 @@
-"""Protobuf schemas that grow by chance, and messages of them."""
+"""Strategies that generate Protobuf schemas, and messages of them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Field:
     label: str = ""
     oneof: str = ""
     key: str = ""
-    """Of a map, whose values are of `type`."""
+    """The key type of a map, whose values are of `type`."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class File:
     enums: tuple[Enum, ...] = field(default=())
 
 
-# As text
+# Text
 
 
 def written(file: Any) -> str:
@@ -82,7 +82,7 @@ def _enum(enum: Enum) -> str:
     return f"enum {enum.name} {{ " + " ".join(f"{name} = {number};" for name, number in enum.values) + " }"
 
 
-# By chance
+# Random schemas
 
 labels = st.sampled_from(["", "", "repeated", "optional"])
 types = st.sampled_from([*SCALARS, "string", *NAMES, *ENUMS])
@@ -142,7 +142,7 @@ def _with_message(file: File, index: int, message: Message) -> File:
 
 @st.composite
 def _one(draw: st.DrawFn, file: File) -> tuple[int, int | None]:
-    """A message, and one of its fields if it has any."""
+    """Draw a message, and one of its fields if it has any."""
     index = draw(st.integers(0, len(file.messages) - 1))
     count = len(file.messages[index].fields)
     return index, draw(st.integers(0, count - 1)) if count else None
@@ -186,12 +186,12 @@ def _grown(draw: st.DrawFn, file: File) -> File:
 
 
 def _reordered(file: File) -> st.SearchStrategy[File]:
-    """Another message is the first."""
+    """Put another message first."""
     return st.just(replace(file, messages=(*file.messages[1:], file.messages[0])))
 
 
 def translated(file: File) -> st.SearchStrategy[File]:
-    """From proto2, with its closed enums and strings of any bytes, to proto3; or back."""
+    """Translate from proto2, with its closed enums and strings of any bytes, to proto3, or back."""
     return st.just(replace(file, syntax="proto3" if file.syntax == "proto2" else "proto2"))
 
 
@@ -213,7 +213,7 @@ _INTEGERS = {
 
 
 def filled(draw: Draw, made: Any, depth: int = 3) -> Any:
-    """A message with some of its fields set."""
+    """Draw a message with some of its fields set."""
     for each in made.DESCRIPTOR.fields:
         if draw(st.booleans()):
             _fill(draw, made, each, depth)
@@ -249,7 +249,7 @@ def _takes_any_bytes(each: Any) -> bool:
 
 
 def _encoded(number: int, data: bytes) -> bytes:
-    """As it lies in a message: no other way puts a string there that is not UTF-8."""
+    """Encode a string as it lies in a message: no other way puts one there that is not UTF-8."""
     return bytes([number << 3 | 2, len(data)]) + data
 
 

@@ -1,4 +1,4 @@
-"""What Spark makes of a topic: each speed beside Spark's own on the same rows, in one session on this machine."""
+"""Spark's jobs over a topic: each speed beside Spark's own on the same rows, in one session on this machine."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
-from benches.spark_latency import latencies
 
 from penstock.bench import Figure, best_seconds
 from penstock.bench.schema import ORDER, payload
+from penstock.bench.spark_latency import latencies
 from penstock.bench.stream import best_in_turns
 from penstock.core.names import TopicName
 from penstock.core.schemas import Schema, SchemaKind, default_subject
@@ -26,8 +26,8 @@ from penstock.schema.languages import SchemaLanguages
 from penstock.schema.registry.registry import Registry
 from penstock.schema.steps import run_procedure
 from penstock.spark.files.location import Location
-from penstock.spark.jobs.audit.audit import audit
-from penstock.spark.lake.archive.archive import archive
+from penstock.spark.jobs.audit.run import audit
+from penstock.spark.lake.archive.run import archive
 from penstock.storage.base.disk import OsDisk
 from penstock.storage.inspect.verify import segment_paths, verify_segment
 from penstock.storage.store import Store
@@ -45,15 +45,16 @@ _ROW: Final = "order string, customer long, amount double, currency string, expr
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class SampleLog:
     """A data directory with 200-byte JSON messages that name their schema, one in a hundred of them of a rare type."""
 
     path: Path
     messages: int
 
     @classmethod
-    def make(cls, path: Path, messages: int, *, distinct: int | None = None) -> Sample:
-        """With `distinct` so many payloads, again and again: making them takes longer than anything else."""
+    def make(cls, path: Path, messages: int, *, distinct: int | None = None) -> SampleLog:
+        """Create the log; with `distinct` so many payloads are repeated, since making them takes longer than anything
+        else."""
         different = messages if distinct is None else distinct
         with Store.open(path, create=True) as store:
             store.create_topic(TOPIC)
@@ -92,16 +93,16 @@ def _draft(numbers: range, schema_id: int, version: int) -> Draft:
 
 
 def drain(frame: DataFrame) -> None:
-    """Make every row, and keep none."""
+    """Compute every row, and keep none."""
     frame.write.format("noop").mode("overwrite").save()
 
 
 def measure(folder: Path, *, messages: int = 4_000_000, rounds: int = 3, seconds: float = 20.0) -> Iterator[Figure]:
-    """Everything is kept in `folder`, which needs room for about a kilobyte a message."""
+    """Yield all figures. Files are kept in `folder`, which needs room for about a kilobyte a message."""
     from penstock.spark.runtime.session import session
 
     kernel_cache.load_all()
-    sample = Sample.make(folder / "data", messages)
+    sample = SampleLog.make(folder / "data", messages)
     spark = session("bench", master=f"local[{CORES}]", memory="4g")
     try:
         bench = SparkMeasurements(spark, folder, sample, rounds)
@@ -116,7 +117,7 @@ def measure(folder: Path, *, messages: int = 4_000_000, rounds: int = 3, seconds
 
 
 class SparkMeasurements:
-    def __init__(self, spark: SparkSession, folder: Path, sample: Sample, rounds: int) -> None:
+    def __init__(self, spark: SparkSession, folder: Path, sample: SampleLog, rounds: int) -> None:
         self._spark = spark
         self._folder = folder
         self._sample = sample
@@ -129,7 +130,7 @@ class SparkMeasurements:
         return self._sample.messages / (time.perf_counter() - began)
 
     def _copy(self) -> DataFrame:
-        """The same rows, as Spark keeps them. It is told the columns, as we tell them: it would else begin with a job
+        """Read the same rows from Parquet. Spark is told the columns, as for topics: it would else begin with a job
         that looks for them."""
         return self._spark.read.schema(self._sample.frame(self._spark).schema).parquet(self._parquet)
 
@@ -147,7 +148,7 @@ class SparkMeasurements:
             "rare": self._read(where=f"type = '{_RARE}'"),
             "tenth": self._read(where=tenth),
         }
-        best = best_in_turns(sides, self._rounds + 1)  # the first warms the JVM
+        best = best_in_turns(sides, self._rounds + 1)  # the first round warms the JVM
         yield _beside("read, every column, verified", best["full"], "Spark's own reader of Parquet", best["Parquet"])
         yield _beside("read, metadata alone", best["metadata"], "every column", best["full"])
         yield _beside("read, a type that one message in a hundred has", best["rare"], "every column", best["full"])
@@ -167,8 +168,10 @@ class SparkMeasurements:
         return _beside("JSON to typed columns", best["ours"], "Spark's from_json", best["theirs"])
 
     def archiving(self) -> Iterator[Figure]:
-        """The start of the query and the commit included; of payloads as they are, and typed. The copy decodes nothing:
-        what typed columns take of Spark, it takes beside the copy."""
+        """Measure archiving of plain and typed payloads, the start of the query and the commit included.
+
+        The copy decodes nothing: typed columns are measured beside it, and beside one that decodes.
+        """
         sides: dict[str, Callable[[], float]] = {
             "plain": partial(self._rate, lambda: self._archived(decode=False)),
             "typed": partial(self._rate, lambda: self._archived(decode=True)),
@@ -202,7 +205,7 @@ class SparkMeasurements:
         return _beside("audit of a data directory", best["ours"], f"{CORES} times one process", CORES * best["alone"])
 
     def growing(self) -> Figure:
-        """Sixteen times as many messages, sixteen times the time: the rate of all beside that of a sixteenth."""
+        """Measure growth: the rate of all messages beside the rate of a sixteenth."""
         small = self._sample.messages // 16
         part = f"offset < {small}"
         whole = best_seconds(lambda: drain(self._sample.frame(self._spark)), rounds=self._rounds)
@@ -211,7 +214,7 @@ class SparkMeasurements:
 
 
 def _decoded(frame: DataFrame) -> DataFrame:
-    """By Spark itself."""
+    """Return the rows decoded by Spark itself."""
     from pyspark.sql.functions import from_json
 
     return frame.select("*", from_json(frame.value.cast("string"), _ROW).alias("row")).select("*", "row.*").drop("row")

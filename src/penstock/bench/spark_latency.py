@@ -1,4 +1,4 @@
-"""How long a message takes from the log to a Spark sink, beside a bare micro-batch of Spark's own."""
+"""The latency from the log to a Spark sink, beside a bare micro-batch of Spark's own."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _LOOK_SECONDS: Final = 0.05
 
 
 def latencies(spark: SparkSession, folder: Path, *, seconds: float) -> Figure:
-    """The median from append to sink, beside the median of a micro-batch of the rate source into nothing."""
+    """Return the median from append to sink, beside the median of a micro-batch of the rate source into nothing."""
     bare = _bare_ms(spark, folder / "bare", seconds)
     ours = _append_to_sink_ms(spark, folder, seconds)
     return Figure(
@@ -52,7 +52,7 @@ def _bare_ms(spark: SparkSession, checkpoint: Path, seconds: float) -> float:
 
 
 def _full(query: StreamingQuery) -> list[Any]:
-    """What is told of its last batches, but for those that had no rows."""
+    """Return the reports of the last batches that had rows."""
     return [each for each in query.recentProgress if each["numInputRows"]]
 
 
@@ -61,7 +61,7 @@ def _warm(seconds: float) -> float:
 
 
 def _until(query: StreamingQuery, true: Callable[[], bool]) -> None:
-    """Wait for it, however busy the machine is. Raises why the query has failed, if it has."""
+    """Wait for a condition, however busy the machine is. Raises the error of a failed query."""
     while not true():
         if (failed := query.exception()) is not None:
             raise failed
@@ -78,7 +78,7 @@ def _append_to_sink_ms(spark: SparkSession, folder: Path, seconds: float) -> flo
     def arrived(frame: DataFrame, _number: int) -> None:
         rows = frame.select("timestamp").toArrow().column(0).cast("int64").to_pylist()
         now_us = time.time() * 1e6
-        seen.extend((now_us - each) / 1000 for each in rows)
+        seen.extend((now_us - row) / 1000 for row in rows)
 
     with Store.open(folder / "data", create=True) as store:
         store.create_topic(_TOPIC)

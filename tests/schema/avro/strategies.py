@@ -1,4 +1,4 @@
-"""Strategies that grow schemas, change them as people do over the years, and make values for them."""
+"""Strategies that generate schemas, change them as people do over the years, and make values for them."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ PROMOTIONS: Final = {
 
 @dataclass
 class Garden:
-    """Types of every kind, some of which contain themselves. All their names are different."""
+    """A generator of types of every kind, some of which contain themselves. All their names are different."""
 
     draw: Draw
     logicals: bool
@@ -102,12 +102,12 @@ def schemas(draw: Draw, *, logicals: bool = True) -> Any:
     return Garden(draw, logicals).type()
 
 
-# Changing
+# Changes
 
 
 @st.composite
 def evolutions(draw: Draw, *, logicals: bool = True) -> tuple[Any, Any]:
-    """A schema, and what became of it."""
+    """Draw a schema and a later version of it."""
     before = draw(schemas(logicals=logicals))
     root = [copy.deepcopy(before)]
     for _ in range(draw(st.integers(0, 3))):
@@ -120,7 +120,7 @@ def evolutions(draw: Draw, *, logicals: bool = True) -> tuple[Any, Any]:
 
 @dataclass(frozen=True)
 class Site:
-    """Where a type stands, which can be changed or replaced there."""
+    """A position of a type, which can be changed or replaced there."""
 
     holder: Any
     key: Any
@@ -187,7 +187,7 @@ def _reverse_fields(_: Draw, site: Site, __: Any) -> None:
 
 
 def _rename(draw: Draw, site: Site, root: list[Any]) -> None:
-    """An alias is within the namespace: what was in none cannot be named in another."""
+    """Rename a type with an alias within its namespace: a name without a namespace cannot be used from another."""
     if "namespace" not in str(root):
         old = site.type["name"]
         site.type.update(draw(st.sampled_from([{}, {"aliases": [old]}])))
@@ -203,7 +203,7 @@ def _with_name(tree: Any, old: str, new: str) -> Any:
 
 
 def _move(_: Draw, site: Site, root: list[Any]) -> None:
-    """All of it, or what is within could not name what is around it."""
+    """Move the whole type, or the types within could not name those around it."""
     if site.holder is root and "aliases" not in str(root):
         site.type["namespace"] = "moved"
 
@@ -250,12 +250,12 @@ CHANGES: Final[Mapping[str, list[Callable[[Draw, Site, list[Any]], None]]]] = {
 }
 
 
-# Filling
+# Values
 
 
 @st.composite
 def values(draw: Draw, tree: Any) -> Any:
-    """As `fastavro` takes them: in a union with the name of the branch."""
+    """Draw values as `fastavro` takes them: in a union with the name of the branch."""
     return _Filler(draw, {each["name"]: each for each in _named(tree)}).value(tree, 0)
 
 

@@ -1,4 +1,4 @@
-"""Publishing to topics that are kept: stored in order, answered when stored, refused as a whole or not at all."""
+"""Publishing to durable topics: stored in order, answered when stored, refused as a whole or not at all."""
 
 from __future__ import annotations
 

@@ -316,7 +316,7 @@ class ArchiveRun:
         """List the tables that the batch in flight may have files of, with their bad-rows tables; topics that are no
         longer named count too."""
         log = self._checkpoint.log
-        begun = {self._request.destination.table_of(topic) for topic, _ in log.end_of(log.last_begun).marks}
+        begun = {self._request.destination.table_of(topic) for topic, _ in log.end_of(log.last_begun).positions}
         return [name for main in sorted(begun.union(names)) for name in (main, bad_table_of(main))]
 
     def _open_follower(self) -> None:
@@ -444,8 +444,8 @@ def find_logs(location: Location, topics: Sequence[str]) -> dict[TopicPartition,
     not exist."""
     data = location.open()
     named = tuple(TopicName.parse(topic) for topic in topics)
-    subscribed = TopicSelection(named) if named else TopicSelection(pattern=re.compile(ALL_TOPICS))
-    return {key: PartitionLog(data, key, path) for key, path in subscribed.find(data).items()}
+    selection = TopicSelection(named) if named else TopicSelection(pattern=re.compile(ALL_TOPICS))
+    return {key: PartitionLog(data, key, path) for key, path in selection.find_logs(data).items()}
 
 
 def check_formats(destination: Destination, sources: Iterable[TopicPartition]) -> None:
@@ -457,7 +457,7 @@ def check_formats(destination: Destination, sources: Iterable[TopicPartition]) -
 def _check_same_log(table: LakeTable, log: PartitionLog, position: int) -> None:
     """Raise `StorageFailed` if the log is not the one that was archived: the topic was deleted and created again."""
     topic, partition = log.key
-    _, following = log.edges()
+    _, following = log.offset_range()
     log_id = log.id_at(position - 1)
     if position <= following and log_id is None:
         return

@@ -207,7 +207,7 @@ class _AuditRun:
         tasks: list[FileTask] = []
         own = {table.name for table in self._tables.values()}
         for table in archives.tables_of_topics(self._request.against, self._tables):
-            groups = group_by_bytes(table.live_files(), lambda file: file.size, self._runner.cores)
+            groups = group_by_bytes(table.live(), lambda file: file.size, self._runner.cores)
             in_bad_table = table.name not in own
             tasks += (FileTask(table.folder, tuple(group), scopes, in_bad_table) for group in groups)
         by_partition: dict[PartitionKey, ArchivedRows] = {}

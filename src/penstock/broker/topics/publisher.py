@@ -1,4 +1,4 @@
-"""Publishing to topics that are kept: into a partition, once, and answered when it is on disk."""
+"""Publishing to durable topics: each message goes into a partition, once, and is answered when it is on disk."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from penstock.broker.base.effects import Append, AppendAtomically, Effect, RunIn
 from penstock.broker.base.replies import publish
 from penstock.broker.context import BrokerContext, Reply
 from penstock.broker.live.connections import Client
-from penstock.broker.live.rate_limits import Rates
+from penstock.broker.live.rate_limits import RateLimiter
 from penstock.broker.live.routing import Routes
-from penstock.broker.topics.idempotence import Window, entries_of
+from penstock.broker.topics.idempotence import ProducerWindow, entries_of
 from penstock.broker.topics.message_text import parse_message
-from penstock.broker.topics.schema_policy import Guards
-from penstock.broker.topics.schema_rejections import alike, all_rejected, refusals, rejected
+from penstock.broker.topics.schema_policy import SchemaPolicyEnforcer
+from penstock.broker.topics.schema_rejections import block_rejection, rejection, rejection_rows, rows_by_fault
 from penstock.broker.topics.topics import Topics, TopicState
 from penstock.core.errors import (
     InvalidRequest,
@@ -40,16 +40,16 @@ from penstock.storage.log.log import Log
 from penstock.storage.producer_windows import WINDOW
 
 _PARKED_MAX = 64
-"""Blocks of one producer that wait for what they repeat: more than a client has on the way."""
+"""Blocks of one producer that may wait for the pending ones they repeat: more than a client has in flight."""
 _REFUSED_MS = 5_000
-"""How long a refused block is waited for: longer than a client pauses before it tries again."""
+"""Time for which blocks behind a refused one are rejected: longer than a client pauses before it tries again."""
 
 _VERSION = "1.0.0"
-"""Of messages that were appended: the envelope keeps no version, the schema does."""
+"""Version of appended messages in live frames: the envelope keeps no version, the schema does."""
 
 
 @dataclass(slots=True)
-class Part:
+class PartitionSlice:
     """The rows of a block that go to one partition."""
 
     partition: int
@@ -60,43 +60,43 @@ class Part:
 
 @dataclass(slots=True)
 class Submission:
-    """One block on its way into the log."""
+    """A block on its way into the log."""
 
     topic: TopicState
     count: int
     requests: Any
     """The producer's number of each row."""
 
-    window: Window | None
+    window: ProducerWindow | None
     reply: Reply
     duplicates: list[tuple[int, int, int]]
-    """Row, partition and offset of those that are stored already."""
+    """Row, partition and offset of messages that were stored before."""
 
     refused: dict[int, PayloadFault] = field(default_factory=dict)
-    """What the topic's schema does not allow, by row."""
+    """Faults against the topic's schema policy, by row."""
 
-    fresh: Any = None
-    """The rows that were not stored yet when it came."""
+    new_rows: Any = None
+    """The rows that were not stored yet when the block came."""
 
-    parts: list[Part] = field(default_factory=list)
+    parts: list[PartitionSlice] = field(default_factory=list)
     open: int = 0
     error: PenstockError | None = None
-    """Why none of it went to the log."""
+    """Error that kept the whole block from the log."""
 
     whole: bool = False
-    """Nothing of it is stored if a part of it is refused."""
+    """True if nothing is stored when a part is refused."""
 
-    tell: Callable[[Submission], Any] | None = None
-    """What is answered, if not `answer`."""
+    format_result: Callable[[Submission], Any] | None = None
+    """Formatter of the answer, in place of `answer`."""
 
     unbounded: bool = False
-    """It may be larger than the topic allows."""
+    """True for a block that may be larger than the topic allows."""
 
-    def told(self) -> Any:
-        return self.answer() if self.tell is None else self.tell(self)
+    def result(self) -> Any:
+        return self.answer() if self.format_result is None else self.format_result(self)
 
     def answer(self) -> dict[str, Any]:
-        """Where everything lies. The first message's own place comes first, as `publish` has it."""
+        """Describe where everything lies. The first message's own position comes first, as `publish` answers it."""
         stored = [part for part in self.parts if isinstance(part.outcome, AppendResult)]
         parts = [[p.partition, p.outcome.offset, len(p.rows), format_id(p.outcome.id)] for p in stored]  # type: ignore[union-attr]
         leading = min(stored, key=lambda part: int(part.rows[0]), default=None)
@@ -110,57 +110,66 @@ class Submission:
             first = {"partition": leading.partition, "offset": int(appended.offset), "id": format_id(appended.id)}
             first["duplicate"] = False
         whole = first | {"count": self.count, "parts": parts, "duplicates": self.duplicates}
-        return whole | {"refused": refusals(self.refused)} if self.refused else whole
+        return whole | {"refused": rejection_rows(self.refused)} if self.refused else whole
 
     def failure(self) -> PenstockError | None:
-        """Why it, or a part of it, is not stored."""
+        """Return the error that kept the block, or a part of it, from being stored."""
         if self.error is not None:
             return self.error
         failed = [part.outcome for part in self.parts if isinstance(part.outcome, PenstockError)]
         if failed:
             return failed[0]
         if self.whole and self.refused:
-            return all_rejected(self.refused)
-        return None if self.parts or self.duplicates else all_rejected(self.refused)
+            return block_rejection(self.refused)
+        return None if self.parts or self.duplicates else block_rejection(self.refused)
 
 
-class Publishing:
-    def __init__(self, topics: Topics, context: BrokerContext, routes: Routes, rates: Rates, guards: Guards) -> None:
+class TopicPublisher:
+    def __init__(
+        self,
+        topics: Topics,
+        context: BrokerContext,
+        routes: Routes,
+        rate_limiter: RateLimiter,
+        schema_enforcer: SchemaPolicyEnforcer,
+    ) -> None:
         self._topics = topics
-        self._guards = guards
+        self._schema_enforcer = schema_enforcer
         self._context = context
         self._routes = routes
-        self._rates = rates
+        self._rate_limiter = rate_limiter
         self._grown: dict[tuple[TopicState, int], list[AppendResult]] = {}
         self.pending = 0
         """Blocks that the log has not answered yet."""
 
-    def _begin(self, topic: TopicState) -> None:
+    def _count_pending(self, topic: TopicState) -> None:
         self.pending += 1
         topic.pending += 1
 
-    def _end(self, topic: TopicState) -> None:
+    def _uncount_pending(self, topic: TopicState) -> None:
         self.pending -= 1
         topic.pending -= 1
 
-    def grown(self) -> dict[tuple[TopicState, int], list[AppendResult]]:
-        """What was stored since this was last asked, by topic and partition."""
+    def take_stored(self) -> dict[tuple[TopicState, int], list[AppendResult]]:
+        """Return the blocks stored since the last call, by topic and partition."""
         grown, self._grown = self._grown, {}
         return grown
 
-    def _stored_in(self, topic: TopicState, partition: int, appended: AppendResult, *, numbered: bool = False) -> None:
+    def _note_stored(
+        self, topic: TopicState, partition: int, appended: AppendResult, *, numbered: bool = False
+    ) -> None:
         topic.on_stored(partition, appended, numbered=numbered)
         self._grown.setdefault((topic, partition), []).append(appended)
 
     # publish
 
     def publish(self, client: Client, topic: TopicState, batch: PublishBatch) -> list[Effect]:
-        """Published messages of one topic, in order."""
-        draft = batch.draft(client.name.encode(), self._guards.default(topic))
-        if not self._guards.watches(topic):
+        """Store published messages of one topic, in order."""
+        draft = batch.draft(client.name.encode(), self._schema_enforcer.default_schema(topic))
+        if not self._schema_enforcer.has_policy(topic):
             return self._append_batch(client, topic, batch, draft)
         block = parse_block(draft.data, verify=False)
-        return self._guards.admit(
+        return self._schema_enforcer.enforce(
             topic,
             block,
             client.id,
@@ -176,10 +185,10 @@ class Publishing:
         allowed = np.ones(len(block), np.bool_)
         allowed[list(refused)] = False
         effects: list[Effect] = []
-        for fault, rows in alike(refused).items():
+        for fault, rows in rows_by_fault(refused).items():
             chosen = np.zeros(len(block), np.bool_)
             chosen[rows] = True
-            effects += self._not_published(client, batch.selected(chosen), rejected(fault))
+            effects += self._not_published(client, batch.selected(chosen), rejection(fault))
         if allowed.any():
             draft = Draft.of_block(block.gather(allowed))
             effects += self._append_batch(client, topic, batch.selected(allowed), draft)
@@ -187,7 +196,7 @@ class Publishing:
 
     def _append_batch(self, client: Client, topic: TopicState, batch: PublishBatch, draft: Draft) -> list[Effect]:
         partition = topic.next_partition()
-        self._begin(topic)
+        self._count_pending(topic)
         done = partial(self._published, client, topic, partition, batch)
         return [Append(topic.logs[partition], draft, done, client.id)]
 
@@ -204,13 +213,13 @@ class Publishing:
         batch: PublishBatch,
         outcome: AppendResult | PenstockError,
     ) -> list[Effect]:
-        self._end(topic)
+        self._uncount_pending(topic)
         if isinstance(outcome, PenstockError):
             return self._not_published(client, batch, outcome)
-        self._stored_in(topic, partition, outcome)
+        self._note_stored(topic, partition, outcome)
         subscribers = self._routes.subscribers(topic.name)
         frames = batch.delivery_frames(self._context.new_id()) if subscribers else b""
-        effects: list[Effect] = [Send(each, frames) for each in subscribers]
+        effects: list[Effect] = [Send(subscriber, frames) for subscriber in subscribers]
         self._context.metrics.add("live.delivered", outcome.records * len(subscribers))
         receipts = batch.receipt_frames(
             partition=partition,
@@ -223,40 +232,40 @@ class Publishing:
         return effects
 
     def publish_one(self, client: Client, topic: TopicState, frame: Frame) -> list[Effect]:
-        """One that came alone, or with a parent id."""
-        schema = self._guards.default(topic)
+        """Store one message that came alone, or with a parent id."""
+        schema = self._schema_enforcer.default_schema(topic)
         draft = Draft.of([Message(payload=frame.payload, producer_name=client.name, schema=schema)])
-        if not self._guards.watches(topic):
+        if not self._schema_enforcer.has_policy(topic):
             return self._append_one(client, topic, frame, draft)
         reply = self._context.reply(client, frame.header)
         block = parse_block(draft.data, verify=False)
         allowed = partial(self._publish_one_allowed, client, topic, frame)
-        return self._guards.admit(topic, block, client.id, allowed, reply)
+        return self._schema_enforcer.enforce(topic, block, client.id, allowed, reply)
 
     def _publish_one_allowed(
         self, client: Client, topic: TopicState, frame: Frame, block: Block, refused: Mapping[int, PayloadFault]
     ) -> list[Effect]:
         if refused:
-            return self._context.reply(client, frame.header)(rejected(refused[0]))
+            return self._context.reply(client, frame.header)(rejection(refused[0]))
         return self._append_one(client, topic, frame, Draft.of_block(block))
 
     def _append_one(self, client: Client, topic: TopicState, frame: Frame, draft: Draft) -> list[Effect]:
         partition = topic.next_partition()
-        self._begin(topic)
+        self._count_pending(topic)
         done = partial(self._published_one, client, topic, partition, frame)
         return [Append(topic.logs[partition], draft, done, client.id)]
 
     def _published_one(
         self, client: Client, topic: TopicState, partition: int, frame: Frame, outcome: AppendResult | PenstockError
     ) -> list[Effect]:
-        self._end(topic)
+        self._uncount_pending(topic)
         reply = self._context.reply(client, frame.header)
         if isinstance(outcome, PenstockError):
             return reply(outcome)
-        self._stored_in(topic, partition, outcome)
+        self._note_stored(topic, partition, outcome)
         head = frame.header.head
         delivered = publish(head.topic, head.version, self._context.new_id(), frame.payload)
-        effects: list[Effect] = [Send(each, delivered) for each in self._routes.subscribers(topic.name)]
+        effects: list[Effect] = [Send(subscriber, delivered) for subscriber in self._routes.subscribers(topic.name)]
         self._context.metrics.add("live.delivered", len(effects))
         place = {"partition": partition, "offset": int(outcome.offset), "id": format_id(outcome.id), "duplicate": False}
         return [*effects, *reply(place)]
@@ -264,18 +273,18 @@ class Publishing:
     # append and message
 
     def append(self, client: Client, topic: TopicState, payload: bytes, reply: Reply) -> list[Effect]:
-        """A block of records. Raises what is wrong with it; nothing is stored then."""
-        return self.store(topic, parse_block(payload), _identified(topic, reply), client=client.id)
+        """Store a block of records. Raises the fault of an invalid one; nothing is stored then."""
+        return self.store(topic, parse_block(payload), _with_duplicate_id(topic, reply), client=client.id)
 
     def message(self, client: Client, topic: TopicState, payload: bytes, reply: Reply) -> list[Effect]:
-        """One message with its metadata in a line of JSON before it."""
+        """Store one message with its metadata in a line of JSON before it."""
         given = parse_message(payload, producer_name="")
-        draft = Draft.of([given])  # raises what is wrong with a field: until then they are what the client wrote
+        draft = Draft.of([given])  # raises the fault of a field: until then fields are unvalidated
         name = _producer_name(client, topic, given)
         if name != given.producer_name:
             draft = Draft.of([replace(given, producer_name=name)])
         block = parse_block(draft.data, verify=False)
-        return self.store(topic, block, _identified(topic, reply), client=client.id)
+        return self.store(topic, block, _with_duplicate_id(topic, reply), client=client.id)
 
     def store(
         self,
@@ -287,20 +296,23 @@ class Publishing:
         owned: bool = False,
         trusted: bool | None = None,
         whole: bool = False,
-        tell: Callable[[Submission], Any] | None = None,
+        format_result: Callable[[Submission], Any] | None = None,
         unbounded: bool = False,
     ) -> list[Effect]:
-        """`owned`: the producer's number is the broker's own, and no connection's; and so, unless it is not `trusted`,
-        nothing is refused. `unbounded`: nor for its size.
+        """Validate and store a block; the reply gets `answer` or the formatted result.
 
-        `whole`: nothing is stored if a part is refused. `tell`: what is answered, if not `Submission.answer`.
+        `owned`: the producer id is the broker's own, and no connection's. `trusted`, by default the same as `owned`:
+        neither rate, order nor schema policy is checked. `unbounded`: nor its size.
+
+        `whole`: nothing is stored if a part is refused. `format_result`: formats the answer, instead of
+        `Submission.answer`.
         """
         trusted = owned if trusted is None else trusted
         producer_id = _producer_of(block)
         requests = block.columns[:, at.REQUEST_ID]
         numbered = producer_id > 0 and bool(requests.any())
         if numbered:
-            _check_numbers(requests)
+            _check_request_ids(requests)
         if producer_id and not owned and (topic.producers is None or not topic.producers.owns(producer_id, client)):
             raise NotOwner(
                 f"producer {producer_id} of {topic.name} is not this connection's: it was never registered here, or"
@@ -309,85 +321,96 @@ class Publishing:
             )
         window = topic.producers.window(producer_id) if numbered and topic.producers is not None else None
         if not trusted:
-            self._admit(topic, window, int(requests[0]), len(block))
+            self._check_rate_and_order(topic, window, int(requests[0]), len(block))
         submission = Submission(
-            topic, len(block), requests, window, reply, [], whole=whole, tell=tell, unbounded=unbounded
+            topic,
+            len(block),
+            requests,
+            window,
+            reply,
+            [],
+            whole=whole,
+            format_result=format_result,
+            unbounded=unbounded,
         )
-        return self._arrive(submission, block, client, judged=not trusted)
+        return self._sort_out_duplicates(submission, block, client, validate=not trusted)
 
     def store_plain(self, topic: TopicState, partition: int, draft: Draft, reply: Reply) -> list[Effect]:
-        """Messages that nobody counts, for a topic that asks nothing of them: they need not be looked at once more.
+        """Store messages without numbers on a topic without a policy: they need no further validation.
 
-        The answer is `AppendResult`. Raises if it is too much for now.
+        The reply gets `AppendResult`. Raises `QuotaExceeded` if the rate is exceeded.
         """
-        if not self._rates.allow(None, topic.name, self._context.now_ms, draft.count):
-            raise self._rates.exceeded(topic.name)
-        self._begin(topic)
+        if not self._rate_limiter.allow(None, topic.name, self._context.now_ms, draft.count):
+            raise self._rate_limiter.exceeded(topic.name)
+        self._count_pending(topic)
         return [Append(topic.logs[partition], draft, partial(self._stored_plain, topic, partition, draft, reply))]
 
     def _stored_plain(
         self, topic: TopicState, partition: int, draft: Draft, reply: Reply, outcome: AppendResult | PenstockError
     ) -> list[Effect]:
-        self._end(topic)
+        self._uncount_pending(topic)
         effects = reply(outcome)
         if isinstance(outcome, AppendResult):
-            self._stored_in(topic, partition, outcome)
-            effects += self._live(topic, outcome.records, lambda: read_draft(draft))
+            self._note_stored(topic, partition, outcome)
+            effects += self._deliver_live(topic, outcome.records, lambda: read_draft(draft))
         return effects
 
     def takes_anything(self, topic: TopicState) -> bool:
-        """Whether a topic asks nothing of its messages, and none of them has to wait for others."""
-        return not self._guards.watches(topic)
+        """Return whether the topic has no schema policy, and none of its blocks waits for validation."""
+        return not self._schema_enforcer.has_policy(topic)
 
-    def _live(self, topic: TopicState, count: int, block: Callable[[], Block]) -> list[Effect]:
-        """What was just stored, to whoever listens."""
+    def _deliver_live(self, topic: TopicState, count: int, block: Callable[[], Block]) -> list[Effect]:
+        """Send stored messages to the live subscribers of the topic."""
         subscribers = self._routes.subscribers(topic.name)
         if not subscribers:
             return []
-        frames = publish_frames(block(), _spelled(topic), _VERSION, self._context.new_id())
+        frames = publish_frames(block(), _display_name(topic), _VERSION, self._context.new_id())
         self._context.metrics.add("live.delivered", count * len(subscribers))
-        return [Send(each, frames) for each in subscribers]
+        return [Send(subscriber, frames) for subscriber in subscribers]
 
-    def _admit(self, topic: TopicState, window: Window | None, first: int, count: int) -> None:
-        """Raise if it is too much for now, or would overtake what was."""
+    def _check_rate_and_order(self, topic: TopicState, window: ProducerWindow | None, first: int, count: int) -> None:
+        """Raise if the rate is exceeded, or the block would overtake a refused one."""
         now_ms = self._context.now_ms
         if window is not None and self._overtakes(window, first):
             raise ServiceUnavailable(f"message {window.refused} was refused and comes first; send it again")
-        if not self._rates.allow(None, topic.name, now_ms, count):
-            self._refuse(window, first)
-            raise self._rates.exceeded(topic.name)
+        if not self._rate_limiter.allow(None, topic.name, now_ms, count):
+            self._remember_refusal(window, first)
+            raise self._rate_limiter.exceeded(topic.name)
         if window is not None:
             window.refused = 0
 
-    def _refuse(self, window: Window | None, first: int) -> None:
-        """Those that follow would overtake it."""
-        if window is not None and not window.scattered and not self._overtakes(window, first):
+    def _remember_refusal(self, window: ProducerWindow | None, first: int) -> None:
+        """Remember the refused request id; later blocks of this producer are rejected until it is sent again."""
+        if window is not None and not window.unordered and not self._overtakes(window, first):
             window.refused, window.refused_ms = first, self._context.now_ms + _REFUSED_MS
 
-    def _overtakes(self, window: Window, first: int) -> bool:
-        """Whether something before it was refused, and is still waited for."""
+    def _overtakes(self, window: ProducerWindow, first: int) -> bool:
+        """Return whether an earlier block was refused, and is still waited for."""
         return 0 < window.refused < first and self._context.now_ms < window.refused_ms
 
-    def _arrive(self, submission: Submission, block: Block, client: str, *, judged: bool) -> list[Effect]:
-        """What is stored already is known at once; the rest is judged, and goes to the log."""
-        window, submission.fresh = submission.window, np.arange(len(block))
+    def _sort_out_duplicates(
+        self, submission: Submission, block: Block, client: str, *, validate: bool
+    ) -> list[Effect]:
+        """Answer duplicates from the window, park the block behind a pending one it may repeat, or validate and store
+        the rest."""
+        window, submission.new_rows = submission.window, np.arange(len(block))
         if window is not None:
             first, last = int(submission.requests[0]), int(submission.requests[-1])
             if window.must_wait(first, last):
                 if len(window.parked) >= _PARKED_MAX and client:
                     raise ServiceUnavailable("too much was sent again before it was known what became of it; try again")
-                window.parked.append(partial(self._arrive, submission, block, client, judged=judged))
+                window.parked.append(partial(self._sort_out_duplicates, submission, block, client, validate=validate))
                 return []
             if first <= window.highest:
-                submission.fresh = self._new_rows(submission, window)
+                submission.new_rows = self._split_duplicates(submission, window)
             window.submitted = max(window.submitted, last)
-        if not len(submission.fresh):
-            return submission.reply(submission.told())
-        self._begin(submission.topic)
+        if not len(submission.new_rows):
+            return submission.reply(submission.result())
+        self._count_pending(submission.topic)
         if window is not None:
             window.begin(int(submission.requests[0]), int(submission.requests[-1]))
         submit, not_submitted = partial(self._submit, submission, client), partial(self._not_submitted, submission)
-        return self._guards.admit(submission.topic, block, client, submit, not_submitted, judged=judged)
+        return self._schema_enforcer.enforce(submission.topic, block, client, submit, not_submitted, validate=validate)
 
     def _not_submitted(self, submission: Submission, error: PenstockError) -> list[Effect]:
         submission.error, submission.parts = error, []
@@ -396,8 +419,8 @@ class Publishing:
     def _submit(
         self, submission: Submission, client: str, block: Block, refused: Mapping[int, PayloadFault]
     ) -> list[Effect]:
-        """Raises what keeps all of it from being stored."""
-        window, logs, rows = submission.window, submission.topic.logs, submission.fresh
+        """Append the allowed rows. Raises if the whole block cannot be stored."""
+        window, logs, rows = submission.window, submission.topic.logs, submission.new_rows
         if window is not None and self._overtakes(window, int(submission.requests[0])):
             raise ServiceUnavailable(f"message {window.refused} was refused and comes first; send it again")
         if refused:
@@ -408,8 +431,8 @@ class Publishing:
         if not len(rows):
             return self._finish(submission)
         if len(logs) > 1 and not submission.unbounded:
-            Draft.of_block(block).check_sizes(logs[0].limits)  # of all of it, also where its parts would fit
-        submission.parts = list(_parts(submission.topic, block, rows))
+            Draft.of_block(block).check_sizes(logs[0].limits)  # of the whole block, also where its slices would fit
+        submission.parts = list(_partition_slices(submission.topic, block, rows))
         submission.open = len(submission.parts)
         drafts = [Draft.of_block(part.block, unbounded=submission.unbounded) for part in submission.parts]
         appends = [
@@ -418,44 +441,46 @@ class Publishing:
         ]
         return [*appends] if len(appends) == 1 else [AppendAtomically(tuple(appends))]
 
-    def _new_rows(self, submission: Submission, window: Window) -> Any:
-        """The rows that are not stored yet; the others are noted with their places."""
-        fresh = []
+    def _split_duplicates(self, submission: Submission, window: ProducerWindow) -> Any:
+        """Return the rows that are not stored yet; note the positions of the others as duplicates."""
+        new_rows = []
         for row, request_id in enumerate(submission.requests.tolist()):
             place = window.find(request_id)
             if place is None:
-                fresh.append(row)
+                new_rows.append(row)
             else:
                 submission.duplicates.append((row, *place))
-        return np.array(fresh, dtype=np.int64)
+        return np.array(new_rows, dtype=np.int64)
 
-    def _stored(self, submission: Submission, part: Part, outcome: AppendResult | PenstockError) -> list[Effect]:
+    def _stored(
+        self, submission: Submission, part: PartitionSlice, outcome: AppendResult | PenstockError
+    ) -> list[Effect]:
         part.outcome = outcome
         submission.open -= 1
         effects: list[Effect] = []
         if isinstance(outcome, AppendResult):
             topic = submission.topic
-            self._stored_in(topic, part.partition, outcome, numbered=submission.window is not None)
-            effects = self._live(topic, outcome.records, lambda: part.block)
+            self._note_stored(topic, part.partition, outcome, numbered=submission.window is not None)
+            effects = self._deliver_live(topic, outcome.records, lambda: part.block)
         return [*self._finish(submission), *effects] if not submission.open else effects
 
     def _finish(self, submission: Submission) -> list[Effect]:
-        self._end(submission.topic)
+        self._uncount_pending(submission.topic)
         window, error = submission.window, submission.failure()
         if window is not None:
-            self._note(submission, window)
-        effects = submission.reply(submission.told() if error is None else error)
+            self._add_to_window(submission, window)
+        effects = submission.reply(submission.result() if error is None else error)
         if window is not None:
             if error is not None and error.retriable:
-                self._refuse(window, int(submission.requests[0]))
+                self._remember_refusal(window, int(submission.requests[0]))
             waiting, window.parked = window.parked, type(window.parked)()
-            effects += [each for again in waiting for each in again()]
+            effects += [effect for again in waiting for effect in again()]
             if submission.topic.checkpoint_due():
                 effects += self._topics.save_checkpoints(submission.topic)
         return effects
 
-    def _note(self, submission: Submission, window: Window) -> None:
-        """What is stored now will be recognised."""
+    def _add_to_window(self, submission: Submission, window: ProducerWindow) -> None:
+        """Add the stored requests to the window, so that they are recognised from now on."""
         window.end(int(submission.requests[0]))
         stored = [part for part in submission.parts if isinstance(part.outcome, AppendResult)]
         if not stored:
@@ -471,7 +496,7 @@ class Publishing:
 
 
 def _producer_name(client: Client, topic: TopicState, message: Message) -> str:
-    """Under which it is stored. Raises `InvalidRequest` for another one than its producer is registered under."""
+    """Return the name to store under. Raises `InvalidRequest` if it differs from the producer's registered name."""
     registered = "" if topic.producers is None else topic.producers.name(message.producer_id, client.id)
     if registered and message.producer_name not in ("", registered):
         raise InvalidRequest(
@@ -482,8 +507,8 @@ def _producer_name(client: Client, topic: TopicState, message: Message) -> str:
     return message.producer_name or registered or client.name
 
 
-def _identified(topic: TopicState, reply: Reply) -> Reply:
-    """Whoever sent something again is told the id of the first of it too, which is in the log."""
+def _with_duplicate_id(topic: TopicState, reply: Reply) -> Reply:
+    """Wrap a reply so that a duplicate is answered with the id of its first message, which is read from the log."""
 
     def told(outcome: dict[str, Any] | PenstockError) -> list[Effect]:
         if isinstance(outcome, PenstockError) or not outcome["duplicate"]:
@@ -495,7 +520,7 @@ def _identified(topic: TopicState, reply: Reply) -> Reply:
 
 
 def _id_at(log: Log, offset: int) -> str | None:
-    """In another thread. None where retention has taken it since."""
+    """Read a message id from the log; None if retention has taken it since. Runs in another thread."""
     try:
         block = log.read(offset, bytes_max=1).block
     except OffsetOutOfRange:
@@ -503,20 +528,20 @@ def _id_at(log: Log, offset: int) -> str | None:
     return format_id(block.id(0)) if len(block) and int(block.offsets.start) == offset else None
 
 
-def _spelled(topic: TopicState) -> str:
+def _display_name(topic: TopicState) -> str:
     name = topic.name
     return name.topic if name.namespace == "default" else str(name)
 
 
 def _producer_of(block: Block) -> int:
-    """The one producer whose block it is; 0 if it is nobody's."""
+    """Return the id of the one producer of the block; 0 for a block without one."""
     producers = block.columns[:, at.PRODUCER_ID]
     if not (producers == producers[0]).all():
         raise InvalidRequest("a block has messages of one producer")
     return int(producers[0])
 
 
-def _check_numbers(requests: Any) -> None:
+def _check_request_ids(requests: Any) -> None:
     if len(requests) > WINDOW:
         raise InvalidRequest(
             f"a block of a numbered producer has at most {WINDOW} messages, not {len(requests)}: no more are recognised"
@@ -535,10 +560,10 @@ def _check_numbers(requests: Any) -> None:
         )
 
 
-def _parts(topic: TopicState, block: Block, rows: Any) -> Iterator[Part]:
-    """Where each row goes: by its key; those without one together to the next partition in turn."""
+def _partition_slices(topic: TopicState, block: Block, rows: Any) -> Iterator[PartitionSlice]:
+    """Split rows by partition: keyed ones by their hash, those without a key together to the next partition in turn."""
     if len(topic.logs) == 1:
-        yield Part(0, rows, block if len(rows) == len(block) else block.gather(rows))
+        yield PartitionSlice(0, rows, block if len(rows) == len(block) else block.gather(rows))
         return
     keyed = (block.columns[rows, at.FLAGS] & at.FLAG_KEY) != 0
     hashes = block.key_hashes().astype(np.uint64)[rows]
@@ -547,4 +572,4 @@ def _parts(topic: TopicState, block: Block, rows: Any) -> Iterator[Part]:
         partitions[~keyed] = topic.next_partition()
     for partition in np.unique(partitions).tolist():
         mine = rows[partitions == partition]
-        yield Part(partition, mine, block.gather(mine))
+        yield PartitionSlice(partition, mine, block.gather(mine))

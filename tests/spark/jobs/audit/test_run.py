@@ -34,8 +34,8 @@ from penstock.schema.registry.transfer import VersionRecord
 from penstock.spark.jobs.audit import archive_side as archives
 from penstock.spark.jobs.audit import partition_summary
 from penstock.spark.jobs.audit.archive_side import RUNS_MAX, ComparisonScope, Warehouse, missing_and_duplicate
-from penstock.spark.jobs.audit.audit import AuditRequest
 from penstock.spark.jobs.audit.findings import FindingKind
+from penstock.spark.jobs.audit.run import AuditRequest
 from penstock.spark.jobs.worker_jobs import TASK_BYTES, group_by_bytes
 from penstock.storage.log.segment import index_path
 from penstock.storage.store import Store

@@ -1,10 +1,10 @@
 """The hub: hands what connections send to the broker, carries out the effects that the broker returns, and keeps time.
 
-The broker itself does no I/O and has no clock: it takes events (`connect`, `receive`, `tick`, `resume`) and returns
-effects. The hub is the loop around it, in one thread: it lets sessions take turns, sends frames, passes appends to the
-group commit, blocking work to threads and schema validation to worker processes, and gives their outcomes back to the
-broker. It also decides when a session is read: not while its publishes wait for the disk, while consumers that it
-publishes to are behind, or while the buffer budget has no room.
+The broker itself never waits, and has neither sockets nor timers: it takes events (`connect`, `receive`, `tick`,
+`resume`) and returns effects. The hub is the loop around it, in one thread: it lets sessions take turns, sends frames,
+passes appends to the group commit, blocking work to threads and schema work to worker processes, and gives their
+outcomes back to the broker. It also decides when a session is read: not while its publishes wait for the disk, while
+consumers that it publishes to are behind, or while the buffer budget has no room.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ _SLICE_SECONDS_MIN: Final = 0.0005
 """The shortest time slice: connections that are busy at once share one slice, so that the others wait no longer for
 them."""
 _GOODBYE_SECONDS: Final = 0.05  # for the last frames to be read, before connections are aborted
-_LAST_WORD_SECONDS: Final = 1.0
+_CLOSING_SECONDS: Final = 1.0
 """The time for the reason to reach a client that has stopped reading; then its connection is aborted."""
-_LAST_WORD_CHECKS: Final = 10
+_CLOSING_CHECKS: Final = 10
 """The number of such waits for a client that is slow but still reads; after them its connection is aborted, too."""
 
 
@@ -158,10 +158,10 @@ class Hub:
         if not session.ending:
             self.disconnect(session, reason.message)
             session.transport.close(reason)
-            self._abort_later(session.transport, _LAST_WORD_CHECKS)
+            self._abort_later(session.transport, _CLOSING_CHECKS)
 
     def _abort_later(self, transport: Transport, checks: int) -> None:
-        self._loop.call_later(_LAST_WORD_SECONDS, self._abort_if_stuck, transport, transport.queued_bytes(), checks)
+        self._loop.call_later(_CLOSING_SECONDS, self._abort_if_stuck, transport, transport.queued_bytes(), checks)
 
     def _abort_if_stuck(self, transport: Transport, before: int, checks: int) -> None:
         """Abort the transport, unless it still drains and has checks left: the reason is the last in its queue."""
@@ -252,8 +252,8 @@ class Hub:
         self.update_reading(session)
 
     def update_reading(self, session: Session) -> None:
-        """Pause or resume reading: a session is not read while it has a backlog, publishes to consumers that are
-        behind, or waits for room for the rest of a message."""
+        """Pause or resume reading: a session is not read while it has unhandled reads or a backlog, publishes to
+        consumers that are behind, or waits for room for the rest of a message."""
         session.measure()
         if not session.ending:
             session.share.paused_to_drain = self.buffers.must_drain_first(session.share)
@@ -288,7 +288,7 @@ class Hub:
             self.end_if_too_slow(session)
         return slow
 
-    # the disk
+    # background work
 
     def _start_background(
         self,
@@ -314,22 +314,22 @@ class Hub:
 
     def _append(self, effect: Append) -> None:
         try:
-            ticket = self._disk.submit(effect.log, effect.draft, wait=False)
+            pending = self._disk.submit(effect.log, effect.draft, wait=False)
         except PenstockError as error:
             self._loop.call_soon(self._resume_broker, effect.done, error)
         else:
-            self._track_append(ticket, effect)
+            self._track_append(pending, effect)
 
     def _append_all(self, effect: AppendAtomically) -> None:
         """Submit all parts of an atomic append; if that fails, every part gets the error."""
         try:
-            tickets = self._disk.submit_all([(part.log, part.draft) for part in effect.parts], wait=False)
+            pending_appends = self._disk.submit_all([(part.log, part.draft) for part in effect.parts], wait=False)
         except PenstockError as error:
             for part in effect.parts:
                 self._loop.call_soon(self._resume_broker, part.done, error)
         else:
-            for ticket, part in zip(tickets, effect.parts, strict=True):
-                self._track_append(ticket, part)
+            for pending, part in zip(pending_appends, effect.parts, strict=True):
+                self._track_append(pending, part)
 
     @property
     def _disk(self) -> GroupCommit:
@@ -337,22 +337,22 @@ class Hub:
             raise ServiceUnavailable("this broker keeps nothing")
         return self._writer
 
-    def _track_append(self, ticket: PendingAppend, effect: Append) -> None:
-        self._appends[ticket] = effect
+    def _track_append(self, pending: PendingAppend, effect: Append) -> None:
+        self._appends[pending] = effect
         self.unstored_bytes += len(effect.draft.data)
         session = self._sessions.get(effect.client)
         if session is not None:
             session.unstored_bytes += len(effect.draft.data)
 
-    def committed(self, tickets: Sequence[PendingAppend]) -> None:
+    def committed(self, pending_appends: Sequence[PendingAppend]) -> None:
         """Report a group that is on disk, or has failed. Called by the writer, in its own thread."""
         with suppress(RuntimeError):  # the event loop is closed: no session is left
-            self._loop.call_soon_threadsafe(self._committed, tickets)
+            self._loop.call_soon_threadsafe(self._committed, pending_appends)
 
-    def _committed(self, tickets: Sequence[PendingAppend]) -> None:
+    def _committed(self, pending_appends: Sequence[PendingAppend]) -> None:
         results, publishers = [], set()
-        for ticket in tickets:
-            effect = self._appends.pop(ticket, None)
+        for pending in pending_appends:
+            effect = self._appends.pop(pending, None)
             if effect is None:
                 continue
             self.unstored_bytes -= len(effect.draft.data)
@@ -360,7 +360,7 @@ class Hub:
             if session is not None:
                 session.unstored_bytes -= len(effect.draft.data)
                 publishers.add(session)
-            results.append((effect.done, ticket.outcome))
+            results.append((effect.done, pending.outcome))
         slow = self.apply(self.broker.resume_all(results, self.now_ms()))
         for session in publishers:
             if slow:

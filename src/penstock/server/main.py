@@ -118,10 +118,10 @@ class _CommitRelay:
     def __init__(self) -> None:
         self.target: Callable[[Sequence[PendingAppend]], None] | None = None
 
-    def __call__(self, tickets: Sequence[PendingAppend]) -> None:
-        release_all(tickets)
+    def __call__(self, pending_appends: Sequence[PendingAppend]) -> None:
+        release_all(pending_appends)
         if self.target is not None:
-            self.target(tickets)
+            self.target(pending_appends)
 
 
 async def _serve(settings: Settings, store: Store, relay: _CommitRelay, ready: Callable[[Ready], None]) -> int:
@@ -250,7 +250,7 @@ async def _open_http(
     from penstock.server.operations.state import OperationsState, RequestCounter
     from penstock.server.registry.cache import SchemaAnswerCache
     from penstock.server.routes import ROUTE_TABLE
-    from penstock.server.security.credentials import note_page
+    from penstock.server.security.credentials import audit_denied_page
     from penstock.server.transports.http import HttpServer
 
     events = EventService(hub)
@@ -266,7 +266,7 @@ async def _open_http(
             context,
             origins=settings.ws_origins,
             each_max=settings.limits.http_address_connections_max,
-            denied=partial(note_page, hub.access),
+            denied=partial(audit_denied_page, hub.access),
             closing=events.close,
         )
     except OSError as error:

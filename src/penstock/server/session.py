@@ -40,9 +40,9 @@ class Session:
     """A connection in the broker: its transport, its frame reader, its client, and what waits on its behalf."""
 
     __slots__ = (
-        "_drained",
-        "_moved_ms",
-        "_written",
+        "_progress_ms",
+        "_sent_bytes",
+        "_taken_bytes",
         "behind",
         "client",
         "ending",
@@ -121,9 +121,9 @@ class Session:
         self.timer: asyncio.TimerHandle | None = None
         """The end of its own wait, for all slow consumers together."""
 
-        self._written = 0
-        self._drained = 0
-        self._moved_ms = 0
+        self._sent_bytes = 0
+        self._taken_bytes = 0
+        self._progress_ms = 0
 
     @property
     def is_backlogged(self) -> bool:
@@ -187,7 +187,7 @@ class Session:
     def output(self) -> tuple[int, int]:
         """Return the bytes that were sent and have left the queue, and those that still wait in it."""
         queued = self.transport.queued_bytes()
-        return self._written - queued, queued
+        return self._sent_bytes - queued, queued
 
     @property
     def busy(self) -> bool:
@@ -200,16 +200,16 @@ class Session:
     def send(self, frames: bytes, now_ms: int) -> None:
         """Write frames, and note the time if earlier output has left the queue since."""
         queued = self.transport.queued_bytes()
-        drained = self._written - queued
-        if drained != self._drained or not queued:
-            self._drained, self._moved_ms = drained, now_ms
-        self._written += len(frames)
+        taken = self._sent_bytes - queued
+        if taken != self._taken_bytes or not queued:
+            self._taken_bytes, self._progress_ms = taken, now_ms
+        self._sent_bytes += len(frames)
         self.hub.buffers.record_queued(self.share, queued + len(frames))
         self.transport.write(frames)
 
     def worth_waiting_for(self, now_ms: int) -> bool:
         """Return whether it is behind but still reads: a client that has taken nothing for long will not do so soon."""
-        moving = now_ms - self._moved_ms < self.hub.limits.output_wait_ms
+        moving = now_ms - self._progress_ms < self.hub.limits.output_wait_ms
         return self.behind and moving and not self.stalled and not self.ending
 
     def heard(self) -> None:
@@ -233,4 +233,4 @@ class Session:
 
 
 NO_SESSIONS: Final[set[Session]] = set()
-"""The empty set of sessions that wait for no other; shared by all of them, and never added to."""
+"""The empty set, shared by sessions that neither wait nor are waited for; never added to."""

@@ -101,7 +101,7 @@ class Settings:
         return TlsFiles(cert=self.tls_cert, key=self.tls_key, ca=self.tls_ca)
 
     @property
-    def asks_who(self) -> bool:
+    def requires_authentication(self) -> bool:
         """True if every client must authenticate."""
         return self.auth is Auth.ON
 
@@ -139,7 +139,7 @@ class Settings:
         files = (self.jwt_secret_file, self.jwt_jwks_file)
         if not any((*named, *files)):
             return
-        if not self.asks_who:
+        if not self.requires_authentication:
             raise InvalidRequest("tokens (--jwt-...) are looked at only with authentication: give --auth on too")
         if not all(named) or not any(files):
             raise InvalidRequest(
@@ -154,7 +154,7 @@ class Settings:
         missing = []
         if self.tls is None and not self.allow_plaintext:
             missing.append("TLS (--tls-cert and --tls-key, or --allow-plaintext)")
-        if self.tls_ca is None and not self.asks_who and not self.allow_anonymous:
+        if self.tls_ca is None and not self.requires_authentication and not self.allow_anonymous:
             missing.append("authentication (--auth on, --tls-ca for client certificates, or --allow-anonymous)")
         if missing:
             raise InvalidRequest(

@@ -419,7 +419,7 @@ def resident(pid: int) -> int:
 
 
 @pytest.mark.parametrize(
-    ("asked", "field", "words"),
+    ("asked", "field", "expected"),
     [
         ("POST /api/events?type=a&foo=1", "foo", "'foo' is no parameter of this: there are type, topic, key, lines"),
         ("GET /api/events?follow=false&topics=a", "topics", "there are topic, partition, typeMatcher, from"),

@@ -12,7 +12,7 @@ from penstock.core.errors import InvalidRequest, MalformedMessage, PayloadTooLar
 from penstock.core.limits import ATTRIBUTES_MAX
 from penstock.record.block import Block, Draft
 from penstock.record.message import Message, SchemaRef
-from penstock.server.events.handlers import read_beside
+from penstock.server.events.handlers import parse_body
 from penstock.server.events.publish_formats import (
     BATCH_MAX,
     BLOCK,
@@ -247,17 +247,17 @@ def test_a_block_is_taken_whole_or_not() -> None:
 def test_what_the_broker_refuses_is_told_with_the_line() -> None:
     posted = read(NDJSON, b'{"payload":1}\n\n\n{"payload":2}', TYPED)
     refused = SchemaRejected("message 1 of the block: at /a: wrong", refused=VerbatimDetails([[1, "wrong", "/a"]]))
-    found = posted.located(refused)
+    found = posted.with_position(refused)
     assert (found.message, found.details["line"]) == ("line 4: at /a: wrong", 4)
-    large = posted.located(PayloadTooLarge("message 0 of the block: too large", record=0))
+    large = posted.with_position(PayloadTooLarge("message 0 of the block: too large", record=0))
     assert large.message == "line 1: too large"
-    assert posted.located(InvalidRequest("something else")).message == "something else"
+    assert posted.with_position(InvalidRequest("something else")).message == "something else"
 
 
 def test_of_one_message_the_broker_says_no_number() -> None:
     alone = PublishRequest([Message(payload=b"x")], single=True)
     assert (
-        alone.located(SchemaRejected("message 0 of the block: wrong", refused=VerbatimDetails([[0, ""]]))).message
+        alone.with_position(SchemaRejected("message 0 of the block: wrong", refused=VerbatimDetails([[0, ""]]))).message
         == "wrong"
     )
 
@@ -265,14 +265,16 @@ def test_of_one_message_the_broker_says_no_number() -> None:
 def test_of_a_block_the_message_is_named_that_the_broker_refuses() -> None:
     data = bytes(Draft.of([Message(payload=b"1"), Message(payload=b"2")]).with_checksums().data)
     posted = read({"content-type": BLOCK}, data, PublishDefaults())
-    found = posted.located(SchemaRejected("message 1 of the block: wrong", refused=VerbatimDetails([[1, "wrong", ""]])))
+    found = posted.with_position(
+        SchemaRejected("message 1 of the block: wrong", refused=VerbatimDetails([[1, "wrong", ""]]))
+    )
     assert (found.message, found.details["message"]) == ("message 2: wrong", 2)
 
 
 # hostile
 
 
-@pytest.mark.parametrize("given", [TYPED, PublishDefaults(type="t", payload_lines=True)])
+@pytest.mark.parametrize("defaults", [TYPED, PublishDefaults(type="t", payload_lines=True)])
 @pytest.mark.parametrize("line", [b"\n", b" \n", b"\r\n"])
 def test_empty_lines_are_counted_too(line: bytes, defaults: PublishDefaults) -> None:
     body = line * LINES_MAX
@@ -316,5 +318,5 @@ class Said(dict[str, str]):
 @pytest.mark.parametrize(("media", "threads"), [("application/x-ndjson", 2), ("text/plain", 1)])
 def test_a_large_body_is_taken_apart_beside_everything_else(media: str, threads: int) -> None:
     said = Said(content_type=media)
-    posted = asyncio.run(read_beside(said, lines({"payload": "x" * 100_000}), TYPED))
+    posted = asyncio.run(parse_body(said, lines({"payload": "x" * 100_000}), TYPED))
     assert (len(posted.messages), len(said.threads)) == (1, threads)

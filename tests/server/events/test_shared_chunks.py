@@ -11,7 +11,7 @@ from penstock.broker.reads.merge import ReadPosition
 from penstock.core.errors import StorageFailed
 from penstock.server.events import shared_chunks as module
 from penstock.server.events.shared_chunks import ChunkCache
-from penstock.server.events.stream_formats import Chunk
+from penstock.server.events.stream_formats import StreamChunk
 
 
 def run(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
@@ -22,15 +22,15 @@ def run(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
     return ran
 
 
-def chunk(size: int) -> Chunk:
-    return Chunk(b"x" * size, [size], 1, {})
+def chunk(size: int) -> StreamChunk:
+    return StreamChunk(b"x" * size, [size], 1, {})
 
 
 @run
 async def test_all_who_want_the_same_wait_for_one_read() -> None:
     chunks, reads, go_on = ChunkCache(), 0, asyncio.Event()
 
-    async def load() -> Chunk:
+    async def load() -> StreamChunk:
         nonlocal reads
         reads += 1
         await go_on.wait()
@@ -50,10 +50,10 @@ async def test_all_who_want_the_same_wait_for_one_read() -> None:
 async def test_a_read_that_fails_fails_for_all_and_is_tried_again() -> None:
     chunks = ChunkCache()
 
-    async def fail() -> Chunk:
+    async def fail() -> StreamChunk:
         raise StorageFailed("broken")
 
-    async def load() -> Chunk:
+    async def load() -> StreamChunk:
         return chunk(1)
 
     found = await asyncio.gather(*(chunks.get("a", fail) for _ in range(3)), return_exceptions=True)
@@ -63,11 +63,11 @@ async def test_a_read_that_fails_fails_for_all_and_is_tried_again() -> None:
 
 @run
 async def test_what_is_kept_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "KEPT_BYTES_MAX", 100)
-    monkeypatch.setattr(module, "KEPT_MAX", 8)
+    monkeypatch.setattr(module, "CACHED_BYTES_MAX", 100)
+    monkeypatch.setattr(module, "CACHED_MAX", 8)
     chunks = ChunkCache()
 
-    async def load(size: int) -> Chunk:
+    async def load(size: int) -> StreamChunk:
         return chunk(size)
 
     for number in range(50):
@@ -81,11 +81,11 @@ async def test_what_is_kept_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None
 
 @run
 async def test_where_readers_are_in_many_logs_counts_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "KEPT_BYTES_MAX", 1000)
+    monkeypatch.setattr(module, "CACHED_BYTES_MAX", 1000)
     chunks = ChunkCache()
 
-    async def load() -> Chunk:
-        return Chunk(b"x", [1], 1, {number: ReadPosition(number) for number in range(3)})  # type: ignore[misc]
+    async def load() -> StreamChunk:
+        return StreamChunk(b"x", [1], 1, {number: ReadPosition(number) for number in range(3)})  # type: ignore[misc]
 
     for number in range(10):
         await chunks.get(number, load)
@@ -96,10 +96,10 @@ async def test_where_readers_are_in_many_logs_counts_too(monkeypatch: pytest.Mon
 async def test_where_too_much_is_lent_whoever_has_not_moved_for_longest_is_cut_off_and_nobody_waits(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(module, "LENT_BYTES_MAX", 100)
+    monkeypatch.setattr(module, "SENDING_BYTES_MAX", 100)
     chunks, cut = ChunkCache(), list[str]()
 
-    async def load() -> Chunk:
+    async def load() -> StreamChunk:
         return chunk(1)
 
     with (
@@ -115,7 +115,7 @@ async def test_where_too_much_is_lent_whoever_has_not_moved_for_longest_is_cut_o
 
 @run
 async def test_what_several_have_they_have_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "LENT_BYTES_MAX", 100)
+    monkeypatch.setattr(module, "SENDING_BYTES_MAX", 100)
     chunks, large, cut = ChunkCache(), chunk(99), list[int]()
     with chunks.sending(large, lambda: cut.append(1)):
         with chunks.sending(large, lambda: cut.append(2)):

@@ -15,7 +15,14 @@ from penstock.core.ids import format_id, id_bytes
 from penstock.core.names import TopicName
 from penstock.record.message import SchemaRef
 from penstock.record.rows import RecordRow
-from penstock.server.events.stream_formats import Chunk, StreamFormat, StreamWriter, is_plain, spelled_id, sse_data
+from penstock.server.events.stream_formats import (
+    StreamChunk,
+    StreamFormat,
+    StreamWriter,
+    is_plain,
+    spelled_id,
+    sse_data,
+)
 
 TOPIC = TopicName("default", "orders")
 SOURCE = LogSource(None, TOPIC, 2, "/default/orders-part-2")  # type: ignore[arg-type]
@@ -28,7 +35,7 @@ def row(
     return (ID, 7, 1_700_000_000_000, kind, key, payload, "p", 3, 4, schema, MappingProxyType(attributes))
 
 
-def written(form: StreamFormat, *rows: RecordRow, gaps: tuple[FeedGap, ...] = ()) -> Chunk:
+def written(form: StreamFormat, *rows: RecordRow, gaps: tuple[FeedGap, ...] = ()) -> StreamChunk:
     found = MergedSlice(rows=[(SOURCE, each) for each in rows], gaps=list(gaps), after=9, positions={})
     return StreamWriter(form, "here:1").chunk(found)
 

@@ -22,7 +22,7 @@ from penstock.record.message import Message
 from penstock.schema.registry.registry import Registry
 from penstock.server.api.app import Api
 from penstock.server.api.errors import HttpError
-from penstock.server.files.log_files import PIECE_BYTES, FilePart, LogFiles, part_of
+from penstock.server.files.log_files import PIECE_BYTES, FileRangeResponse, LogFiles, requested_range
 from penstock.server.registry.cache import SchemaAnswerCache
 from penstock.server.routes import ROUTE_TABLE
 from penstock.storage.catalog.catalog import Catalog
@@ -210,13 +210,13 @@ def test_a_range_is_what_lies_within_the_file(size: int, first: int, last: int |
     data = bytes(range(size))
     wanted = data[first:] if last is None else data[first : last + 1]
     if last is not None and last < first:
-        assert part_of(asked, size) is None
+        assert requested_range(asked, size) is None
     elif not wanted:
         with pytest.raises(HttpError) as caught:
-            part_of(asked, size)
+            requested_range(asked, size)
         assert caught.value.status == 416
     else:
-        start, stop = part_of(asked, size) or (0, 0)
+        start, stop = requested_range(asked, size) or (0, 0)
         assert data[start:stop] == wanted
 
 
@@ -234,7 +234,9 @@ def test_a_client_that_may_no_longer_read_gets_no_further_piece(root: Path) -> N
 
     async def download() -> None:
         logs = LogFiles(root)
-        await FilePart(logs, os.open(path, os.O_RDONLY), None, lambda: len(sent) < 3)({"method": "GET"}, nothing, send)
+        await FileRangeResponse(logs, os.open(path, os.O_RDONLY), None, lambda: len(sent) < 3)(
+            {"method": "GET"}, nothing, send
+        )
 
     with pytest.raises(ConnectionError, match="may no longer be read"):
         asyncio.run(download())

@@ -303,7 +303,7 @@ def test_encoded_answers_are_kept_up_to_a_bound(server: RegistryServer, monkeypa
     server.post("/subjects/a/versions", {"schema": ONE})
     stored = server.backend.registry.schema(1)
     kept = SchemaAnswerCache()
-    monkeypatch.setattr(keeping, "KEPT_BYTES_MAX", 10)
+    monkeypatch.setattr(keeping, "CACHED_BYTES_MAX", 10)
     for number in range(5):
         kept.put(number, stored, b"1234")
     assert [kept.get(number, stored) for number in range(5)] == [None, None, None, b"1234", b"1234"]

@@ -77,7 +77,7 @@ def test_a_key_says_more_than_a_certificate(broker: RunningBroker, authority: Au
 
 def test_other_machines_may_come_where_they_say_who_they_are(authority: Authority) -> None:
     files = {"tls_cert": authority.pair.cert, "tls_key": authority.pair.key}
-    assert load(None, {}, {"host": "0.0.0.0", "auth": "on"} | files).asks_who
+    assert load(None, {}, {"host": "0.0.0.0", "auth": "on"} | files).requires_authentication
     with pytest.raises(InvalidRequest, match="--auth on"):
         load(None, {}, {"host": "0.0.0.0"} | files)
     with pytest.raises(InvalidRequest, match="TLS"):
@@ -106,8 +106,8 @@ def test_authentication_can_be_given_in_the_file_and_in_the_environment(tmp_path
     by_variable = load(None, variables | {"PENSTOCK_JWT_JWKS_FILE": "k"})
     assert load(file, {}) == by_variable
     assert by_variable.token_files is not None
-    assert (by_variable.asks_who, by_variable.token_files.jwks) == (True, Path("k"))
+    assert (by_variable.requires_authentication, by_variable.token_files.jwks) == (True, Path("k"))
 
 
 def test_a_token_in_the_environment_is_no_setting() -> None:
-    assert not load(None, {"PENSTOCK_TOKEN": "x", "PENSTOCK_TOKEN_FILE": "y"}).asks_who
+    assert not load(None, {"PENSTOCK_TOKEN": "x", "PENSTOCK_TOKEN_FILE": "y"}).requires_authentication

@@ -87,15 +87,15 @@ class DeadLetterTopic:
     letters: TopicState
 
     def left(self) -> dict[int, OffsetSet]:
-        """Return the offsets of each partition that are not acked now."""
+        """Return the offsets of each partition that are left now: not acked by the redrive subscription."""
         runner = self.letters.subscriptions.get(REDRIVE_SUBSCRIPTION)
         left: dict[int, OffsetSet] = {}
         for number, log in enumerate(self.letters.logs):
-            settled = OffsetSet()
+            acked = OffsetSet()
             if runner is not None:
                 cursor = runner.machine.cursors[number]
-                settled = OffsetSet([(0, cursor.floor), *cursor.acked])
-            left[number] = OffsetSet(settled.gaps(int(log.first_offset), int(log.next_offset)))
+                acked = OffsetSet([(0, cursor.floor), *cursor.acked])
+            left[number] = OffsetSet(acked.gaps(int(log.first_offset), int(log.next_offset)))
         return left
 
 

@@ -41,36 +41,36 @@ def _attributes(one: str | None, several: str | None) -> dict[str, Any]:
         try:
             attributes = msgspec.json.decode(several, type=dict[str, str])
         except (msgspec.DecodeError, UnicodeEncodeError):
-            raise _wrong('attributes is a JSON object of texts: {"region": "eu"}', "attributes") from None
+            raise _invalid('attributes is a JSON object of texts: {"region": "eu"}', "attributes") from None
     if one is not None:
         name, colon, value = one.partition(":")
         if not colon or not name:
-            raise _wrong("attribute is NAME:VALUE", "attribute")
+            raise _invalid("attribute is NAME:VALUE", "attribute")
         attributes[name] = value
     return attributes
 
 
-def _wrong(sentence: str, field: str) -> HttpError:
+def _invalid(sentence: str, field: str) -> HttpError:
     return HttpError(HTTPStatus.UNPROCESSABLE_ENTITY, sentence, field=field)
 
 
 async def get(request: ApiRequest) -> object:
-    return await ask_until_disconnect(request, "system.message.get", _one(request))
+    return await ask_until_disconnect(request, "system.message.get", _selected_message(request))
 
 
 async def get_payload(request: ApiRequest) -> object:
-    first = await ask_until_disconnect(request, "system.message.get", _one(request) | {"payload_from": 0})
-    return Payload(request, first)
+    first = await ask_until_disconnect(request, "system.message.get", _selected_message(request) | {"payload_from": 0})
+    return PayloadResponse(request, first)
 
 
-def _one(request: ApiRequest) -> dict[str, Any]:
+def _selected_message(request: ApiRequest) -> dict[str, Any]:
     """Return the fields that select one message. Digits are an offset; anything else is an id."""
     written = request.path_params["message"]
     message = {"offset": int(written)} if _OFFSET.fullmatch(written) else {"id": written}
     return _topic(request) | message | sent_fields(request.query)
 
 
-class Payload(Response):
+class PayloadResponse(Response):
     """The payload of a message of any size, sent in pieces as fast as they are read."""
 
     def __init__(self, request: ApiRequest, first: dict[str, Any]) -> None:
@@ -83,7 +83,7 @@ class Payload(Response):
         }
         super().__init__(None, HTTPStatus.OK, headers, media_type=BYTES)
         self.raw_headers = [pair for pair in self.raw_headers if size == 0 or pair != (b"content-length", b"0")]
-        self._call = request
+        self._request = request
         self._piece = b64decode(first["payload_base64"])
         self._size = size
         self._asked = _topic(request) | {"partition": first["partition"], "offset": first["offset"]}
@@ -101,7 +101,7 @@ class Payload(Response):
             sent += len(piece)
             if sent >= self._size:
                 return
-            answer = await ask(self._call, "system.message.get", self._asked | {"payload_from": sent})
+            answer = await ask(self._request, "system.message.get", self._asked | {"payload_from": sent})
             piece = b64decode(answer["payload_base64"])
 
 
@@ -109,13 +109,13 @@ async def publish(request: ApiRequest) -> object:
     body = request.body
     fields = {name: value for name in body.__struct_fields__ if (value := getattr(body, name)) is not UNSET}
     if "payload_json" in fields:  # as it was written, to the byte
-        fields["payload"] = _once(fields).decode()
+        fields["payload"] = _json_payload(fields).decode()
     return await ask(request, "system.message.publish", _topic(request) | fields)
 
 
-def _once(fields: dict[str, Any]) -> bytes:
+def _json_payload(fields: dict[str, Any]) -> bytes:
     if "payload" in fields:
-        raise _wrong("Give one of payload, payload_base64, payload_json", "payload")
+        raise _invalid("Give one of payload, payload_base64, payload_json", "payload")
     return bytes(fields.pop("payload_json"))
 
 

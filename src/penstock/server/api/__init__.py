@@ -1,1 +1,1 @@
-"""The HTTP application: matches routes, authenticates, calls handlers, encodes answers. Handlers are in other rooms."""
+"""The HTTP application: matches routes, authenticates, calls handlers, encodes answers. Handlers are elsewhere."""

@@ -30,14 +30,14 @@ _VALUE: Final = msgspec.json.Decoder(str | bool | int | None)
 _TEXT: Final = msgspec.json.Decoder(str)
 
 
-class _Glance(msgspec.Struct, frozen=True, gc=False):
+class _EventOutline(msgspec.Struct, frozen=True, gc=False):
     """The least that every element of an array must be."""
 
     specversion: msgspec.Raw
 
 
-_GLANCE: Final = msgspec.json.Decoder(list[_Glance])
-_UNSEEN_BYTES_MAX: Final = 64 * KIB
+_EVENT_OUTLINES: Final = msgspec.json.Decoder(list[_EventOutline])
+_UNCHECKED_BYTES_MAX: Final = 64 * KIB
 """The largest array that is decoded before its elements are known to be events: some ten thousand values."""
 
 
@@ -101,7 +101,7 @@ def from_array(raw: bytes, most: int) -> Iterable[Message]:
 
 def _elements(raw: bytes, most: int) -> list[msgspec.Raw]:
     """Split the array. A large one must first prove to be at most `most` events: few bytes can hold many values."""
-    if len(raw) > _UNSEEN_BYTES_MAX and len(_GLANCE.decode(raw)) > most:
+    if len(raw) > _UNCHECKED_BYTES_MAX and len(_EVENT_OUTLINES.decode(raw)) > most:
         raise PayloadTooLarge(f"a POST has at most {most} messages", limit=most)
     return _ARRAY.decode(raw)
 

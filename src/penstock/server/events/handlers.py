@@ -27,7 +27,7 @@ from penstock.server.events.stream_formats import NDJSON, SSE, StreamFormat, spe
 
 DEFAULT_TOPIC: Final = "events"
 """The topic of messages whose request names none."""
-_AT_ONCE_BYTES_MAX: Final = 64 * KIB
+_INLINE_PARSE_BYTES_MAX: Final = 64 * KIB
 """The largest body that is parsed in the event loop: a few milliseconds. Larger ones are parsed in another thread."""
 _FORMS: Final = {
     SSE: StreamFormat.EVENTS,
@@ -84,10 +84,10 @@ async def post_events(request: ApiRequest) -> Stored | StoredBatch:
         payload_lines=request.query["lines"] == "payload",
     )
     _check_size(events, headers, len(request.body))
-    posted = await read_beside(headers, request.body, defaults)
+    posted = await parse_body(headers, request.body, defaults)
     numbered = publish_formats.numbered(headers, len(posted.messages), request.principal.name)
     places = await events.post(topic, posted, numbered)
-    return _single(topic, places[0]) if posted.single else _several(topic, places)
+    return _stored_message(topic, places[0]) if posted.single else _stored_batch(topic, places)
 
 
 def _check_create(request: ApiRequest, events: EventService, topic: TopicName) -> None:
@@ -96,9 +96,9 @@ def _check_create(request: ApiRequest, events: EventService, topic: TopicName) -
         request.check(Operation.CREATE, Resource.topic(topic))
 
 
-async def read_beside(headers: RequestHeaders, body: bytes, defaults: PublishDefaults) -> PublishRequest:
+async def parse_body(headers: RequestHeaders, body: bytes, defaults: PublishDefaults) -> PublishRequest:
     """Parse the body; in another thread if that takes long, so that others are answered meanwhile."""
-    if len(body) > _AT_ONCE_BYTES_MAX and publish_formats.is_parsed(headers):
+    if len(body) > _INLINE_PARSE_BYTES_MAX and publish_formats.is_parsed(headers):
         return await asyncio.to_thread(publish_formats.read, headers, body, defaults)
     return publish_formats.read(headers, body, defaults)
 
@@ -112,11 +112,11 @@ def _check_size(events: EventService, headers: RequestHeaders, size: int) -> Non
         raise PayloadTooLarge(f"{what} has at most {most} bytes, not {size}", limit=most)
 
 
-def _single(topic: TopicName, place: StoredAt) -> Stored:
+def _stored_message(topic: TopicName, place: StoredAt) -> Stored:
     return Stored(_id(place), place.offset, str(topic), place.partition, place.duplicate)
 
 
-def _several(topic: TopicName, places: list[StoredAt]) -> StoredBatch:
+def _stored_batch(topic: TopicName, places: list[StoredAt]) -> StoredBatch:
     found = [StoredPlace(_id(each), each.offset, each.partition, each.duplicate) for each in places]
     return StoredBatch(str(topic), len(found), found)
 
@@ -130,15 +130,15 @@ def _id(place: StoredAt) -> str | None:
 
 async def get_events(request: ApiRequest) -> EventStream:
     events, query = request.service(EventService), request.query
-    wanted = FeedRequest(topics=_topics(query["topic"]), partition=query["partition"], matcher=query["typeMatcher"])
+    feed = FeedRequest(topics=_topics(query["topic"]), partition=query["partition"], matcher=query["typeMatcher"])
     form = _form(request)
     client = _client_of(request)
     events.check_room(client)
-    events.feeds.select(wanted)  # raises for topics that cannot be read
+    events.feeds.select(feed)  # raises for topics that cannot be read
     resume = request.headers["last-event-id"] or query["lastEventId"]
-    start = await events.start(wanted, _position(resume, query["from"]), resumed=bool(resume))
+    start = await events.start(feed, _position(resume, query["from"]), resumed=bool(resume))
     stream_request = StreamRequest(
-        wanted=wanted,
+        feed=feed,
         form=form,
         start=start,
         until=None if query["follow"] else events.feeds.frontier,

@@ -60,11 +60,11 @@ class PublishRequest:
     numbers: Sequence[int] = ()
     """The number of each message, where they are not consecutive from 1."""
 
-    def located(self, error: PenstockError) -> PenstockError:
+    def with_position(self, error: PenstockError) -> PenstockError:
         """Return the error with the number of the message that it is about."""
         row = error.details.get("record", _first_refused(error))
         if not isinstance(row, int) or self.single:
-            return _alone(error) if self.single else error
+            return _without_number(error) if self.single else error
         number = self.numbers[row] if self.numbers else row + 1
         _, inside, rest = error.message.partition(_OF_BLOCK.format(row))
         return type(error)(
@@ -77,7 +77,7 @@ def _first_refused(error: PenstockError) -> int | None:
     return int(refused[0][0]) if isinstance(refused, list) and refused else None
 
 
-def _alone(error: PenstockError) -> PenstockError:
+def _without_number(error: PenstockError) -> PenstockError:
     """Return the error without a number: the request has only one message."""
     _, inside, rest = error.message.partition(_OF_BLOCK.format(0))
     return type(error)(rest, **error.details) if inside else error
@@ -122,22 +122,22 @@ def read(headers: RequestHeaders, body: bytes, defaults: PublishDefaults) -> Pub
     kind = _kind(headers)
     several = _SEVERAL.get(kind)
     if several is None and kind == STRUCTURED:
-        return PublishRequest([_keyed(cloudevents.from_object(body), headers, defaults)], single=True)
+        return PublishRequest([_with_header_fields(cloudevents.from_object(body), headers, defaults)], single=True)
     if several is None:
         return PublishRequest([message(headers, body, defaults)], single=True)
     unit, read_all = several
     found = read_all(headers, body, defaults)
     if isinstance(found, Block):
         return PublishRequest(found, single=False)
-    numbers, messages = _counted(found)
+    numbers, messages = _collected(found)
     return PublishRequest(messages, single=False, unit=unit, numbers=numbers)
 
 
-_Counted = Iterable[tuple[int, Message]]
+_NumberedMessages = Iterable[tuple[int, Message]]
 """Messages with their numbers, from 1."""
 
 
-def _counted(numbered_messages: _Counted) -> tuple[list[int], list[Message]]:
+def _collected(numbered_messages: _NumberedMessages) -> tuple[list[int], list[Message]]:
     numbers: list[int] = []
     found: list[Message] = []
     for number, each in numbered_messages:
@@ -156,24 +156,24 @@ def _counted(numbered_messages: _Counted) -> tuple[list[int], list[Message]]:
 def message(headers: RequestHeaders, payload: bytes, defaults: PublishDefaults) -> Message:
     """Return the body as one message; its other fields are in the headers and the URL."""
     if cloudevents.is_binary(headers):
-        return _keyed(cloudevents.from_headers(headers, payload), headers, defaults)
+        return _with_header_fields(cloudevents.from_headers(headers, payload), headers, defaults)
     kind = headers.get("x-type") or defaults.type
     if not kind:
         raise InvalidRequest("what type has the message? POST /api/events?type=order.created", field="type")
     media = payload_media(headers.get("content-type"))
     attributes = {} if media is None else {CONTENT_TYPE: media}
-    beside = _beside(headers, defaults)
+    header_fields = _header_fields(headers, defaults)
     return Message(
         payload=payload,
         type=kind,
-        key=beside.key,
-        attributes=attributes | beside.attributes,
-        producer_name=beside.producer_name,
-        schema=beside.schema,
+        key=header_fields.key,
+        attributes=attributes | header_fields.attributes,
+        producer_name=header_fields.producer_name,
+        schema=header_fields.schema,
     )
 
 
-class _Beside(NamedTuple):
+class _HeaderFields(NamedTuple):
     """The fields of a message that headers and the URL give."""
 
     key: bytes | None
@@ -182,24 +182,24 @@ class _Beside(NamedTuple):
     schema: SchemaRef | None
 
 
-def _beside(headers: RequestHeaders, defaults: PublishDefaults) -> _Beside:
+def _header_fields(headers: RequestHeaders, defaults: PublishDefaults) -> _HeaderFields:
     more = {name.removeprefix(ATTRIBUTE): value for name, value in headers.items() if name.startswith(ATTRIBUTE)}
     if "" in more:
         raise InvalidRequest("the header X-Attr- has no name behind it: X-Attr-Tenant: shop-3", field=ATTRIBUTE)
     more |= {name: headers[name] for name in _TRACE if name in headers}
     key = headers["x-key"].encode() if "x-key" in headers else defaults.key
-    return _Beside(key, more, headers.get("x-producer", ""), _schema(headers))
+    return _HeaderFields(key, more, headers.get("x-producer", ""), _schema(headers))
 
 
-def _keyed(event: Message, headers: RequestHeaders, defaults: PublishDefaults) -> Message:
+def _with_header_fields(event: Message, headers: RequestHeaders, defaults: PublishDefaults) -> Message:
     """Return the event with the fields of headers and URL, which win over its own."""
-    beside = _beside(headers, defaults)
+    header_fields = _header_fields(headers, defaults)
     return replace(
         event,
-        key=event.key if beside.key is None else beside.key,
-        attributes={**event.attributes, **beside.attributes} if beside.attributes else event.attributes,
-        producer_name=beside.producer_name,
-        schema=beside.schema,
+        key=event.key if header_fields.key is None else header_fields.key,
+        attributes={**event.attributes, **header_fields.attributes} if header_fields.attributes else event.attributes,
+        producer_name=header_fields.producer_name,
+        schema=header_fields.schema,
     )
 
 
@@ -240,7 +240,7 @@ def _number(headers: RequestHeaders, name: str) -> int | None:
 # lines
 
 
-class Line(Struct, frozen=True, forbid_unknown_fields=True):
+class NdjsonMessage(Struct, frozen=True, forbid_unknown_fields=True):
     """A message of `application/x-ndjson`. A line from a stream may be sent back: its position fields are ignored."""
 
     payload: msgspec.Raw = msgspec.Raw()
@@ -262,11 +262,11 @@ class Line(Struct, frozen=True, forbid_unknown_fields=True):
     subscription_name: msgspec.Raw = msgspec.Raw()
 
 
-_LINE: Final = msgspec.json.Decoder(Line)
+_NDJSON_MESSAGE: Final = msgspec.json.Decoder(NdjsonMessage)
 
 
 def _lines(headers: RequestHeaders, body: bytes, defaults: PublishDefaults) -> Iterator[tuple[int, Message]]:
-    common = _keyed(Message(payload=b""), headers, defaults)
+    common = _with_header_fields(Message(payload=b""), headers, defaults)
     for number, line in enumerate(_split(body), 1):
         if number > LINES_MAX:
             raise PayloadTooLarge(f"a POST has at most {LINES_MAX} lines, empty ones too", limit=LINES_MAX)
@@ -276,7 +276,7 @@ def _lines(headers: RequestHeaders, body: bytes, defaults: PublishDefaults) -> I
             made = _payload_line if defaults.payload_lines else _message_line
             yield number, made(line, common, defaults)
         except PenstockError as error:
-            raise _at("line", number, error) from None
+            raise _located("line", number, error) from None
 
 
 def _split(body: bytes) -> Iterator[bytes]:
@@ -289,13 +289,13 @@ def _split(body: bytes) -> Iterator[bytes]:
 
 
 def _payload_line(line: bytes, common: Message, defaults: PublishDefaults) -> Message:
-    return replace(common, payload=line, type=_typed(defaults.type))
+    return replace(common, payload=line, type=_required_type(defaults.type))
 
 
 def _message_line(line: bytes, common: Message, defaults: PublishDefaults) -> Message:
     try:
         line.decode()  # raw JSON that is stored as it was written is not validated otherwise
-        read_line = _LINE.decode(line)
+        read_line = _NDJSON_MESSAGE.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise MalformedMessage(f"it is not a message as JSON: {error}") from None
     if (
@@ -310,14 +310,14 @@ def _message_line(line: bytes, common: Message, defaults: PublishDefaults) -> Me
     return replace(
         common,
         payload=_payload(read_line),
-        type=_typed(read_line.type or defaults.type),
+        type=_required_type(read_line.type or defaults.type),
         key=common.key if key is None else key,
         attributes={**common.attributes, **read_line.attributes},
         schema=schema,
     )
 
 
-def _payload(line: Line) -> bytes:
+def _payload(line: NdjsonMessage) -> bytes:
     """Return the characters of a string, or the bytes of any other JSON value as they were written."""
     raw = bytes(line.payload)
     if not raw:
@@ -341,7 +341,7 @@ def _bytes(name: str, text: str | None, encoded: str | None) -> bytes | None:
         raise InvalidRequest(f"{name}_base64 is not base64", field=f"{name}_base64") from None
 
 
-def _typed(kind: str) -> str:
+def _required_type(kind: str) -> str:
     if not kind:
         raise InvalidRequest("it has no type, and the address has none: ?type=order.created", field="type")
     return kind
@@ -355,12 +355,12 @@ def _parts(headers: RequestHeaders, body: bytes, defaults: PublishDefaults) -> I
     common = {name: value for name, value in headers.items() if not name.startswith("content-")}
     for number, part in enumerate(found, 1):
         try:
-            yield number, message(common | _of_part(part), part.body, defaults)
+            yield number, message(common | _part_headers(part), part.body, defaults)
         except PenstockError as error:
-            raise _at("part", number, error) from None
+            raise _located("part", number, error) from None
 
 
-def _of_part(part: BodyPart) -> dict[str, str]:
+def _part_headers(part: BodyPart) -> dict[str, str]:
     """Return the headers of a part, which win over those of the request. The name of a form field is the type."""
     headers = dict(request_headers(part.headers))
     name = parameter(headers.get("content-disposition", ""), "name")
@@ -368,7 +368,9 @@ def _of_part(part: BodyPart) -> dict[str, str]:
 
 
 def _events(headers: RequestHeaders, body: bytes, defaults: PublishDefaults) -> Iterator[tuple[int, Message]]:
-    return enumerate((_keyed(event, headers, defaults) for event in cloudevents.from_array(body, BATCH_MAX)), 1)
+    return enumerate(
+        (_with_header_fields(event, headers, defaults) for event in cloudevents.from_array(body, BATCH_MAX)), 1
+    )
 
 
 def _block(headers: RequestHeaders, body: bytes, defaults: PublishDefaults) -> Block:  # noqa: ARG001 - it says everything itself
@@ -378,12 +380,14 @@ def _block(headers: RequestHeaders, body: bytes, defaults: PublishDefaults) -> B
     return found
 
 
-def _at(what: str, number: int, error: PenstockError) -> PenstockError:
+def _located(what: str, number: int, error: PenstockError) -> PenstockError:
     """Return the error with its position in the body."""
     return type(error)(f"{what} {number}: {error.message}", **{**error.details, what: number})
 
 
-_SEVERAL: Final[dict[str, tuple[str, Callable[[RequestHeaders, bytes, PublishDefaults], _Counted | Block]]]] = {
+_SEVERAL: Final[
+    dict[str, tuple[str, Callable[[RequestHeaders, bytes, PublishDefaults], _NumberedMessages | Block]]]
+] = {
     **dict.fromkeys((NDJSON, "application/ndjson", "application/jsonl"), ("line", _lines)),
     **dict.fromkeys(MULTIPART, ("part", _parts)),
     cloudevents.BATCH: ("event", _events),

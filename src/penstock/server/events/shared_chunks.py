@@ -11,7 +11,7 @@ from functools import partial
 from typing import Final
 
 from penstock.core.limits import MIB
-from penstock.server.events.stream_formats import Chunk
+from penstock.server.events.stream_formats import StreamChunk
 
 CACHED_BYTES_MAX: Final = 16 * MIB
 """The bytes of chunks that other readers may want: the latest of a few topics with many readers."""
@@ -28,7 +28,7 @@ Key = Hashable
 class _ChunkLoan:
     """A chunk on its way to one reader."""
 
-    chunk: Chunk
+    chunk: StreamChunk
     cut: Callable[[], None]
 
 
@@ -36,16 +36,16 @@ class ChunkCache:
     """The chunks that were encoded lately, and those that are being sent."""
 
     def __init__(self) -> None:
-        self._cached: OrderedDict[Key, Chunk] = OrderedDict()
+        self._cached: OrderedDict[Key, StreamChunk] = OrderedDict()
         self._cached_bytes = 0
-        self._loading: dict[Key, asyncio.Future[Chunk]] = {}
+        self._loading: dict[Key, asyncio.Future[StreamChunk]] = {}
         self._sending: OrderedDict[_ChunkLoan, None] = OrderedDict()
         """The chunks being sent; those without progress for longest come first."""
         self._holders: dict[int, int] = {}
         """The number of readers of each chunk, by its identity."""
         self.sending_bytes = 0
 
-    async def get(self, key: Key, load: Callable[[], Awaitable[Chunk]]) -> Chunk:
+    async def get(self, key: Key, load: Callable[[], Awaitable[StreamChunk]]) -> StreamChunk:
         """Return the chunk of this key. Readers that ask at the same time share one load. Raises what `load` raises."""
         cached = self._cached.get(key)
         if cached is not None:
@@ -58,12 +58,12 @@ class ChunkCache:
         # A reader that goes away meanwhile does not cancel the load for the others.
         return await asyncio.shield(loading)
 
-    def _loaded(self, key: Key, done: asyncio.Future[Chunk]) -> None:
+    def _loaded(self, key: Key, done: asyncio.Future[StreamChunk]) -> None:
         self._loading.pop(key, None)
         if not done.cancelled() and done.exception() is None:
             self._cache(key, done.result())
 
-    def _cache(self, key: Key, chunk: Chunk) -> None:
+    def _cache(self, key: Key, chunk: StreamChunk) -> None:
         self._cached[key] = chunk
         self._cached_bytes += chunk.size
         while self._cached_bytes > CACHED_BYTES_MAX or len(self._cached) > CACHED_MAX:
@@ -71,7 +71,7 @@ class ChunkCache:
             self._cached_bytes -= gone.size
 
     @contextmanager
-    def sending(self, chunk: Chunk, cut: Callable[[], None]) -> Iterator[Callable[[], None]]:
+    def sending(self, chunk: StreamChunk, cut: Callable[[], None]) -> Iterator[Callable[[], None]]:
         """Count the chunk as being sent; call the yielded function whenever a part of it was taken.
 
         A chunk that several readers have counts once. Beyond the limit, the `cut` of the reader without progress for

@@ -19,7 +19,7 @@ from penstock.core.positions import Position
 from penstock.server.background.registry_tasks import resolved
 from penstock.server.events.publish_formats import PublishRequest
 from penstock.server.events.shared_chunks import ChunkCache
-from penstock.server.events.stream_formats import Chunk, StreamFormat, StreamWriter
+from penstock.server.events.stream_formats import StreamChunk, StreamFormat, StreamWriter
 from penstock.server.hub import Hub
 
 STREAMS_MAX: Final = 512
@@ -33,8 +33,8 @@ class EventService:
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
-        self._wakers: dict[object, Callable[[], object]] = {}
-        self._who: dict[object, str] = {}
+        self._wake_functions: dict[object, Callable[[], object]] = {}
+        self._clients: dict[object, str] = {}
         self._writers = {form: StreamWriter(form) for form in StreamFormat}
         self.chunks = ChunkCache()
         self.closing = False
@@ -47,7 +47,7 @@ class EventService:
         self._wake_all()
 
     def _wake_all(self) -> None:
-        for wake in list(self._wakers.values()):
+        for wake in list(self._wake_functions.values()):
             wake()
 
     # the broker
@@ -86,7 +86,7 @@ class EventService:
             )
         except PenstockError as error:
             metrics.add("http.events.refused", len(posted.messages))
-            raise posted.located(error) from None
+            raise posted.with_position(error) from None
         metrics.add("http.events.published", len(places))
         return places
 
@@ -94,7 +94,7 @@ class EventService:
 
     @property
     def streams(self) -> int:
-        return len(self._wakers)
+        return len(self._wake_functions)
 
     @property
     def queued_bytes(self) -> int:
@@ -104,7 +104,7 @@ class EventService:
     def check_room(self, client: str) -> None:
         if self.streams >= STREAMS_MAX:
             raise QuotaExceeded(f"{STREAMS_MAX} streams are open, and no more may be: try again", limit=STREAMS_MAX)
-        if list(self._who.values()).count(client) >= STREAMS_PER_CLIENT_MAX:
+        if list(self._clients.values()).count(client) >= STREAMS_PER_CLIENT_MAX:
             raise QuotaExceeded(
                 f"{STREAMS_PER_CLIENT_MAX} streams are open for {client}, and no more may be: end one of them",
                 limit=STREAMS_PER_CLIENT_MAX,
@@ -112,34 +112,34 @@ class EventService:
         if self.closing:
             raise ServiceUnavailable("the broker stops: ask again when it is back")
 
-    def enter(self, mark: object, client: str, wake: Callable[[], object]) -> None:
+    def register(self, stream: object, client: str, wake: Callable[[], object]) -> None:
         """Register a stream; `wake` is called when it may have to end."""
-        self._wakers[mark] = wake
-        self._who[mark] = client
+        self._wake_functions[stream] = wake
+        self._clients[stream] = client
         self._hub.broker.metrics.add("http.streams.opened")
 
-    def leave(self, mark: object) -> None:
-        self._who.pop(mark, None)
-        if self._wakers.pop(mark, None) is not None:
+    def unregister(self, stream: object) -> None:
+        self._clients.pop(stream, None)
+        if self._wake_functions.pop(stream, None) is not None:
             self._hub.broker.metrics.add("http.streams.closed")
 
-    async def start(self, wanted: FeedRequest, place: Position, *, resumed: bool) -> FeedStart:
-        start: FeedStart = await self._ask_broker(partial(self._start, wanted, place, resumed))
+    async def start(self, feed: FeedRequest, position: Position, *, resumed: bool) -> FeedStart:
+        start: FeedStart = await self._ask_broker(partial(self._start, feed, position, resumed))
         return start
 
-    def _start(self, wanted: FeedRequest, place: Position, resumed: bool, reply: Reply) -> list[Effect]:
-        return self.feeds.start(wanted, place, resumed=resumed, reply=reply)
+    def _start(self, feed: FeedRequest, position: Position, resumed: bool, reply: Reply) -> list[Effect]:
+        return self.feeds.start(feed, position, resumed=resumed, reply=reply)
 
     async def chunk(
         self,
-        wanted: FeedRequest,
+        feed: FeedRequest,
         form: StreamFormat,
         selection: FeedSelection,
         after: int,
         positions: ReadPositions,
         *,
         resumed: bool,
-    ) -> Chunk:
+    ) -> StreamChunk:
         """Return the next chunk, encoded. Readers at the same position share it."""
 
         def read(reply: Reply) -> list[Effect]:
@@ -154,7 +154,7 @@ class EventService:
                 reply=reply,
             )
 
-        key = (wanted, selection.revision, form, after, resumed)
+        key = (feed, selection.revision, form, after, resumed)
         return await self.chunks.get(key, partial(self._ask_broker, read))
 
     def sent(self, events: int) -> None:

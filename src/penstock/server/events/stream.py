@@ -24,7 +24,7 @@ from penstock.broker.reads.merge import ReadPositions
 from penstock.core.errors import PenstockError, StorageFailed
 from penstock.core.limits import KIB
 from penstock.server.events.state import EventService
-from penstock.server.events.stream_formats import ERROR, GAP, Chunk, StreamFormat, StreamWriter
+from penstock.server.events.stream_formats import ERROR, GAP, StreamChunk, StreamFormat, StreamWriter
 from penstock.server.transports.http import ABORT, CLOSE
 
 _LOG: Final = logging.getLogger(__name__)
@@ -33,7 +33,7 @@ HEARTBEAT_SECONDS: Final = 15
 """The time between two heartbeats: shorter than the timeout of proxies."""
 RETRY_MS: Final = 1_000
 """The time after which a browser reconnects."""
-_PIECE_BYTES: Final = 64 * KIB
+_WRITE_BYTES: Final = 64 * KIB
 """The bytes handed to the connection at a time: at most twice as much waits for a reader that takes nothing."""
 _PACE_SECONDS: Final = 0.01
 """The time between two chunks of live messages: a hundred readers are not woken for every single message."""
@@ -51,7 +51,7 @@ _HEADERS: Final = {"cache-control": "no-store", "x-accel-buffering": "no"}
 class StreamRequest:
     """The parameters of one stream."""
 
-    wanted: FeedRequest
+    feed: FeedRequest
     form: StreamFormat
     start: FeedStart
     until: int | None
@@ -76,13 +76,13 @@ class EventStream(Response):
         self._resumed = request.start.resumed
         self._remaining = request.limit
         self._log_positions: ReadPositions = {}
-        self._resource = Resource.topic(request.wanted.topics)
-        self._woken: asyncio.Future[None] | None = None
-        self._gone = False
+        self._resource = Resource.topic(request.feed.topics)
+        self._wake_future: asyncio.Future[None] | None = None
+        self._disconnected = False
         self._wake_requested = False
         self._refused = False
         self._abort: Callable[[], None] = lambda: None
-        self._cutting: asyncio.TimerHandle | None = None
+        self._cut_timer: asyncio.TimerHandle | None = None
         self._sent_at = 0.0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -91,14 +91,14 @@ class EventStream(Response):
         if scope["method"] != "HEAD":
             self._abort = state.get(ABORT, self._abort)
             watching = asyncio.ensure_future(self._watch(receive))
-            self._events.enter(self, self._request.client, self._recheck)
+            self._events.register(self, self._request.client, self._recheck)
             try:
                 await self._run(send)
             finally:
-                self._events.leave(self)
+                self._events.unregister(self)
                 watching.cancel()
-                if self._cutting is not None:
-                    self._cutting.cancel()
+                if self._cut_timer is not None:
+                    self._cut_timer.cancel()
         await send({"type": "http.response.body", "body": b""})
         if self._refused and CLOSE in state:  # as over TCP: a client that may no longer read is disconnected
             state[CLOSE]()
@@ -106,28 +106,28 @@ class EventStream(Response):
     async def _watch(self, receive: Receive) -> None:
         while (await receive())["type"] != "http.disconnect":
             pass
-        self._gone = True
+        self._disconnected = True
         self._wake()
 
     def _abort_slow(self) -> None:
         """Cut the reader off, because others need the memory. It resumes from the last id that it has read."""
         _LOG.warning(
             "event stream cut off: memory is short, and its reader has taken nothing for longest",
-            extra={"reader": self._request.client, "topics": str(self._request.wanted.topics)},
+            extra={"reader": self._request.client, "topics": str(self._request.feed.topics)},
         )
-        self._gone = True
+        self._disconnected = True
         self._abort()
 
     def _recheck(self) -> None:
         """Check again: the broker stops, or permissions have changed."""
         self._wake()
-        if not self._may_read() and self._cutting is None:
-            self._cutting = asyncio.get_running_loop().call_later(_REFUSED_SECONDS, self._abort)
+        if not self._may_read() and self._cut_timer is None:
+            self._cut_timer = asyncio.get_running_loop().call_later(_REFUSED_SECONDS, self._abort)
 
     def _wake(self, _outcome: object = None) -> list[Effect]:
         self._wake_requested = True
-        if self._woken is not None and not self._woken.done():
-            self._woken.set_result(None)
+        if self._wake_future is not None and not self._wake_future.done():
+            self._wake_future.set_result(None)
         return []
 
     async def _run(self, send: Send) -> None:
@@ -162,7 +162,7 @@ class EventStream(Response):
     def _is_over(self) -> bool:
         until = self._request.until
         at_end = until is not None and self._position >= until
-        return self._gone or self._events.closing or self._remaining == 0 or at_end
+        return self._disconnected or self._events.closing or self._remaining == 0 or at_end
 
     def _check(self) -> None:
         """Check the permission, for every chunk. Raises the refusal."""
@@ -174,7 +174,7 @@ class EventStream(Response):
 
     # the next chunk
 
-    async def _next(self) -> Chunk | None:
+    async def _next(self) -> StreamChunk | None:
         """Return the next chunk; None at the end of the topic."""
         try:
             return await self._chunk()
@@ -182,12 +182,12 @@ class EventStream(Response):
             await asyncio.sleep(_DELETED_SECONDS)
             return await self._chunk()
 
-    async def _chunk(self) -> Chunk | None:
-        selection = self._events.feeds.select(self._request.wanted)
+    async def _chunk(self) -> StreamChunk | None:
+        selection = self._events.feeds.select(self._request.feed)
         if selection.until <= self._position:
             return None
         return await self._events.chunk(
-            self._request.wanted,
+            self._request.feed,
             self._request.form,
             selection,
             self._position,
@@ -195,7 +195,7 @@ class EventStream(Response):
             resumed=self._resumed,
         )
 
-    async def _send(self, send: Send, chunk: Chunk) -> None:
+    async def _send(self, send: Send, chunk: StreamChunk) -> None:
         """Send the chunk, or as many of its events as the limit leaves. The position advances only after that."""
         self._check()
         count = len(chunk.ends) if self._remaining is None else min(self._remaining, len(chunk.ends))
@@ -203,8 +203,8 @@ class EventStream(Response):
         if count < len(chunk.ends):
             body = body[: chunk.ends[count - 1] if count else 0]
         with self._events.chunks.sending(chunk, self._abort_slow) as moved:
-            for start in range(0, len(body), _PIECE_BYTES):
-                await self._write(send, body[start : start + _PIECE_BYTES])
+            for start in range(0, len(body), _WRITE_BYTES):
+                await self._write(send, body[start : start + _WRITE_BYTES])
                 moved()
         self._events.sent(count)
         if self._remaining is not None:
@@ -219,12 +219,12 @@ class EventStream(Response):
         if self._wake_requested:
             return
         loop = asyncio.get_running_loop()
-        self._woken = loop.create_future()
-        stop = self._events.feeds.wait(self._request.wanted, self._wake)
+        self._wake_future = loop.create_future()
+        stop = self._events.feeds.wait(self._request.feed, self._wake)
         patience = self._max_wait()
         timer = None if patience is None else loop.call_later(patience, self._wake)
         try:
-            await self._woken
+            await self._wake_future
         finally:
             stop()
             if timer is not None:
@@ -258,7 +258,7 @@ class EventStream(Response):
         return f": heartbeat\n{_id_line(self._position)}\n".encode()
 
     async def _write(self, send: Send, body: Any) -> None:
-        if len(body) and not self._gone:
+        if len(body) and not self._disconnected:
             await send({"type": "http.response.body", "body": body, "more_body": True})
             self._sent_at = time.monotonic()
 

@@ -58,7 +58,7 @@ class StreamFormat(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Chunk:
+class StreamChunk:
     """A part of a stream, encoded; shared by all readers at the same position."""
 
     body: bytes
@@ -118,8 +118,8 @@ class StreamWriter:
         noted = {StreamFormat.LINES: self._noted_line, StreamFormat.CLOUDEVENTS: self._noted_cloud_event}
         self._note: Callable[[str, dict[str, Any]], bytes] = noted.get(form, self._noted_event)
 
-    def chunk(self, found: MergedSlice) -> Chunk:
-        parts = [self.note(GAP, gap_facts(gap)) for gap in found.gaps]
+    def chunk(self, found: MergedSlice) -> StreamChunk:
+        parts = [self.note(GAP, gap_fields(gap)) for gap in found.gaps]
         place = sum(map(len, parts))
         ends = []
         event = self._event
@@ -128,7 +128,7 @@ class StreamWriter:
             place += len(part)
             parts.append(part)
             ends.append(place)
-        return Chunk(b"".join(parts), ends, found.after, found.positions)
+        return StreamChunk(b"".join(parts), ends, found.after, found.positions)
 
     def note(self, kind: str, facts: dict[str, Any]) -> bytes:
         """Encode a notice that is no message: it has no id, and does not change the position to resume from."""
@@ -235,7 +235,7 @@ def payload_media(content_type: str | None) -> str | None:
     return None if not kind or kind in _SAYS_NOTHING else content_type
 
 
-def gap_facts(gap: FeedGap) -> dict[str, Any]:
+def gap_fields(gap: FeedGap) -> dict[str, Any]:
     return {
         "topic": str(gap.topic),
         "partition": gap.partition,

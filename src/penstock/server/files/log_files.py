@@ -78,7 +78,7 @@ class LogFiles:
         self._topics = root / TOPICS
         self._turns = asyncio.Semaphore(_READS_MAX)
 
-    async def off_loop(self, work: Callable[..., _Result], *args: Any) -> _Result:
+    async def run_in_thread(self, work: Callable[..., _Result], *args: Any) -> _Result:
         async with self._turns:
             return await asyncio.to_thread(work, *args)
 
@@ -91,8 +91,8 @@ class LogFiles:
         return [name for name in _folders(self._topics / namespace) if _is_log(namespace, name)]
 
     def files(self, namespace: str, log: str) -> list[FileAnswer]:
-        with _existing(f"log {quoted(f'/{namespace}/{log}')}"), os.scandir(self._log(namespace, log)) as entries:
-            stats = {entry.name: _facts(entry) for entry in entries if is_log_file(entry.name)}
+        with _missing_as_404(f"log {quoted(f'/{namespace}/{log}')}"), os.scandir(self._log(namespace, log)) as entries:
+            stats = {entry.name: _stat(entry) for entry in entries if is_log_file(entry.name)}
         return [FileAnswer(name, stat.st_size, _tag(stat)) for name, stat in sorted(stats.items()) if stat is not None]
 
     def open(self, namespace: str, log: str, file: str) -> int:
@@ -100,7 +100,7 @@ class LogFiles:
         if not is_log_file(file):
             raise _missing(f"file {quoted(file)}")
         path = self._log(namespace, log) / file
-        with _existing(f"file {quoted(file)}"):
+        with _missing_as_404(f"file {quoted(file)}"):
             return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
     def _log(self, namespace: str, log: str) -> Path:
@@ -127,7 +127,7 @@ def _folders(path: Path) -> list[str]:
         return []
 
 
-def _facts(entry: os.DirEntry[str]) -> os.stat_result | None:
+def _stat(entry: os.DirEntry[str]) -> os.stat_result | None:
     try:
         return entry.stat()
     except FileNotFoundError:
@@ -138,7 +138,7 @@ def _tag(stat: os.stat_result) -> str:
     return f"{stat.st_ino:x}-{stat.st_mtime_ns:x}-{stat.st_size:x}"
 
 
-class _existing:  # noqa: N801 - read as a word in a `with`
+class _missing_as_404:  # noqa: N801 - read as a word in a `with`
     """A context that answers missing files with 404."""
 
     def __init__(self, what: str) -> None:
@@ -161,10 +161,10 @@ def _missing(what: str) -> HttpError:
 async def list_namespaces(request: ApiRequest) -> object:
     """List the namespaces in which the client may read a log."""
     logs = _logs(request)
-    namespaces = await logs.off_loop(logs.namespaces)
+    namespaces = await logs.run_in_thread(logs.namespaces)
     if not request.backend.access.enabled:
         return RootAnswer(FORMAT, namespaces)
-    readable = {namespace: await logs.off_loop(logs.logs, namespace) for namespace in namespaces}
+    readable = {namespace: await logs.run_in_thread(logs.logs, namespace) for namespace in namespaces}
     return RootAnswer(
         FORMAT,
         [
@@ -177,7 +177,7 @@ async def list_namespaces(request: ApiRequest) -> object:
 
 async def list_logs(request: ApiRequest) -> object:
     logs, namespace = _logs(request), request.path_params["namespace"]
-    names = await logs.off_loop(logs.logs, namespace)
+    names = await logs.run_in_thread(logs.logs, namespace)
     readable = [log for log in names if _may_read(request, namespace, log)]
     if names and not readable:
         raise _missing(
@@ -194,15 +194,15 @@ def _may_read(request: ApiRequest, namespace: str, log: str) -> bool:
 
 async def list_files(request: ApiRequest) -> object:
     logs = _logs(request)
-    return LogAnswer(await logs.off_loop(logs.files, request.path_params["namespace"], request.path_params["log"]))
+    return LogAnswer(await logs.run_in_thread(logs.files, request.path_params["namespace"], request.path_params["log"]))
 
 
 async def get_file(request: ApiRequest) -> object:
     logs, params = _logs(request), request.path_params
-    descriptor = await logs.off_loop(logs.open, params["namespace"], params["log"], params["file"])
+    descriptor = await logs.run_in_thread(logs.open, params["namespace"], params["log"], params["file"])
     try:
         may = partial(_may_read, request, params["namespace"], params["log"])
-        return FilePart(logs, descriptor, request.headers["range"], may)
+        return FileRangeResponse(logs, descriptor, request.headers["range"], may)
     except BaseException:
         os.close(descriptor)
         raise
@@ -218,28 +218,28 @@ def _logs(request: ApiRequest) -> LogFiles:
 # responses
 
 
-def part_of(asked: str | None, size: int) -> tuple[int, int] | None:
+def requested_range(requested: str | None, size: int) -> tuple[int, int] | None:
     """Return the requested half-open range of bytes; None for all. Raises `HttpError` 416 if it is past the end."""
-    suffix = _SUFFIX.fullmatch(asked or "")
+    suffix = _SUFFIX.fullmatch(requested or "")
     if suffix:
         start, stop = max(0, size - int(suffix[1])), size
     else:
-        match = _RANGE.fullmatch(asked or "")
+        match = _RANGE.fullmatch(requested or "")
         if match is None or (match[2] and int(match[2]) < int(match[1])):
             return None
         start, stop = int(match[1]), min(size, int(match[2]) + 1 if match[2] else size)
     if start >= stop:
-        raise HttpError(HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE, f"{asked} is not in a file of {size} bytes")
+        raise HttpError(HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE, f"{requested} is not in a file of {size} bytes")
     return start, stop
 
 
-class FilePart(Response):
+class FileRangeResponse(Response):
     """The bytes of an open file, which it closes."""
 
-    def __init__(self, logs: LogFiles, descriptor: int, asked: str | None, may: Callable[[], bool]) -> None:
+    def __init__(self, logs: LogFiles, descriptor: int, requested: str | None, may: Callable[[], bool]) -> None:
         """`may` returns whether the client may still read the file; called before each piece."""
         facts = os.fstat(descriptor)
-        part = part_of(asked, facts.st_size)
+        part = requested_range(requested, facts.st_size)
         self._start, self._stop = part or (0, facts.st_size)
         headers = {
             "accept-ranges": "bytes",
@@ -268,7 +268,7 @@ class FilePart(Response):
         position = self._start
         while position < self._stop:
             size = min(PIECE_BYTES, self._stop - position)
-            piece = await self._logs.off_loop(os.pread, self._descriptor, size, position)
+            piece = await self._logs.run_in_thread(os.pread, self._descriptor, size, position)
             if not piece or not self._may():
                 # The client sees that the response is incomplete.
                 raise ConnectionError("the file has become shorter, or may no longer be read")

@@ -83,7 +83,7 @@ def number(value: float) -> str:
 
 
 _PREFIX: Final = "penstock_"
-Read = Callable[[BrokerSnapshot], Iterable[Sample]]
+ReadSamples = Callable[[BrokerSnapshot], Iterable[Sample]]
 
 
 def _family(name: str, about: str, *labels: str, kind: MetricKind | None = None) -> MetricFamily:
@@ -91,23 +91,23 @@ def _family(name: str, about: str, *labels: str, kind: MetricKind | None = None)
     return MetricFamily(name if name.startswith("process_") else _PREFIX + name, kind, about, labels)
 
 
-def _one(read: Callable[[BrokerSnapshot], float]) -> Read:
+def _one(read: Callable[[BrokerSnapshot], float]) -> ReadSamples:
     return lambda snapshot: [((), read(snapshot))]
 
 
-def _count(name: str) -> Read:
+def _count(name: str) -> ReadSamples:
     return lambda snapshot: [((), snapshot.counts[name])]
 
 
-def _stored(read: Callable[[StorageSnapshot], Sample]) -> Read:
+def _stored(read: Callable[[StorageSnapshot], Sample]) -> ReadSamples:
     return lambda snapshot: [] if snapshot.storage is None else [read(snapshot.storage)]
 
 
-def _topics(read: Callable[[TopicSnapshot], float]) -> Read:
+def _topics(read: Callable[[TopicSnapshot], float]) -> ReadSamples:
     return lambda snapshot: [((topic.name,), read(topic)) for topic in snapshot.shown_topics]
 
 
-def _subscriptions(read: Callable[[SubscriptionSnapshot], float]) -> Read:
+def _subscriptions(read: Callable[[SubscriptionSnapshot], float]) -> ReadSamples:
     return lambda snapshot: [
         ((subscription.topic, subscription.name), read(subscription)) for subscription in snapshot.shown_subscriptions
     ]
@@ -118,14 +118,14 @@ def _lags(snapshot: BrokerSnapshot) -> Iterator[Sample]:
         yield (subscription.topic, subscription.name), snapshot.lags.get((subscription.topic, subscription.name), 0.0)
 
 
-def _process(name: str) -> Read:
+def _process(name: str) -> ReadSamples:
     return lambda snapshot: [((), snapshot.process[name])] if name in snapshot.process else []
 
 
 _TOPIC: Final = ("topic",)
 _SUB: Final = ("topic", "subscription")
 
-FAMILIES: Final[tuple[tuple[MetricFamily, Read], ...]] = (
+FAMILIES: Final[tuple[tuple[MetricFamily, ReadSamples], ...]] = (
     (_family("build_info", "The release; always 1.", "version"), lambda _: [((__version__,), 1)]),
     (
         _family("check_ok", "Whether a condition of being ready is met: 1 or 0.", "check"),

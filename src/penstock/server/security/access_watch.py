@@ -22,11 +22,11 @@ class AccessWatcher:
     """The server's side of access control: the audit log, and the verification of tokens where authentication is on."""
 
     def __init__(self, settings: Settings, folder: Path, unix_ms: Callable[[], int]) -> None:
-        self.access = AccessPolicy(enabled=settings.asks_who)
+        self.access = AccessPolicy(enabled=settings.requires_authentication)
         self._audit = AuditLog(folder, unix_ms)
         self._tokens = None
         self.access.audit = self._audit.note
-        if settings.asks_who and settings.token_files is not None:
+        if settings.requires_authentication and settings.token_files is not None:
             from penstock.server.security.tokens import TokenVerifier  # signature libraries take a while to import
 
             self._tokens = TokenVerifier(settings.token_files)
@@ -35,7 +35,12 @@ class AccessWatcher:
 
     def warn_if_unreachable(self, settings: Settings) -> None:
         """Warn if authentication is on and no client could authenticate."""
-        if settings.asks_who and not self.access.has_keys and settings.token_files is None and settings.tls_ca is None:
+        if (
+            settings.requires_authentication
+            and not self.access.has_keys
+            and settings.token_files is None
+            and settings.tls_ca is None
+        ):
             _LOG.warning(
                 "authentication is on and there is no key: `penstock key create --data %s --role admin NAME` makes one",
                 settings.data,

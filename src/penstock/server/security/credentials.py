@@ -47,10 +47,10 @@ async def identify(backend: HasAccess, scope: Scope) -> Principal:
     access = backend.access
     if not access.enabled:
         return ANONYMOUS
-    token = shown_token(access, header(scope, b"authorization"), header(scope, b"x-api-key"), origin(scope))
+    token = presented_token(access, header(scope, b"authorization"), header(scope, b"x-api-key"), origin(scope))
     if token is not None:
         return access.authenticate(token, origin(scope))
-    return certified((scope.get("state") or {}).get(CERTIFICATE))
+    return certificate_principal((scope.get("state") or {}).get(CERTIFICATE))
 
 
 def origin(scope: Scope) -> Origin:
@@ -59,7 +59,7 @@ def origin(scope: Scope) -> Origin:
     return Origin(HTTP, f"{client[0]}:{client[1]}" if client else "")
 
 
-def shown_token(access: AccessPolicy, authorization: str | None, api_key: str | None, whence: Origin) -> str | None:
+def presented_token(access: AccessPolicy, authorization: str | None, api_key: str | None, whence: Origin) -> str | None:
     """Return the key or token in the two headers; None if there is neither.
 
     Raises `Unauthorized` for an unknown scheme, and for a key under another's name; the audit log notes it like any
@@ -72,7 +72,7 @@ def shown_token(access: AccessPolicy, authorization: str | None, api_key: str | 
         raise
 
 
-def note_page(access: AccessPolicy, whence: Origin, reason: str) -> None:
+def audit_denied_page(access: AccessPolicy, whence: Origin, reason: str) -> None:
     """Note in the audit log that a web page was denied.
 
     The reason is one of a few fixed sentences and nothing that the page chose, so that it cannot drown the log.
@@ -91,12 +91,12 @@ def _token(access: AccessPolicy, authorization: str | None, api_key: str | None)
         case "bearer", token:
             return token
         case "basic", pair:
-            return _key_of(access, pair)
+            return _key_in_basic(access, pair)
         case _:
             raise Unauthorized(f"{_SCHEMES}, and no other scheme is known")
 
 
-def _key_of(access: AccessPolicy, pair: str) -> str:
+def _key_in_basic(access: AccessPolicy, pair: str) -> str:
     """Return the password of `NAME:KEY`: the key as it was shown, under its name or its id.
 
     Raises `Unauthorized` in the same words as for an unknown key: a key found by chance does not reveal its name.
@@ -112,7 +112,7 @@ def _key_of(access: AccessPolicy, pair: str) -> str:
     return key
 
 
-def certified(name: str | None) -> Principal:
+def certificate_principal(name: str | None) -> Principal:
     return ANONYMOUS if name is None else Principal(name=f"{CERTIFICATE}:{name}")
 
 

@@ -120,7 +120,7 @@ class TokenVerifier:
                 options={"require": list(_REQUIRED)},
             )
         except jwt.InvalidTokenError as error:
-            raise Unauthorized(f"this token is not good here: {_said(error)}") from None
+            raise Unauthorized(f"this token is not good here: {_reason(error)}") from None
         except (ValueError, TypeError, OverflowError, RecursionError):
             raise Unauthorized("this token is not good here: its claims cannot be read") from None
         return _principal_in(claims, key.mark)
@@ -178,7 +178,7 @@ def _check_times(claims: Mapping[str, Any]) -> None:
             raise Unauthorized(f"this token is not good here: {name} is a number, seconds since 1970")
 
 
-_SAID: Final[tuple[tuple[type[jwt.InvalidTokenError], str], ...]] = (
+_REASONS: Final[tuple[tuple[type[jwt.InvalidTokenError], str], ...]] = (
     (jwt.ExpiredSignatureError, "it has expired"),
     (jwt.ImmatureSignatureError, "it does not hold yet"),
     (jwt.InvalidAudienceError, "it is for another audience"),
@@ -188,9 +188,9 @@ _SAID: Final[tuple[tuple[type[jwt.InvalidTokenError], str], ...]] = (
 )
 
 
-def _said(error: jwt.InvalidTokenError) -> str:
+def _reason(error: jwt.InvalidTokenError) -> str:
     """Return our own words for the error: the library's may quote the token."""
-    return next((said for kind, said in _SAID if isinstance(error, kind)), "it cannot be verified")
+    return next((said for kind, said in _REASONS if isinstance(error, kind)), "it cannot be verified")
 
 
 def _principal_in(claims: Mapping[str, Any], mark: str) -> Principal:

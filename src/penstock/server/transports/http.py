@@ -76,7 +76,7 @@ _HANDSHAKE_SECONDS: Final = 10.0
 _GRACE_SECONDS: Final = 5.0
 """The time for answers under way when the broker stops: longer than any schema validation."""
 _FINISHED_SECONDS: Final = 0.005
-_NO_FILES: Final = (
+_NO_DESCRIPTORS: Final = (
     b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nRetry-After: 1\r\nContent-Length: 0\r\n\r\n"
 )
 """The answer to a connection for which only reserved file descriptors are left."""
@@ -117,7 +117,7 @@ class HttpServer:
             port,
             tls=tls,
             handshake_seconds=_HANDSHAKE_SECONDS,
-            refusal=lambda: _NO_FILES,
+            refusal=lambda: _NO_DESCRIPTORS,
             descriptors=process_descriptors().for_probes(),
         )
         server.servers = [listener]  # type: ignore[list-item]

@@ -13,7 +13,7 @@ from penstock.core.errors import PenstockError, ServiceUnavailable
 from penstock.server.hub import Hub
 from penstock.server.resources.file_descriptors import DescriptorLimits
 from penstock.server.resources.read_budget import BudgetedProtocol
-from penstock.server.security.credentials import certificate_name, certified
+from penstock.server.security.credentials import certificate_name, certificate_principal
 from penstock.server.session import Session
 from penstock.server.transports import listener
 from penstock.server.transports.listener import Listener
@@ -39,7 +39,7 @@ class TcpTransport(BudgetedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport  # type: ignore[assignment]
         limit_write_queue(self._transport, self._hub.queued_high_bytes)  # type: ignore[arg-type]
-        principal = certified(certificate_name(transport)) if self._hub.access.enabled else ANONYMOUS
+        principal = certificate_principal(certificate_name(transport)) if self._hub.access.enabled else ANONYMOUS
         self._session = self._hub.connect(self, peer_address(transport), principal=principal)
 
     def data_received(self, data: bytes) -> None:

@@ -30,7 +30,13 @@ from penstock.record.kernels.frame_kernels import to_websocket
 from penstock.server.hub import Hub
 from penstock.server.resources.file_descriptors import DescriptorLimits
 from penstock.server.resources.read_budget import BudgetedProtocol
-from penstock.server.security.credentials import OTHER_SITE, certificate_name, certified, note_page, shown_token
+from penstock.server.security.credentials import (
+    OTHER_SITE,
+    audit_denied_page,
+    certificate_name,
+    certificate_principal,
+    presented_token,
+)
 from penstock.server.session import Session
 from penstock.server.settings import is_loopback
 from penstock.server.transports import listener
@@ -213,14 +219,14 @@ class WebSocketTransport(BudgetedProtocol):
         if not origin_allowed(
             origin, request.header("Host"), self._port.origins, loopback_only=self._port.loopback_only
         ):
-            note_page(access, whence, OTHER_SITE)
+            audit_denied_page(access, whence, OTHER_SITE)
             raise NotUpgraded(HTTPStatus.FORBIDDEN, f"Origin {origin!r} is not allowed: list it with --ws-origin")
         if not access.enabled:
             return ANONYMOUS
         try:
-            token = shown_token(access, request.header("Authorization"), request.header("X-API-Key"), whence)
+            token = presented_token(access, request.header("Authorization"), request.header("X-API-Key"), whence)
             if token is None:
-                return certified(certificate_name(self._transport))
+                return certificate_principal(certificate_name(self._transport))
             return access.authenticate(token, whence)
         except Unauthorized as error:
             raise NotUpgraded(HTTPStatus.UNAUTHORIZED, error.message) from None

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from penstock.broker.access.policy import PREFIX, Binding, NewKey, check_key_name, check_principal, new_key
 from penstock.broker.base import request_fields as read
 from penstock.broker.base.effects import Effect, RunInThread
-from penstock.broker.base.replies import listed
+from penstock.broker.base.replies import encode_list
 from penstock.broker.base.request_fields import Fields
 from penstock.broker.context import Reply
 from penstock.broker.live.connections import Client
@@ -135,7 +135,7 @@ def _list_keys(durable: DurableBroker, _client: Client, fields: Fields, reply: R
     read.check_known(fields, ())
 
     def shown(rows: AccessRows) -> bytes:
-        return listed(durable.answer_bytes_max, "keys", map(key_fields, rows.keys), len(rows.keys))
+        return encode_list(durable.answer_bytes_max, "keys", map(key_fields, rows.keys), len(rows.keys))
 
     return _answer_from_catalog(durable, reply, shown)
 
@@ -191,7 +191,7 @@ def _show(durable: DurableBroker, _client: Client, fields: Fields, reply: Reply)
 
     def shown(rows: AccessRows) -> bytes:
         found = bindings_of(rows, principal)
-        return listed(durable.answer_bytes_max, "bindings", map(binding_fields, found), len(found))
+        return encode_list(durable.answer_bytes_max, "bindings", map(binding_fields, found), len(found))
 
     return _answer_from_catalog(durable, reply, shown)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from penstock.broker.base import request_fields as read
 from penstock.broker.base.effects import Close, Effect
-from penstock.broker.base.replies import SUCCESS, listed
+from penstock.broker.base.replies import SUCCESS, encode_list
 from penstock.broker.base.request_fields import Fields
 from penstock.broker.context import Reply
 from penstock.broker.live.connections import Client
@@ -30,7 +30,7 @@ def _list(broker: Broker, _client: Client, fields: Fields, reply: Reply) -> list
     limit = read.number(fields, "limit", LIST_ENTRIES_MAX, at_least=1, at_most=LIST_ENTRIES_MAX)
     clients = sorted((client for client in broker.clients if client.id > after), key=lambda client: client.id)
     entries = (_described(broker, client) for client in clients[:limit])
-    return reply(listed(broker.answer_bytes_max, "connections", entries, len(clients)))
+    return reply(encode_list(broker.answer_bytes_max, "connections", entries, len(clients)))
 
 
 def _described(broker: Broker, client: Client) -> Fields:

@@ -27,7 +27,7 @@ from penstock.broker.admin.messages import (
 from penstock.broker.admin.redrive import DropLetters, LetterAction, RedriveLetters, RedriveRun
 from penstock.broker.base import request_fields as read
 from penstock.broker.base.effects import Effect
-from penstock.broker.base.replies import listed
+from penstock.broker.base.replies import encode_list
 from penstock.broker.base.request_fields import Fields
 from penstock.broker.context import Reply
 from penstock.broker.live.connections import Client
@@ -200,7 +200,7 @@ def _list(durable: DurableBroker, client: Client, fields: Fields, reply: Reply) 
     ]
     dlqs.sort(key=lambda dlq: str(dlq.original))
     summaries = (_summary(dlq) for dlq in dlqs[:limit])
-    return reply(listed(durable.answer_bytes_max, "dead_letters", summaries, len(dlqs)))
+    return reply(encode_list(durable.answer_bytes_max, "dead_letters", summaries, len(dlqs)))
 
 
 def _dead_letter_topics(durable: DurableBroker) -> Iterator[DeadLetterTopic]:

@@ -12,7 +12,7 @@ from penstock.broker.access.audit import AuditTrail
 from penstock.broker.access.policy import SERVER, Operation
 from penstock.broker.admin import access, connections, dead_letters, messages, schemas, topics
 from penstock.broker.base.effects import Effect, RunRegistryProcedure
-from penstock.broker.base.replies import FAILURE, SUCCESS, json_bytes, listed
+from penstock.broker.base.replies import FAILURE, SUCCESS, encode_list, json_bytes
 from penstock.broker.base.request_fields import Fields, read_fields
 from penstock.broker.context import Reply
 from penstock.broker.live.connections import Client, LogFilter, Pattern
@@ -193,7 +193,9 @@ def _register(broker: Broker, client: Client, fields: Fields) -> bytes:
 def _list_services(broker: Broker, _client: Client, _fields: Fields) -> bytes:
     broker.metrics.add("registry.discovery")
     clients = sorted(broker.clients, key=lambda client: (not client.name, client.name, client.id))
-    return listed(broker.answer_bytes_max, "services", (_service(broker, client) for client in clients), len(clients))
+    return encode_list(
+        broker.answer_bytes_max, "services", (_service(broker, client) for client in clients), len(clients)
+    )
 
 
 def _service(broker: Broker, client: Client) -> Fields:
@@ -219,7 +221,7 @@ def _service_subscriptions(broker: Broker, client: Client, fields: Fields) -> by
         {"action": kind.value, "topic": display_pattern(pattern)} | _priority(kind, priority)
         for (kind, pattern), priority in target.subscriptions.items()
     ]
-    return listed(broker.answer_bytes_max, "subscriptions", shown, len(shown))
+    return encode_list(broker.answer_bytes_max, "subscriptions", shown, len(shown))
 
 
 def display_pattern(pattern: TopicPattern) -> str:
@@ -295,7 +297,7 @@ def _list_patterns(broker: Broker, what: str) -> bytes:
             entry = {"serviceId": client.id} | _priority(kind, priority)
             found.setdefault((display_pattern(pattern), kind.value), []).append(entry)
     entries = (_subscribers(topic, kind, found[topic, kind]) for topic, kind in sorted(found))
-    return listed(broker.answer_bytes_max, what, entries, len(found))
+    return encode_list(broker.answer_bytes_max, what, entries, len(found))
 
 
 def _subscribers(topic: str, kind: str, subscribers: list[Fields]) -> Fields:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from penstock.broker.access.policy import SERVER, Operation, Resource, ResourceKind
 from penstock.broker.base import request_fields as read
 from penstock.broker.base.effects import Effect, RunRegistryProcedure
-from penstock.broker.base.replies import json_bytes, listed
+from penstock.broker.base.replies import encode_list, json_bytes
 from penstock.broker.base.request_fields import Fields
 from penstock.broker.context import Reply
 from penstock.broker.live.connections import Client
@@ -238,7 +238,7 @@ def _subjects(durable: DurableBroker, client: Client, fields: Fields, reply: Rep
         for name in durable.registry.subjects(prefix, _which(fields))
         if name > after and _may_read(durable, client, name)
     ]
-    return reply(listed(durable.answer_bytes_max, "subjects", found, len(found)))
+    return reply(encode_list(durable.answer_bytes_max, "subjects", found, len(found)))
 
 
 def _versions(durable: DurableBroker, _client: Client, fields: Fields, reply: Reply) -> list[Effect]:
@@ -248,7 +248,7 @@ def _versions(durable: DurableBroker, _client: Client, fields: Fields, reply: Re
     after = read.number(fields, "after", 0)
     numbers = [number for number in registry.versions(subject, which) if number > after]
     shown = (_version_fields(registry.version(subject, number, which)) for number in numbers)
-    return reply(listed(durable.answer_bytes_max, "versions", shown, len(numbers)))
+    return reply(encode_list(durable.answer_bytes_max, "versions", shown, len(numbers)))
 
 
 # comparing
@@ -410,7 +410,7 @@ def _export(durable: DurableBroker, _client: Client, fields: Fields, reply: Repl
     after = read.number(fields, "after", 0)
     prefix = read.text(fields, "prefix") if fields.get("prefix") else ""
     records = durable.registry.export(prefix)[after:]
-    return reply(listed(durable.answer_bytes_max, "records", records, len(records)))
+    return reply(encode_list(durable.answer_bytes_max, "records", records, len(records)))
 
 
 def _import(durable: DurableBroker, _client: Client, fields: Fields, reply: Reply) -> list[Effect]:

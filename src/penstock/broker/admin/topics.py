@@ -12,7 +12,7 @@ import msgspec
 from penstock.broker.access.policy import Operation, Resource
 from penstock.broker.base import request_fields as read
 from penstock.broker.base.effects import Effect, RunInThread
-from penstock.broker.base.replies import SUCCESS, listed
+from penstock.broker.base.replies import SUCCESS, encode_list
 from penstock.broker.base.request_fields import Fields
 from penstock.broker.context import Reply, errors_to
 from penstock.broker.live.connections import Client
@@ -232,7 +232,7 @@ def _catalog(durable: DurableBroker, client: Client, fields: Fields, reply: Repl
         key=lambda topic: str(topic.name),
     )
     entries = (_topic(topic) for topic in topics[:limit])
-    return reply(listed(durable.answer_bytes_max, "topics", entries, len(topics)))
+    return reply(encode_list(durable.answer_bytes_max, "topics", entries, len(topics)))
 
 
 def _limit(fields: Fields) -> int:
@@ -273,7 +273,7 @@ def _list_namespaces(durable: DurableBroker, client: Client, fields: Fields, rep
         visible = {name for name in names if durable.is_allowed(client, Operation.DESCRIBE, Resource.namespace(name))}
         listed_names = sorted(name for name in visible | counts.keys() if name > after)
         entries = ({"namespace": name, "topics": counts[name]} for name in listed_names[:limit])
-        return reply(listed(durable.answer_bytes_max, "namespaces", entries, len(listed_names)))
+        return reply(encode_list(durable.answer_bytes_max, "namespaces", entries, len(listed_names)))
 
     return [RunInThread(catalog.namespaces, known)]
 
@@ -337,7 +337,7 @@ def _list_subscriptions(durable: DurableBroker, client: Client, fields: Fields, 
         shown = (
             facts | {"lag_seconds": _lag(lag, durable.unix_ms())} for facts, lag in zip(described, lags, strict=True)
         )
-        return listed(durable.answer_bytes_max, "subscriptions", shown, len(runners))
+        return encode_list(durable.answer_bytes_max, "subscriptions", shown, len(runners))
 
     return [RunInThread(measured, reply, read_only=True)]
 

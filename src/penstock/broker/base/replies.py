@@ -23,7 +23,7 @@ def json_bytes(value: Any) -> bytes:
     return msgspec.json.encode(value, enc_hook=str)
 
 
-def listed(room: int, what: str, entries: Iterable[Any], total: int) -> bytes:
+def encode_list(room: int, what: str, entries: Iterable[Any], total: int) -> bytes:
     """Encode as many entries as fit into `room` bytes, and the total if that is not all of them."""
     shown: list[msgspec.Raw] = []
     for entry in islice(entries, LIST_ENTRIES_MAX):

@@ -487,7 +487,7 @@ class Subscriptions:
         runner = self.find(topic, read.text(fields, "subscription"))
         if runner.is_reader:
             self._membership(client, topic, fields)
-        position = read.place(fields.get("position"), "position")
+        position = read.position(fields.get("position"), "position")
         partition = read.number(fields, "partition") if "partition" in fields else None
 
         def sought(outcome: dict[int, int] | PenstockError) -> list[Effect]:

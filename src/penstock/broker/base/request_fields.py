@@ -114,12 +114,12 @@ def spans(fields: Fields) -> list[Span]:
         raise InvalidRequest('Expected "offsets": [7, 9] or "ranges": [[10, 20]]', field="offsets")
     if len(singles) + len(ranges) > _SPANS_MAX:
         raise InvalidRequest(f"At most {_SPANS_MAX} offsets and ranges at a time", field="ranges")
-    found = OffsetSet((offset, offset + 1) for offset in map(parse_offset, singles))
+    offsets = OffsetSet((offset, offset + 1) for offset in map(parse_offset, singles))
     for pair in ranges:
         if not isinstance(pair, list) or len(pair) != 2:
             raise InvalidRequest("A range is two offsets: [10, 20] is 10 to 19", field="ranges", given=pair)
         start, stop = parse_offset(pair[0]), parse_offset(pair[1])
         if stop < start:
             raise InvalidRequest(f"A range cannot end ({stop}) before it starts ({start})", field="ranges")
-        found.add(start, stop)
-    return list(found)
+        offsets.add(start, stop)
+    return list(offsets)

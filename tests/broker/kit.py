@@ -259,7 +259,7 @@ class World:
         """Effects for other threads that are held back, in the order in which the broker returned them."""
 
         self._held_bytes: Counter[str] = Counter()
-        self._examiner = SchemaLanguages()
+        self._languages = SchemaLanguages()
 
         self._seed = seed
         self._root = root
@@ -341,9 +341,9 @@ class World:
                 case RunInThread():
                     return effect.run()
                 case RunRegistryProcedure():
-                    return run_procedure(effect.procedure, self._examiner)
+                    return run_procedure(effect.procedure, self._languages)
                 case ValidatePayloads(definition, _, block):
-                    validator = self._examiner.validator(definition)
+                    validator = self._languages.validator(definition)
                     found = {row: validator.fault(bytes(block.payload(row))) for row in range(len(block))}
                     return {row: fault for row, fault in found.items() if fault is not None}
         except PenstockError as error:

@@ -78,6 +78,11 @@ class Trial:
         return Registry(self.catalog.schemas)
 
 
+def free(t: Trial, subject: str | None = None) -> None:
+    """Switch off compatibility checks."""
+    t.run(t.registry.set_compatibility(subject, "NONE"))
+
+
 @cache
 def new_catalog() -> bytes:
     """Return an empty catalog, made once: the tests are about the registry, not the creation of files."""

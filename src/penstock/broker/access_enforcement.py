@@ -69,14 +69,14 @@ class AccessEnforcer:
 
     def authenticate(self, client: Client, token: str) -> Principal:
         """Authenticate a connection. Raises `BadCredentials`, or `InvalidRequest` for another principal than before."""
-        found = self.access.authenticate(token, client.origin)
+        principal = self.access.authenticate(token, client.origin)
         before = client.principal
-        if before.name != found.name and (before.key_id or before.expires_ms is not None):
-            raise InvalidRequest(f"this connection is {before}'s: connect once more to be {found}", field="token")
-        client.principal = found
+        if before.name != principal.name and (before.key_id or before.expires_ms is not None):
+            raise InvalidRequest(f"this connection is {before}'s: connect once more to be {principal}", field="token")
+        client.principal = principal
         self._routes.forget()
-        _LOG.info("authenticated", extra={"client": client.id, "principal": found.name})
-        return found
+        _LOG.info("authenticated", extra={"client": client.id, "principal": principal.name})
+        return principal
 
     # changes
 
@@ -110,8 +110,8 @@ class AccessEnforcer:
         )
 
     def _disconnect(self, client: Client, reason: PenstockError) -> list[Effect]:
-        said = response(NO_HEADER.topic, NO_HEADER.version, self._context.new_id(), self._context.error(reason))
-        return [Send(client.id, said), Close(client.id, reason)]
+        last_frame = response(NO_HEADER.topic, NO_HEADER.version, self._context.new_id(), self._context.error(reason))
+        return [Send(client.id, last_frame), Close(client.id, reason)]
 
     # time
 
@@ -126,8 +126,8 @@ class AccessEnforcer:
         effects = [each for client in list(self._clients) for each in self._overdue(client)]
         if self._catalog is not None and not self._reading_catalog and self._next_read_ms <= self._context.now_ms:
             self._reading_catalog = True
-            catalog, known = self._catalog, self.access.stored_revision
-            effects.append(RunInThread(lambda: _load_if_newer(catalog, known), self._catalog_read, read_only=True))
+            catalog, revision = self._catalog, self.access.stored_revision
+            effects.append(RunInThread(lambda: _load_if_newer(catalog, revision), self._catalog_read, read_only=True))
         return effects
 
     def _overdue(self, client: Client) -> list[Effect]:
@@ -151,6 +151,6 @@ class AccessEnforcer:
         return [] if outcome is None else self.load(outcome)
 
 
-def _load_if_newer(catalog: AccessCatalog, known: int) -> AccessRows | None:
+def _load_if_newer(catalog: AccessCatalog, revision: int) -> AccessRows | None:
     """Load keys and bindings, or return None if they have not changed. Runs in another thread."""
-    return None if catalog.revision() == known else catalog.load()
+    return None if catalog.revision() == revision else catalog.load()

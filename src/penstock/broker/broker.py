@@ -204,7 +204,7 @@ class Broker:
         """Handle a request to a system topic that did not come through a connection. `waits` tells whether its caller
         still waits."""
         self.context.now_ms = now_ms
-        nobody = Client(
+        caller = Client(
             id="",
             address="",
             connected_ms=now_ms,
@@ -214,7 +214,7 @@ class Broker:
             principal=principal,
         )
         try:
-            return operations.ask(self, nobody, topic, fields, reply)
+            return operations.ask(self, caller, topic, fields, reply)
         except PenstockError as error:
             return reply(error)
 

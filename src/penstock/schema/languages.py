@@ -100,9 +100,9 @@ def language(kind: SchemaKind) -> Language:
 
             return protobuf
         case SchemaKind.STRING | SchemaKind.NUMBER | SchemaKind.BYTES:
-            from penstock.schema.plain import Plain
+            from penstock.schema.plain import PlainSchema
 
-            return Plain(kind)
+            return PlainSchema(kind)
 
 
 def _cross_language_problems(reader: SchemaKind, writer: SchemaKind) -> list[Problem]:

@@ -16,7 +16,7 @@ _NUMBER: Final = re.compile(rb"\s*-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0
 
 
 @dataclass(frozen=True, slots=True)
-class Plain:
+class PlainSchema:
     """A string, number or bytes schema. The class is its own language, parsed schema and validator."""
 
     kind: SchemaKind
@@ -32,7 +32,7 @@ class Plain:
     def canonical(self) -> str:
         return self.kind.value
 
-    def compatibility_problems(self, writer: Plain, *, lenient: bool = False) -> list[Problem]:  # noqa: ARG002
+    def compatibility_problems(self, writer: PlainSchema, *, lenient: bool = False) -> list[Problem]:  # noqa: ARG002
         return []
 
     def validator(self) -> Validator:

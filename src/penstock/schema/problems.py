@@ -37,9 +37,9 @@ class Problem:
     def sentence(self) -> str:
         """Return version, path, message and fix in one line."""
         against = f"version {self.version}, {self.direction}" if self.version is not None else ""
-        place = " at ".join(part for part in (against, self.path) if part)
+        context = " at ".join(part for part in (against, self.path) if part)
         fix = f" ({self.fix})" if self.fix else ""
-        return f"{place}: {self.message}{fix}" if place else f"{self.message}{fix}"
+        return f"{context}: {self.message}{fix}" if context else f"{self.message}{fix}"
 
     def as_dict(self) -> dict[str, Any]:
         return {name: value for name, value in asdict(self).items() if value not in ("", None)}

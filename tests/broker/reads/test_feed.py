@@ -219,14 +219,14 @@ def test_logs_are_named_once_for_all_who_read_them_whatever_types_they_want(kept
 def test_what_is_remembered_of_choices_and_expressions_has_a_bound(
     kept: World, ann: Peer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_CHOICES_KNOWN", 4)
+    monkeypatch.setattr(module, "_SELECTIONS_KEPT", 4)
     ann.publish("t0", b"x")
     for number in range(10):
         feeds(kept).select(wanted(f"t{number}", matcher=f"^{number}"))
         feeds(kept).select(wanted("t0"))
-    assert len(feeds(kept)._chosen) == 4
-    assert (TopicPattern.parse("t0"), None) in feeds(kept)._chosen, "the one that was asked for last stays"
-    assert module._compile_cached.cache_info().maxsize == module._MATCHERS_KNOWN
+    assert len(feeds(kept)._sources_by_request) == 4
+    assert (TopicPattern.parse("t0"), None) in feeds(kept)._sources_by_request, "the one that was asked for last stays"
+    assert module._compile_cached.cache_info().maxsize == module._MATCHERS_KEPT
 
 
 def test_who_waits_is_woken_once_and_only_for_topics_of_theirs(kept: World, ann: Peer) -> None:

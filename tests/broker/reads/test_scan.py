@@ -438,7 +438,7 @@ def test_a_hit_without_room_is_the_first_of_the_next_page(kept: World) -> None:
 
     scan = Scan(kept.topic("a"), {0: 0}, {0: 3}, MessageFilter(), take)
     scan.step()
-    assert (scan.positions, scan.scanned, scan.matched, scan.end) == ({0: 2}, 2, 2, False)
+    assert (scan.positions, scan.scanned, scan.matched, scan.at_end) == ({0: 2}, 2, 2, False)
 
 
 def test_a_sieve_without_anything_lets_everything_pass(kept: World) -> None:

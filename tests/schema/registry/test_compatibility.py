@@ -17,8 +17,8 @@ from penstock.schema.registry.compatibility import (
     FORWARD,
     VersionComparison,
     check_candidate,
+    comparisons_for,
     find_problems,
-    pairs,
 )
 from penstock.schema.registry.models import CompatibilityConfig
 from penstock.schema.steps import CheckCompatibility, SchemaForm, SchemaPair, run_procedure
@@ -31,7 +31,7 @@ def asked(mode: Compatibility) -> list[str]:
     return [
         f"{comparison.version} {comparison.direction}: {comparison.pair.reader.text} reads"
         f" {comparison.pair.writer.text}"
-        for comparison in pairs(mode, NEW, EARLIER)
+        for comparison in comparisons_for(mode, NEW, EARLIER)
     ]
 
 
@@ -73,12 +73,12 @@ def test_every_mode_has_its_row() -> None:
 
 @pytest.mark.parametrize("mode", Compatibility)
 def test_nothing_is_asked_where_nothing_was_before(mode: Compatibility) -> None:
-    assert pairs(mode, NEW, []) == []
+    assert comparisons_for(mode, NEW, []) == []
 
 
 def test_no_more_is_fetched_than_is_asked_about() -> None:
     fetched = iter(EARLIER)
-    pairs(Compatibility.FULL, NEW, fetched)
+    comparisons_for(Compatibility.FULL, NEW, fetched)
     assert len(list(fetched)) == 2
 
 
@@ -155,6 +155,6 @@ def test_enough_problems_are_enough() -> None:
 
 
 def test_a_step_is_a_comparison() -> None:
-    (comparison,) = pairs(Compatibility.FORWARD, NEW, EARLIER)
+    (comparison,) = comparisons_for(Compatibility.FORWARD, NEW, EARLIER)
     step = next(find_problems([comparison], lenient=True))
     assert step == CheckCompatibility((comparison.pair,), lenient=True)

@@ -10,7 +10,7 @@ from penstock.schema.language import PayloadFault
 from penstock.schema.worker import process
 
 
-def fault(_schema: plain.Plain, payload: bytes) -> PayloadFault | None:
+def fault(_schema: plain.PlainSchema, payload: bytes) -> PayloadFault | None:
     match payload:
         case b"die":
             os.kill(os.getpid(), signal.SIGSEGV)
@@ -23,6 +23,6 @@ def fault(_schema: plain.Plain, payload: bytes) -> PayloadFault | None:
 
 
 if __name__ == "__main__":
-    plain.Plain.fault = fault  # type: ignore[method-assign, assignment]
-    plain.Plain.accepts_lines = lambda *_: False  # type: ignore[method-assign]
+    plain.PlainSchema.fault = fault  # type: ignore[method-assign, assignment]
+    plain.PlainSchema.accepts_lines = lambda *_: False  # type: ignore[method-assign]
     process.main()

@@ -261,12 +261,12 @@ def test_nothing_hostile_takes_more_memory_than_a_worker_may_have(
     examined(ask)
 
 
-@pytest.mark.parametrize("whose", ["parents", "children"])
-def test_a_worker_killed_between_two_jobs_costs_no_answer(whose: str) -> None:
+@pytest.mark.parametrize("killed", ["parents", "children"])
+def test_a_worker_killed_between_two_jobs_costs_no_answer(killed: str) -> None:
     async def ask(made: SchemaWorkers) -> None:
         for _ in range(3):
             assert await works(made)
-            for victim in children(made)[:2] if whose == "parents" else children(made)[2:]:
+            for victim in children(made)[:2] if killed == "parents" else children(made)[2:]:
                 os.kill(victim, signal.SIGKILL)
             await asyncio.sleep(0.05)
         texts = [Definition(SchemaKind.JSON, f'{{"title":"{number}"}}') for number in range(5)]

@@ -33,7 +33,7 @@ V1: Final = "application/vnd.schemaregistry.v1+json"
 @dataclass
 class LocalBackend:
     registry: Registry
-    examiner: SchemaLanguages = field(default_factory=SchemaLanguages)
+    languages: SchemaLanguages = field(default_factory=SchemaLanguages)
     topics: dict[TopicName, TopicSettings] = field(default_factory=dict)
     failure: Exception | None = None
     access: AccessPolicy = field(default_factory=AccessPolicy)
@@ -41,7 +41,7 @@ class LocalBackend:
     async def run(self, procedure: Procedure[_Result]) -> _Result:
         if self.failure is not None:
             raise self.failure
-        return run_procedure(procedure, self.examiner)
+        return run_procedure(procedure, self.languages)
 
     async def ask(self, topic: str, fields: dict[str, Any], _principal: Principal) -> dict[str, Any]:
         if topic == "system.schema.delete":

@@ -56,8 +56,8 @@ def new_key(random_bytes: Callable[[int], bytes]) -> NewKey:
 
 def parse_key(text: str) -> PresentedKey | None:
     """Split a key into id and secret; None if the text has not the form of a key."""
-    found = _KEY.fullmatch(text)
-    return None if found is None else PresentedKey(found[1], found[2])
+    match = _KEY.fullmatch(text)
+    return None if match is None else PresentedKey(match[1], match[2])
 
 
 def digest_of(secret: str) -> str:
@@ -233,13 +233,13 @@ class AccessPolicy:
             return False
         self._stored_revision = rows.revision
         self._keys = {key.key_id: key for key in rows.keys}
-        found: dict[str, list[Binding]] = {}
+        bindings_of: dict[str, list[Binding]] = {}
         for row in rows.bindings:
             try:
-                found.setdefault(row.principal, []).append(Binding.of(row.role, row.scope))
+                bindings_of.setdefault(row.principal, []).append(Binding.of(row.role, row.scope))
             except InvalidRequest as error:  # of a newer release: a binding that is not understood allows nothing
                 _LOG.warning("a binding is not understood", extra={"principal": row.principal, "error": error.message})
-        self._bindings = {principal: tuple(bindings) for principal, bindings in found.items()}
+        self._bindings = {principal: tuple(granted) for principal, granted in bindings_of.items()}
         self.invalidate()
         return True
 
@@ -290,27 +290,27 @@ class AccessPolicy:
             return self._principal_of_key(token)
         if self.verifier is None:
             raise Unauthorized("this is no key (psk_...), and this broker takes no other tokens")
-        found = self.verifier(token)
-        if not self.is_live(found):
+        principal = self.verifier(token)
+        if not self.is_live(principal):
             raise Unauthorized("this token has expired")
-        return found
+        return principal
 
     def _principal_of_key(self, text: str) -> Principal:
-        given = parse_key(text)
-        known = None if given is None else self._keys.get(given.key_id)
-        right = given is not None and matches_digest(given.secret, known.digest if known is not None else "")
-        if known is None or not right:
+        presented = parse_key(text)
+        stored = None if presented is None else self._keys.get(presented.key_id)
+        right = presented is not None and matches_digest(presented.secret, stored.digest if stored is not None else "")
+        if stored is None or not right:
             raise Unauthorized("this key is not known here")
-        principal = Principal(name=f"key:{known.name}", key_id=known.key_id, expires_ms=known.expires_ms)
+        principal = Principal(name=f"key:{stored.name}", key_id=stored.key_id, expires_ms=stored.expires_ms)
         if not self.is_live(principal):
             raise Unauthorized("this key was revoked or has expired")
         return principal
 
     def is_named(self, text: str, user: str) -> bool:
         """Return whether `user` is the name or the id of this key. Its secret is not checked."""
-        given = parse_key(text)
-        known = None if given is None else self._keys.get(given.key_id)
-        return known is not None and user in (known.name, known.key_id)
+        presented = parse_key(text)
+        stored = None if presented is None else self._keys.get(presented.key_id)
+        return stored is not None and user in (stored.name, stored.key_id)
 
     def is_live(self, principal: Principal) -> bool:
         """Return whether the principal's credentials still hold: neither revoked nor expired."""
@@ -330,14 +330,14 @@ class AccessPolicy:
             return True
         if principal.expires_ms is not None and principal.expires_ms <= self.now_ms:
             return operation is Operation.PUBLIC
-        asked = (principal, operation, resource)
-        known = self._decisions.get(asked)
-        if known is None:
-            known = self._decide(principal, operation, resource)
+        question = (principal, operation, resource)
+        decision = self._decisions.get(question)
+        if decision is None:
+            decision = self._decide(principal, operation, resource)
             if len(self._decisions) >= _REMEMBERED:
                 self._decisions.clear()
-            self._decisions[asked] = known
-        return known
+            self._decisions[question] = decision
+        return decision
 
     def _decide(self, principal: Principal, operation: Operation, resource: Resource) -> bool:
         if operation is Operation.PUBLIC or principal == SYSTEM:

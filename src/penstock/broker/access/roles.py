@@ -180,12 +180,12 @@ def covers_topic(pattern: str, name: str) -> bool:
     """Return whether `pattern` matches every topic that `name`, itself perhaps a pattern, may stand for. Both are full
     names."""
     mine, theirs = pattern.replace("/", ".").split("."), name.replace("/", ".").split(".")
-    for place, level in enumerate(mine):
+    for index, level in enumerate(mine):
         if level == THE_REST:
-            return len(theirs) > place
-        if place >= len(theirs) or theirs[place] == THE_REST:
+            return len(theirs) > index
+        if index >= len(theirs) or theirs[index] == THE_REST:
             return False
-        if level not in (ONE_LEVEL, theirs[place]):
+        if level not in (ONE_LEVEL, theirs[index]):
             return False
     return len(mine) == len(theirs)
 
@@ -198,12 +198,12 @@ def covers_subject(pattern: str, name: str) -> bool:
     last = rest.pop()
     if len(name) < len(first) + len(last) or not name.startswith(first) or not name.endswith(last):
         return False
-    place, end = len(first), len(name) - len(last)
+    start, end = len(first), len(name) - len(last)
     for part in rest:
-        found = name.find(part, place, end)
-        if found < 0:
+        at = name.find(part, start, end)
+        if at < 0:
             return False
-        place = found + len(part)
+        start = at + len(part)
     return True
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from penstock.broker.access.policy import PREFIX, Binding, NewKey, check_key_name, check_principal, new_key
 from penstock.broker.base import request_fields as read
 from penstock.broker.base.effects import Effect, RunInThread
-from penstock.broker.base.replies import listed
+from penstock.broker.base.replies import encode_list
 from penstock.broker.base.request_fields import Fields
 from penstock.broker.context import Reply
 from penstock.broker.live.connections import Client
@@ -63,9 +63,9 @@ def find_key_ids(rows: AccessRows, fields: Fields) -> list[str]:
     return key_ids
 
 
-def _quoted(wanted: str) -> str:
+def _quoted(text: str) -> str:
     """Quote a name for an error; a key that was given in the place of its name is not repeated."""
-    return "with that secret" if wanted.startswith(PREFIX) else f"'{wanted[:QUOTED_CHARS_MAX]}'"
+    return "with that secret" if text.startswith(PREFIX) else f"'{text[:QUOTED_CHARS_MAX]}'"
 
 
 # answer fields
@@ -134,15 +134,15 @@ def _create_key(durable: DurableBroker, _client: Client, fields: Fields, reply: 
 def _list_keys(durable: DurableBroker, _client: Client, fields: Fields, reply: Reply) -> list[Effect]:
     read.check_known(fields, ())
 
-    def shown(rows: AccessRows) -> bytes:
-        return listed(durable.answer_bytes_max, "keys", map(key_fields, rows.keys), len(rows.keys))
+    def encode(rows: AccessRows) -> bytes:
+        return encode_list(durable.answer_bytes_max, "keys", map(key_fields, rows.keys), len(rows.keys))
 
-    return _answer_from_catalog(durable, reply, shown)
+    return _answer_from_catalog(durable, reply, encode)
 
 
-def _answer_from_catalog(durable: DurableBroker, reply: Reply, shown: Callable[[AccessRows], bytes]) -> list[Effect]:
+def _answer_from_catalog(durable: DurableBroker, reply: Reply, encode: Callable[[AccessRows], bytes]) -> list[Effect]:
     catalog = durable.topics.store.catalog.access
-    return [RunInThread(lambda: shown(catalog.load()), reply, read_only=True)]
+    return [RunInThread(lambda: encode(catalog.load()), reply, read_only=True)]
 
 
 def _revoke_key(durable: DurableBroker, _client: Client, fields: Fields, reply: Reply) -> list[Effect]:
@@ -169,10 +169,10 @@ def _withdraw(durable: DurableBroker, _client: Client, fields: Fields, reply: Re
 
 def parse_binding_change(fields: Fields) -> list[StoredBinding]:
     read.check_known(fields, ("principal", "binding"))
-    given = read.texts(fields, "binding")
-    if not given:
+    texts = read.texts(fields, "binding")
+    if not texts:
         raise InvalidRequest("binding is a role and where it holds: publisher@topic:orders.#", field="binding")
-    return parse_bindings(read.text(fields, "principal"), given)
+    return parse_bindings(read.text(fields, "principal"), texts)
 
 
 def bindings_answer(rows: AccessRows, changed: Sequence[StoredBinding]) -> Fields:
@@ -189,11 +189,11 @@ def _show(durable: DurableBroker, _client: Client, fields: Fields, reply: Reply)
     read.check_known(fields, ("principal",))
     principal = check_principal(read.text(fields, "principal")) if "principal" in fields else None
 
-    def shown(rows: AccessRows) -> bytes:
-        found = bindings_of(rows, principal)
-        return listed(durable.answer_bytes_max, "bindings", map(binding_fields, found), len(found))
+    def encode(rows: AccessRows) -> bytes:
+        bindings = bindings_of(rows, principal)
+        return encode_list(durable.answer_bytes_max, "bindings", map(binding_fields, bindings), len(bindings))
 
-    return _answer_from_catalog(durable, reply, shown)
+    return _answer_from_catalog(durable, reply, encode)
 
 
 TOPICS: Final[dict[str, Callable[[DurableBroker, Client, Fields, Reply], list[Effect]]]] = {

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from penstock.broker.base import request_fields as read
 from penstock.broker.base.effects import Close, Effect
-from penstock.broker.base.replies import SUCCESS, listed
+from penstock.broker.base.replies import SUCCESS, encode_list
 from penstock.broker.base.request_fields import Fields
 from penstock.broker.context import Reply
 from penstock.broker.live.connections import Client
@@ -30,7 +30,7 @@ def _list(broker: Broker, _client: Client, fields: Fields, reply: Reply) -> list
     limit = read.number(fields, "limit", LIST_ENTRIES_MAX, at_least=1, at_most=LIST_ENTRIES_MAX)
     clients = sorted((client for client in broker.clients if client.id > after), key=lambda client: client.id)
     entries = (_described(broker, client) for client in clients[:limit])
-    return reply(listed(broker.answer_bytes_max, "connections", entries, len(clients)))
+    return reply(encode_list(broker.answer_bytes_max, "connections", entries, len(clients)))
 
 
 def _described(broker: Broker, client: Client) -> Fields:
@@ -54,15 +54,17 @@ def _close(broker: Broker, client: Client, fields: Fields, reply: Reply) -> list
     """Close a connection, which is sent the reason; its messages are redelivered to others, its open requests fail as
     unavailable."""
     read.check_known(fields, ("id", "reason"))
-    wanted = read.text(fields, "id")
-    found = broker.clients.get(wanted.lower()) if is_request_id(wanted) else None
-    if found is None:
-        raise NotFound(f"there is no connection {wanted[:QUOTED_CHARS_MAX]!r}: it may be gone by now", field="id")
-    said = read.text(fields, "reason", "no reason was given")[:_REASON_CHARS_MAX]
-    error = ServiceUnavailable(f"An operator ended this connection: {said}")
-    end: list[Effect] = [broker.closing_error(found, error), Close(found.id, error)]
+    connection_id = read.text(fields, "id")
+    target = broker.clients.get(connection_id.lower()) if is_request_id(connection_id) else None
+    if target is None:
+        raise NotFound(
+            f"there is no connection {connection_id[:QUOTED_CHARS_MAX]!r}: it may be gone by now", field="id"
+        )
+    reason = read.text(fields, "reason", "no reason was given")[:_REASON_CHARS_MAX]
+    error = ServiceUnavailable(f"An operator ended this connection: {reason}")
+    end: list[Effect] = [broker.closing_error(target, error), Close(target.id, error)]
     # A client that closes its own connection is answered first.
-    return [*reply(SUCCESS), *end] if found is client else [*end, *reply(SUCCESS)]
+    return [*reply(SUCCESS), *end] if target is client else [*end, *reply(SUCCESS)]
 
 
 TOPICS: Final[dict[str, Callable[[Broker, Client, Fields, Reply], list[Effect]]]] = {

@@ -27,7 +27,7 @@ from penstock.broker.admin.messages import (
 from penstock.broker.admin.redrive import DropLetters, LetterAction, RedriveLetters, RedriveRun
 from penstock.broker.base import request_fields as read
 from penstock.broker.base.effects import Effect
-from penstock.broker.base.replies import listed
+from penstock.broker.base.replies import encode_list
 from penstock.broker.base.request_fields import Fields
 from penstock.broker.context import Reply
 from penstock.broker.live.connections import Client
@@ -87,15 +87,15 @@ class DeadLetterTopic:
     letters: TopicState
 
     def left(self) -> dict[int, OffsetSet]:
-        """Return the offsets of each partition that are not acked now."""
+        """Return the offsets of each partition that are left now: not acked by the redrive subscription."""
         runner = self.letters.subscriptions.get(REDRIVE_SUBSCRIPTION)
         left: dict[int, OffsetSet] = {}
         for number, log in enumerate(self.letters.logs):
-            settled = OffsetSet()
+            acked = OffsetSet()
             if runner is not None:
                 cursor = runner.machine.cursors[number]
-                settled = OffsetSet([(0, cursor.floor), *cursor.acked])
-            left[number] = OffsetSet(settled.gaps(int(log.first_offset), int(log.next_offset)))
+                acked = OffsetSet([(0, cursor.floor), *cursor.acked])
+            left[number] = OffsetSet(acked.gaps(int(log.first_offset), int(log.next_offset)))
         return left
 
 
@@ -200,7 +200,7 @@ def _list(durable: DurableBroker, client: Client, fields: Fields, reply: Reply) 
     ]
     dlqs.sort(key=lambda dlq: str(dlq.original))
     summaries = (_summary(dlq) for dlq in dlqs[:limit])
-    return reply(listed(durable.answer_bytes_max, "dead_letters", summaries, len(dlqs)))
+    return reply(encode_list(durable.answer_bytes_max, "dead_letters", summaries, len(dlqs)))
 
 
 def _dead_letter_topics(durable: DurableBroker) -> Iterator[DeadLetterTopic]:

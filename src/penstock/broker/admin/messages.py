@@ -112,7 +112,7 @@ def parse_scan_range(fields: Fields, topic: TopicState) -> ScanRange:
     _partitions(topic, partition)
     if "from" in fields and "last" in fields:
         raise InvalidRequest("Give from or last, not both", field="last")
-    until = read.place(fields["until"], "until") if "until" in fields else None
+    until = read.position(fields["until"], "until") if "until" in fields else None
     if until is not None and not isinstance(until, AtOffset | AtTime | AtId):
         raise InvalidRequest("Invalid until: expected an offset, a time or a message id", field="until")
     if isinstance(until, AtOffset) and partition is None and len(topic.logs) > 1:
@@ -121,7 +121,7 @@ def parse_scan_range(fields: Fields, topic: TopicState) -> ScanRange:
         )
     return ScanRange(
         partition=partition,
-        start=read.place(fields.get("from", "earliest"), "from"),
+        start=read.position(fields.get("from", "earliest"), "from"),
         last=read.number(fields, "last", at_least=1, at_most=SCAN_MESSAGES_MAX) if "last" in fields else None,
         until=until,
         resume=read.text(fields, "resume") if "resume" in fields else None,

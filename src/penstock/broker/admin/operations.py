@@ -12,7 +12,7 @@ from penstock.broker.access.audit import AuditTrail
 from penstock.broker.access.policy import SERVER, Operation
 from penstock.broker.admin import access, connections, dead_letters, messages, schemas, topics
 from penstock.broker.base.effects import Effect, RunRegistryProcedure
-from penstock.broker.base.replies import FAILURE, SUCCESS, json_bytes, listed
+from penstock.broker.base.replies import FAILURE, SUCCESS, encode_list, json_bytes
 from penstock.broker.base.request_fields import Fields, read_fields
 from penstock.broker.context import Reply
 from penstock.broker.live.connections import Client, LogFilter, Pattern
@@ -75,16 +75,16 @@ def answer(broker: Broker, client: Client, frame: Frame) -> list[Effect]:
     check_identified(broker.access, client, topic)
     if frame.header.action not in _actions(topic):
         raise wrong_action(frame.header.head)
-    found = TOPICS.get(topic)
-    if found is None:
+    row = TOPICS.get(topic)
+    if row is None:
         raise TopicNotSupported(f"Unknown system message topic: {topic}")
     trail = trail_of(broker.access, client, topic)
-    fields = _read_payload(found, frame.payload, trail) if found.reads_payload else {}
+    fields = _read_payload(row, frame.payload, trail) if row.reads_payload else {}
     reply = broker.context.reply(client, frame.header, always=True)
-    if found.durable_handler is not None or found.broker_handler is not None:
+    if row.durable_handler is not None or row.broker_handler is not None:
         return _with_deadline(broker, frame, ask(broker, client, topic, fields, reply))
     check_system(broker.access, client, topic, fields, trail)
-    payload = found.handle(broker, client, fields) if found.handle is not None else SUCCESS
+    payload = row.handle(broker, client, fields) if row.handle is not None else SUCCESS
     return reply(payload) if frame.header.action is Action.REQUEST else []
 
 
@@ -111,10 +111,10 @@ def _read_payload(topic: SystemTopic, payload: bytes, trail: AuditTrail) -> Fiel
 
 def ask(broker: Broker, client: Client, topic: str, fields: Fields, reply: Reply) -> list[Effect]:
     """Handle a request, also one without a connection. Raises the error to answer with."""
-    found = TOPICS.get(topic)
-    if found is None:
+    row = TOPICS.get(topic)
+    if row is None:
         raise TopicNotSupported(f"Unknown system message topic: {topic}")
-    if found.durable_handler is not None and broker.durable is None:
+    if row.durable_handler is not None and broker.durable is None:
         raise TopicNotSupported(f"{topic}: this broker keeps no topics")
     client.trail = trail = trail_of(broker.access, client, topic)
     try:
@@ -128,14 +128,14 @@ def ask(broker: Broker, client: Client, topic: str, fields: Fields, reply: Reply
 
 
 def _run_handler(broker: Broker, client: Client, topic: str, fields: Fields, reply: Reply) -> list[Effect]:
-    found = TOPICS[topic]
-    if found.durable_handler is not None and broker.durable is not None:
-        return found.durable_handler(broker.durable, client, fields, reply)
-    if found.broker_handler is not None:
-        return found.broker_handler(broker, client, fields, reply)
-    if found.handle is None or not found.without_connection:
+    row = TOPICS[topic]
+    if row.durable_handler is not None and broker.durable is not None:
+        return row.durable_handler(broker.durable, client, fields, reply)
+    if row.broker_handler is not None:
+        return row.broker_handler(broker, client, fields, reply)
+    if row.handle is None or not row.without_connection:
         raise TopicNotSupported(f"{topic}: only a connection can ask this")
-    return reply(found.handle(broker, client, fields))
+    return reply(row.handle(broker, client, fields))
 
 
 def wrong_action(head: Head) -> InvalidRequest:
@@ -150,8 +150,8 @@ def _canonical_topic(head: Head) -> str:
 
 
 def _actions(topic: str) -> tuple[Action, ...]:
-    found = TOPICS.get(topic)
-    return (Action.REQUEST,) if found is None else found.actions
+    row = TOPICS.get(topic)
+    return (Action.REQUEST,) if row is None else row.actions
 
 
 def _given_values(fields: Fields, *names: str) -> Fields:
@@ -170,9 +170,9 @@ def _authenticate(broker: Broker, client: Client, fields: Fields) -> bytes:
         raise InvalidRequest(_INVALID_CREDENTIALS, field="token")
     if not broker.access.enabled:
         return json_bytes({"status": "success", "principal": client.principal.name})
-    found = broker.enforcer.authenticate(client, token)
-    until = {} if found.expires_ms is None else {"expires_ms": found.expires_ms}
-    return json_bytes({"status": "success", "principal": found.name} | until)
+    principal = broker.enforcer.authenticate(client, token)
+    until = {} if principal.expires_ms is None else {"expires_ms": principal.expires_ms}
+    return json_bytes({"status": "success", "principal": principal.name} | until)
 
 
 # services
@@ -193,7 +193,9 @@ def _register(broker: Broker, client: Client, fields: Fields) -> bytes:
 def _list_services(broker: Broker, _client: Client, _fields: Fields) -> bytes:
     broker.metrics.add("registry.discovery")
     clients = sorted(broker.clients, key=lambda client: (not client.name, client.name, client.id))
-    return listed(broker.answer_bytes_max, "services", (_service(broker, client) for client in clients), len(clients))
+    return encode_list(
+        broker.answer_bytes_max, "services", (_service(broker, client) for client in clients), len(clients)
+    )
 
 
 def _service(broker: Broker, client: Client) -> Fields:
@@ -215,11 +217,11 @@ def _service_subscriptions(broker: Broker, client: Client, fields: Fields) -> by
     target = broker.clients.get(wanted.lower())
     if target is None:
         raise ServiceUnavailable(f"Service {wanted} not found")
-    shown = [
+    entries = [
         {"action": kind.value, "topic": display_pattern(pattern)} | _priority(kind, priority)
         for (kind, pattern), priority in target.subscriptions.items()
     ]
-    return listed(broker.answer_bytes_max, "subscriptions", shown, len(shown))
+    return encode_list(broker.answer_bytes_max, "subscriptions", entries, len(entries))
 
 
 def display_pattern(pattern: TopicPattern) -> str:
@@ -251,8 +253,8 @@ def refuse_system(pattern: TopicPattern) -> None:
 
 
 def parse_kinds(fields: Fields) -> tuple[LiveKind, ...]:
-    given = fields.get("action")
-    kinds = _LIVE_KINDS.get(given.lower()) if isinstance(given, str) else None
+    action = fields.get("action")
+    kinds = _LIVE_KINDS.get(action.lower()) if isinstance(action, str) else None
     if kinds is None:
         raise InvalidRequest("Missing or invalid action", **_given_values(fields, "action"))
     return kinds
@@ -289,13 +291,13 @@ def _list_subscriptions(broker: Broker, _client: Client, _fields: Fields) -> byt
 
 def _list_patterns(broker: Broker, what: str) -> bytes:
     """List every subscribed pattern with its subscribers."""
-    found: dict[tuple[str, str], list[Fields]] = {}
+    subscribers: dict[tuple[str, str], list[Fields]] = {}
     for client in broker.clients:
         for (kind, pattern), priority in client.subscriptions.items():
             entry = {"serviceId": client.id} | _priority(kind, priority)
-            found.setdefault((display_pattern(pattern), kind.value), []).append(entry)
-    entries = (_subscribers(topic, kind, found[topic, kind]) for topic, kind in sorted(found))
-    return listed(broker.answer_bytes_max, what, entries, len(found))
+            subscribers.setdefault((display_pattern(pattern), kind.value), []).append(entry)
+    entries = (_subscribers(topic, kind, subscribers[topic, kind]) for topic, kind in sorted(subscribers))
+    return encode_list(broker.answer_bytes_max, what, entries, len(subscribers))
 
 
 def _subscribers(topic: str, kind: str, subscribers: list[Fields]) -> Fields:
@@ -344,24 +346,24 @@ def _metrics(broker: Broker, _client: Client, fields: Fields) -> bytes:
         raise InvalidRequest("Invalid showAll: expected true or false", showAll=show_all)
     if not isinstance(only, dict) or not all(isinstance(value, str) for value in only.values()):
         raise InvalidRequest("Invalid paramFilter: expected an object of strings", paramFilter=only)
-    wanted = None if fields.get("filter") is None else compile_pattern(fields["filter"], "filter")
-    found = broker.metric_values()
+    regex = None if fields.get("filter") is None else compile_pattern(fields["filter"], "filter")
+    metrics = broker.metric_values()
     if only:
         marks = [f"{{{name.lower()}:{value}}}" for name, value in only.items()]
-        found = {
+        metrics = {
             name: value
-            for name, value in found.items()
+            for name, value in metrics.items()
             if all(mark in name for mark in marks) or (show_all and "{" not in name)
         }
-    if wanted is not None:
-        found = {name: value for name, value in found.items() if wanted.search(name) is not None}
-    return json_bytes({"metrics": _cut_to_size(found, broker.answer_bytes_max)})
+    if regex is not None:
+        metrics = {name: value for name, value in metrics.items() if regex.search(name) is not None}
+    return json_bytes({"metrics": _cut_to_size(metrics, broker.answer_bytes_max)})
 
 
-def _cut_to_size(found: dict[str, float], room: int) -> dict[str, float]:
+def _cut_to_size(metrics: dict[str, float], room: int) -> dict[str, float]:
     """Cut the metrics to what fits into one message: general ones come first, those of services after."""
     size, shown = 0, {}
-    for name, value in found.items():
+    for name, value in metrics.items():
         size += len(name) + len(repr(value)) + len('"":,')
         if size > room:
             break

@@ -104,7 +104,7 @@ class _LetterBatch:
 
 @dataclass(slots=True, kw_only=True)
 class RedriveRun:
-    """One call: a bounded number of letters, and of messages scanned for them."""
+    """One call of redrive or drop: a bounded number of letters, and of messages scanned for them."""
 
     durable: DurableBroker
     client: Client
@@ -128,7 +128,7 @@ class RedriveRun:
 
     def next_batch(self) -> list[Effect]:
         """Look for the next batch; or answer, if a limit or the end is reached."""
-        if self.matched >= self.limit or self.scanned >= self.scanned_max or self.end:
+        if self.matched >= self.limit or self.scanned >= self.scanned_max or self.at_end:
             return self.reply(self.summary())
         batch = _LetterBatch(self._accepts)
         room = min(_BATCH_LETTERS, self.limit - self.matched)
@@ -147,12 +147,12 @@ class RedriveRun:
             return self.stop(error)
 
     @property
-    def end(self) -> bool:
+    def at_end(self) -> bool:
         return all(self.positions[partition] >= self.stops[partition] for partition in self.positions)
 
     def _accepts(self, hit: ScanHit, row: RecordRow) -> bool:
-        there = row[1] in self.left[hit.partition] and self.matches(attributes_of(row))
-        return there and self.action.accepts(row, self.progress)
+        is_left = row[1] in self.left[hit.partition] and self.matches(attributes_of(row))
+        return is_left and self.action.accepts(row, self.progress)
 
     def _scanned(self, batch: _LetterBatch, scan: Scan) -> list[Effect]:
         return self._apply_all(scan, list(batch.rows.items()), None)
@@ -195,13 +195,13 @@ class RedriveRun:
         for start, stop in offset_spans(row[1] for row in rows):
             effects += runner.handle(events.Skip(partition, start, stop))
 
-        def settled(outcome: object) -> list[Effect]:
+        def acked(outcome: object) -> list[Effect]:
             if isinstance(outcome, PenstockError):
                 return then(outcome)
             self.progress.done += len(rows)
             return then(None)
 
-        return [*effects, *self.durable.subscriptions.cursor_store.when_durable(settled, None)]
+        return [*effects, *self.durable.subscriptions.cursor_store.when_durable(acked, None)]
 
     def stop(self, error: Any) -> list[Effect]:
         """Stop the run: answer with what was done, or with the error if nothing was."""
@@ -214,7 +214,7 @@ class RedriveRun:
     def summary(self) -> Fields:
         summary: Fields = {"dead_letters": str(self.letters.name), "scanned": self.scanned, "matched": self.matched}
         summary |= self.action.summary(self.progress)
-        summary |= {"end": self.end, "resume": resume_token(self.letters, self.positions)}
+        summary |= {"end": self.at_end, "resume": resume_token(self.letters, self.positions)}
         summary |= {"until": resume_token(self.letters, self.stops)}
         lists = {"refusals": self.progress.refusals, "lost": self.lost, "damaged": self.damaged}
         return summary | {name: entries for name, entries in lists.items() if entries}
@@ -222,7 +222,7 @@ class RedriveRun:
 
 @dataclass(slots=True)
 class DropLetters:
-    """Drops letters: acks them only. They stay in the log for as long as its retention says."""
+    """The drop action: acks letters only. They stay in the log for as long as its retention says."""
 
     def accepts(self, row: RecordRow, progress: RedriveProgress) -> bool:  # noqa: ARG002 - every letter is dropped
         return True
@@ -236,7 +236,7 @@ class DropLetters:
 
 @dataclass(slots=True, kw_only=True)
 class RedriveLetters:
-    """Sends letters back: stores each once in the topic it came from, and acks it."""
+    """The redrive action: stores each letter once in the topic it came from, and acks it."""
 
     original: TopicState
     redrives_max: int

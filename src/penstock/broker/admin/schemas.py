@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from penstock.broker.access.policy import SERVER, Operation, Resource, ResourceKind
 from penstock.broker.base import request_fields as read
 from penstock.broker.base.effects import Effect, RunRegistryProcedure
-from penstock.broker.base.replies import json_bytes, listed
+from penstock.broker.base.replies import encode_list, json_bytes
 from penstock.broker.base.request_fields import Fields
 from penstock.broker.context import Reply
 from penstock.broker.live.connections import Client
@@ -90,11 +90,11 @@ def _schema(fields: Fields) -> Schema:
     return Schema(kind=SchemaKind(kind), text=text, references=tuple(map(_reference, references)))
 
 
-def _reference(given: object) -> Reference:
-    if not isinstance(given, dict):
-        raise InvalidRequest("a reference has a name, a subject and a version", field="references", given=given)
-    version = read.number(given, "version", at_least=1, at_most=SCHEMA_VERSION_MAX)
-    return Reference(name=read.text(given, "name"), subject=read.text(given, "subject"), version=version)
+def _reference(reference: object) -> Reference:
+    if not isinstance(reference, dict):
+        raise InvalidRequest("a reference has a name, a subject and a version", field="references", given=reference)
+    version = read.number(reference, "version", at_least=1, at_most=SCHEMA_VERSION_MAX)
+    return Reference(name=read.text(reference, "name"), subject=read.text(reference, "subject"), version=version)
 
 
 def _version(fields: Fields) -> int | str:
@@ -133,25 +133,25 @@ def _sent_schema(durable: DurableBroker, client: Client, fields: Fields) -> Sche
 # answer fields
 
 
-def _registered_fields(found: RegisteredVersion) -> Fields:
+def _registered_fields(registered: RegisteredVersion) -> Fields:
     return {
-        "subject": found.subject,
-        "version": found.version,
-        "id": found.schema_id,
-        "type": found.schema.kind.value,
+        "subject": registered.subject,
+        "version": registered.version,
+        "id": registered.schema_id,
+        "type": registered.schema.kind.value,
     }
 
 
-def _version_fields(found: RegisteredVersion) -> Fields:
+def _version_fields(registered: RegisteredVersion) -> Fields:
     facts = {
-        **_registered_fields(found),
-        "deleted": found.deleted,
-        "deprecated": found.deprecated,
-        "description": found.metadata.description,
-        "tags": list(found.metadata.tags),
-        "created_by": found.metadata.created_by,
-        "created_ms": found.created_ms,
-        "fingerprint": found.fingerprint,
+        **_registered_fields(registered),
+        "deleted": registered.deleted,
+        "deprecated": registered.deprecated,
+        "description": registered.metadata.description,
+        "tags": list(registered.metadata.tags),
+        "created_by": registered.metadata.created_by,
+        "created_ms": registered.created_ms,
+        "fingerprint": registered.fingerprint,
     }
     return {name: value for name, value in facts.items() if value not in (None, "", [])}
 
@@ -205,8 +205,8 @@ def _check_read(durable: DurableBroker, client: Client, fields: Fields) -> None:
         if "subject" in fields:
             durable.check(client, Operation.SCHEMA_READ, Resource.subject(read.text(fields, "subject")))
         return
-    places = durable.registry.versions_of_schema(read.number(fields, "id"), LookupFilter.INCLUDE_DELETED)
-    if not any(_may_read(durable, client, subject) for subject, _ in places):
+    versions = durable.registry.versions_of_schema(read.number(fields, "id"), LookupFilter.INCLUDE_DELETED)
+    if not any(_may_read(durable, client, subject) for subject, _ in versions):
         durable.check(client, Operation.SCHEMA_READ, SERVER)
 
 
@@ -216,29 +216,29 @@ def _get(durable: DurableBroker, client: Client, fields: Fields, reply: Reply) -
     registry = durable.registry
     if "id" in fields:
         stored = registry.schema(read.number(fields, "id"))
-        facts: Fields = {"id": stored.schema_id, "fingerprint": stored.fingerprint} | _text_fields(stored.schema)
+        answer: Fields = {"id": stored.schema_id, "fingerprint": stored.fingerprint} | _text_fields(stored.schema)
     else:
-        found = _version_of(registry, fields)
-        facts = _version_fields(found) | _text_fields(found.schema)
-    places = registry.versions_of_schema(facts["id"], LookupFilter.INCLUDE_DELETED)
-    facts["versions"] = [
-        {"subject": subject, "version": version} for subject, version in places if _may_read(durable, client, subject)
+        registered = _version_of(registry, fields)
+        answer = _version_fields(registered) | _text_fields(registered.schema)
+    versions = registry.versions_of_schema(answer["id"], LookupFilter.INCLUDE_DELETED)
+    answer["versions"] = [
+        {"subject": subject, "version": version} for subject, version in versions if _may_read(durable, client, subject)
     ]
     if read.flag(fields, "closure"):
-        facts["closure"] = registry.definition(facts["id"]).references
-    return reply(facts)
+        answer["closure"] = registry.definition(answer["id"]).references
+    return reply(answer)
 
 
 def _subjects(durable: DurableBroker, client: Client, fields: Fields, reply: Reply) -> list[Effect]:
     """List subjects in order; `after` continues behind the last one of an answer."""
     read.check_known(fields, ("prefix", "deleted", "after"))
     prefix, after = (read.text(fields, name) if fields.get(name) else "" for name in ("prefix", "after"))
-    found = [
+    names = [
         name
         for name in durable.registry.subjects(prefix, _which(fields))
         if name > after and _may_read(durable, client, name)
     ]
-    return reply(listed(durable.answer_bytes_max, "subjects", found, len(found)))
+    return reply(encode_list(durable.answer_bytes_max, "subjects", names, len(names)))
 
 
 def _versions(durable: DurableBroker, _client: Client, fields: Fields, reply: Reply) -> list[Effect]:
@@ -247,8 +247,8 @@ def _versions(durable: DurableBroker, _client: Client, fields: Fields, reply: Re
     subject, which, registry = read.text(fields, "subject"), _which(fields), durable.registry
     after = read.number(fields, "after", 0)
     numbers = [number for number in registry.versions(subject, which) if number > after]
-    shown = (_version_fields(registry.version(subject, number, which)) for number in numbers)
-    return reply(listed(durable.answer_bytes_max, "versions", shown, len(numbers)))
+    entries = (_version_fields(registry.version(subject, number, which)) for number in numbers)
+    return reply(encode_list(durable.answer_bytes_max, "versions", entries, len(numbers)))
 
 
 # comparing
@@ -268,11 +268,11 @@ def _compare(durable: DurableBroker, client: Client, fields: Fields, reply: Repl
     read.check_known(fields, ("reader", "writer", "lenient"))
     sides = []
     for side in ("reader", "writer"):
-        given = fields.get(side)
-        if not isinstance(given, dict):
+        description = fields.get(side)
+        if not isinstance(description, dict):
             raise InvalidRequest(f"{side} must be an object: an id, a subject and version, or a schema", field=side)
-        _check_read(durable, client, given)
-        sides.append(_schema_to_compare(durable, client, given))
+        _check_read(durable, client, description)
+        sides.append(_schema_to_compare(durable, client, description))
     procedure = durable.registry.check_pair(*sides, lenient=read.flag(fields, "lenient"))
     return _run(procedure, reply, _compatibility_fields)
 
@@ -295,11 +295,11 @@ def _delete(durable: DurableBroker, _client: Client, fields: Fields, reply: Repl
     def delete(_outcome: object = None) -> list[Effect]:
         try:
             deletion = _deletion(durable.registry, subject, version, permanent=permanent, archived=archived)
-            return _run(deletion, told, _deleted_fields)
+            return _run(deletion, reply_with_names, _deleted_fields)
         except PenstockError as error:
-            return told(error)
+            return reply_with_names(error)
 
-    def told(outcome: Any) -> list[Effect]:
+    def reply_with_names(outcome: Any) -> list[Effect]:
         return reply(with_topic_names(durable, outcome) if isinstance(outcome, ReferenceExists) else outcome)
 
     return forget_unused(durable, subject, version, delete) if permanent else delete()
@@ -410,7 +410,7 @@ def _export(durable: DurableBroker, _client: Client, fields: Fields, reply: Repl
     after = read.number(fields, "after", 0)
     prefix = read.text(fields, "prefix") if fields.get("prefix") else ""
     records = durable.registry.export(prefix)[after:]
-    return reply(listed(durable.answer_bytes_max, "records", records, len(records)))
+    return reply(encode_list(durable.answer_bytes_max, "records", records, len(records)))
 
 
 def _import(durable: DurableBroker, _client: Client, fields: Fields, reply: Reply) -> list[Effect]:

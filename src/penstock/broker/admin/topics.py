@@ -12,7 +12,7 @@ import msgspec
 from penstock.broker.access.policy import Operation, Resource
 from penstock.broker.base import request_fields as read
 from penstock.broker.base.effects import Effect, RunInThread
-from penstock.broker.base.replies import SUCCESS, listed
+from penstock.broker.base.replies import SUCCESS, encode_list
 from penstock.broker.base.request_fields import Fields
 from penstock.broker.context import Reply, errors_to
 from penstock.broker.live.connections import Client
@@ -49,31 +49,31 @@ _CREATED: Final = tuple(
 
 def parse_settings(fields: Fields, before: TopicSettings) -> TopicSettings:
     """Apply fields to settings: an absent field leaves its setting as it was, null resets it to the default."""
-    known: Fields = {name: fields[name] for name in SETTINGS if name in fields}
+    changes: Fields = {name: fields[name] for name in SETTINGS if name in fields}
     for name, kind in (("exhausted", Exhausted), ("schema_policy", SchemaPolicy)):
-        if known.get(name) is not None and known[name] not in tuple(kind):
-            raise InvalidRequest(f"{name} is one of {', '.join(kind)}", field=name, given=known[name])
-    if known.get("retention") is not None:
-        known["retention"] = _convert("retention", known["retention"], Retention)
-    elif "retention" in known:
-        known["retention"] = Retention()
-    merged = {name: getattr(before, name) for name in SETTINGS} | known
-    if _turns_on_validation(known, merged):
+        if changes.get(name) is not None and changes[name] not in tuple(kind):
+            raise InvalidRequest(f"{name} is one of {', '.join(kind)}", field=name, given=changes[name])
+    if changes.get("retention") is not None:
+        changes["retention"] = _convert("retention", changes["retention"], Retention)
+    elif "retention" in changes:
+        changes["retention"] = Retention()
+    merged = {name: getattr(before, name) for name in SETTINGS} | changes
+    if _turns_on_validation(changes, merged):
         merged["schema_payloads"] = True
-    given = {name: value for name, value in merged.items() if value is not None}
-    settings: TopicSettings = _convert("settings", given, TopicSettings)
+    defined = {name: value for name, value in merged.items() if value is not None}
+    settings: TopicSettings = _convert("settings", defined, TopicSettings)
     for subject in settings.schema_subjects or ():
         parse_subject(subject)
     return settings
 
 
-def _turns_on_validation(given: Fields, merged: Fields) -> bool:
+def _turns_on_validation(changes: Fields, merged: Fields) -> bool:
     """Return whether payloads are to be validated because `enforce` is set now, and nothing is said about payloads.
 
     The result is stored with the topic. Without it, `enforce` was set by a release that checked schema ids alone, and
     keeps that meaning until the policy is set again.
     """
-    asked = "schema_policy" in given or "schema_payloads" in given
+    asked = "schema_policy" in changes or "schema_payloads" in changes
     return asked and merged["schema_policy"] == SchemaPolicy.ENFORCE and merged["schema_payloads"] is None
 
 
@@ -132,8 +132,8 @@ def _describe(durable: DurableBroker, _client: Client, fields: Fields, reply: Re
     logs = [_log(number, log) for number, log in enumerate(topic.logs)]
     subscriptions = [subscription.name for subscription in topic.subscriptions.values() if not subscription.is_reader]
     awaited = [name for name in topic.settings.retention.keep_for if name not in subscriptions]
-    found = {"logs": logs, "subscriptions": subscriptions} | ({"retention_awaits": awaited} if awaited else {})
-    return reply(_topic(topic) | found)
+    details = {"logs": logs, "subscriptions": subscriptions} | ({"retention_awaits": awaited} if awaited else {})
+    return reply(_topic(topic) | details)
 
 
 def _topic(topic: TopicState) -> Fields:
@@ -195,10 +195,10 @@ def _delete(durable: DurableBroker, _client: Client, fields: Fields, reply: Repl
     Missing files count: they may be restored."""
     read.check_known(fields, ("topic", "confirm"))
     topic = durable.topics.find(read.topic_name(fields))
-    facts, token = _topic(topic), str(topic.uid)
-    at_stake = facts["messages"] or facts["subscriptions"] or any(log.missing for log in topic.logs)
+    summary, token = _topic(topic), str(topic.uid)
+    at_stake = summary["messages"] or summary["subscriptions"] or any(log.missing for log in topic.logs)
     if at_stake and fields.get("confirm") != token:
-        lost = {name: facts[name] for name in ("topic", "messages", "bytes", "subscriptions")}
+        lost = {name: summary[name] for name in ("topic", "messages", "bytes", "subscriptions")}
         return reply({"status": "confirm", "confirm": token} | lost)
     durable.topics.remove(topic.name)
     durable.rate_limiter.set_topic(topic.name, None)
@@ -232,7 +232,7 @@ def _catalog(durable: DurableBroker, client: Client, fields: Fields, reply: Repl
         key=lambda topic: str(topic.name),
     )
     entries = (_topic(topic) for topic in topics[:limit])
-    return reply(listed(durable.answer_bytes_max, "topics", entries, len(topics)))
+    return reply(encode_list(durable.answer_bytes_max, "topics", entries, len(topics)))
 
 
 def _limit(fields: Fields) -> int:
@@ -267,15 +267,15 @@ def _list_namespaces(durable: DurableBroker, client: Client, fields: Fields, rep
     limit, catalog = _limit(fields), durable.topics.store.catalog
     counts = Counter(topic.name.namespace for topic in durable.topics if durable.can_describe(client, topic.name))
 
-    def known(names: tuple[str, ...] | PenstockError) -> list[Effect]:
+    def continue_with(names: tuple[str, ...] | PenstockError) -> list[Effect]:
         if isinstance(names, PenstockError):
             return reply(names)
         visible = {name for name in names if durable.is_allowed(client, Operation.DESCRIBE, Resource.namespace(name))}
         listed_names = sorted(name for name in visible | counts.keys() if name > after)
         entries = ({"namespace": name, "topics": counts[name]} for name in listed_names[:limit])
-        return reply(listed(durable.answer_bytes_max, "namespaces", entries, len(listed_names)))
+        return reply(encode_list(durable.answer_bytes_max, "namespaces", entries, len(listed_names)))
 
-    return [RunInThread(catalog.namespaces, known)]
+    return [RunInThread(catalog.namespaces, continue_with)]
 
 
 def _register_producer(durable: DurableBroker, client: Client, fields: Fields, reply: Reply) -> list[Effect]:
@@ -302,9 +302,9 @@ def _create_subscription(durable: DurableBroker, client: Client, fields: Fields,
     topic = durable.topics.find(read.topic_name(fields))
     if not topic.is_durable:
         raise TopicNotSupported(f"{topic.name} is a live topic: it keeps nothing to read later")
-    given: Fields = {name: fields[name] for name in ("subscription", *_CREATED) if name in fields}
-    given["consumer"] = read.text(given, "subscription")  # no consumer exists yet: any name will do
-    return durable.subscriptions.create(topic, parse_subscribe(topic.name, given, client), reply)
+    options: Fields = {name: fields[name] for name in ("subscription", *_CREATED) if name in fields}
+    options["consumer"] = read.text(options, "subscription")  # no consumer exists yet: any name will do
+    return durable.subscriptions.create(topic, parse_subscribe(topic.name, options, client), reply)
 
 
 def _list_subscriptions(durable: DurableBroker, client: Client, fields: Fields, reply: Reply) -> list[Effect]:
@@ -316,7 +316,7 @@ def _list_subscriptions(durable: DurableBroker, client: Client, fields: Fields, 
     read.check_known(fields, ("topic", "after", "limit", "reported"))
     if "topic" in fields:
         durable.check(client, Operation.DESCRIBE, Resource.topic(read.topic_name(fields)))
-    wanted = durable.topics.find(read.topic_name(fields)) if "topic" in fields else None
+    only_topic = durable.topics.find(read.topic_name(fields)) if "topic" in fields else None
     after, reported, limit = fields.get("after", ""), read.flag(fields, "reported"), _limit(fields)
     if not isinstance(after, str):
         raise InvalidRequest('Invalid after: expected "/namespace/topic subscription"', field="after")
@@ -324,7 +324,7 @@ def _list_subscriptions(durable: DurableBroker, client: Client, fields: Fields, 
     runners = [
         runner
         for runner in durable.subscriptions
-        if wanted in (None, runner.topic)
+        if only_topic in (None, runner.topic)
         and _sort_key(runner) > after_key
         and (runner.reported_at is not None or not reported)
         and durable.can_describe(client, runner.topic.name)
@@ -337,7 +337,7 @@ def _list_subscriptions(durable: DurableBroker, client: Client, fields: Fields, 
         shown = (
             facts | {"lag_seconds": _lag(lag, durable.unix_ms())} for facts, lag in zip(described, lags, strict=True)
         )
-        return listed(durable.answer_bytes_max, "subscriptions", shown, len(runners))
+        return encode_list(durable.answer_bytes_max, "subscriptions", shown, len(runners))
 
     return [RunInThread(measured, reply, read_only=True)]
 
@@ -347,9 +347,9 @@ def _sort_key(runner: SubscriptionRunner) -> tuple[str, ...]:
 
 
 def _summary(runner: SubscriptionRunner) -> Fields:
-    facts = runner.describe()
-    kept = ("topic", "subscription", "type", "internal", "paused", "lag", "in_flight", "state", "reported_at")
-    return {name: facts[name] for name in kept} | {"consumers": len(facts["consumers"])}
+    description = runner.describe()
+    names = ("topic", "subscription", "type", "internal", "paused", "lag", "in_flight", "state", "reported_at")
+    return {name: description[name] for name in names} | {"consumers": len(description["consumers"])}
 
 
 def _oldest_unacked(runner: SubscriptionRunner) -> Iterator[tuple[Log, int]]:
@@ -387,10 +387,10 @@ def _seek(durable: DurableBroker, client: Client, fields: Fields, reply: Reply) 
 def _report(durable: DurableBroker, _client: Client, fields: Fields, reply: Reply) -> list[Effect]:
     """Store an external reader's position. For an archive, its schema usage is recorded first: retention may then
     delete."""
-    told = partial(report, durable.topics, durable.subscriptions, fields, reply)
+    store_report = partial(report, durable.topics, durable.subscriptions, fields, reply)
     if not read.flag(fields, "archive"):
-        return told()
-    return record_archive_uses(durable, fields, errors_to(reply, lambda _noted: told()))
+        return store_report()
+    return record_archive_uses(durable, fields, errors_to(reply, lambda _noted: store_report()))
 
 
 def _pause(durable: DurableBroker, _client: Client, fields: Fields, reply: Reply) -> list[Effect]:
@@ -428,7 +428,7 @@ def _delete_subscription(durable: DurableBroker, _client: Client, fields: Fields
 
 
 def _skip(durable: DurableBroker, _client: Client, fields: Fields, reply: Reply) -> list[Effect]:
-    """Settle messages without delivery: a poison message, or dead letters that were dealt with."""
+    """Mark messages as acked without delivery: a poison message, or dead letters that were dealt with."""
     read.check_known(fields, (*_SUBSCRIPTION, "partition", "offsets", "ranges"))
     runner = _find_durable_subscription(durable, fields)
     partition = read.number(fields, "partition", 0)

@@ -77,18 +77,18 @@ class Metrics:
         self._before = dict(self._counts)
 
     def to_dict(self) -> dict[str, float]:
-        found: dict[str, float] = {}
+        values: dict[str, float] = {}
         for name in _COUNTERS:
-            found[_spelled(name, "count")] = self._counts[name]
-            found[_spelled(name, "rate")] = self._rates[name]
+            values[_spelled(name, "count")] = self._counts[name]
+            values[_spelled(name, "rate")] = self._rates[name]
         messages = self._counts["router.message"]
-        found["router.message.size.avg"] = self.bytes / messages if messages else 0
-        found["router.message.size.max"] = self.bytes_largest
-        found |= {f"{name}.rate": self._rates[name] for name in _RATES}
+        values["router.message.size.avg"] = self.bytes / messages if messages else 0
+        values["router.message.size.max"] = self.bytes_largest
+        values |= {f"{name}.rate": self._rates[name] for name in _RATES}
         for name in _TOTALS:
-            found[f"{name}.rate"] = self._rates[name]
-            found[f"{name}.total"] = self._counts[name]
-        return found
+            values[f"{name}.rate"] = self._rates[name]
+            values[f"{name}.total"] = self._counts[name]
+        return values
 
 
 def _spelled(name: str, what: str) -> str:

@@ -23,17 +23,17 @@ def json_bytes(value: Any) -> bytes:
     return msgspec.json.encode(value, enc_hook=str)
 
 
-def listed(room: int, what: str, entries: Iterable[Any], total: int) -> bytes:
+def encode_list(room: int, what: str, entries: Iterable[Any], total: int) -> bytes:
     """Encode as many entries as fit into `room` bytes, and the total if that is not all of them."""
-    shown: list[msgspec.Raw] = []
+    encoded_entries: list[msgspec.Raw] = []
     for entry in islice(entries, LIST_ENTRIES_MAX):
         encoded = json_bytes(entry)
         room -= len(encoded) + 1
         if room < 0:
             break
-        shown.append(msgspec.Raw(encoded))
-    cut = {"truncated": True, "total": total} if total > len(shown) else {}
-    return json_bytes({what: shown} | cut)
+        encoded_entries.append(msgspec.Raw(encoded))
+    cut = {"truncated": True, "total": total} if total > len(encoded_entries) else {}
+    return json_bytes({what: encoded_entries} | cut)
 
 
 def error_payload(error: PenstockError, unix_ms: int) -> bytes:

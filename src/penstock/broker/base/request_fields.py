@@ -66,10 +66,10 @@ def number(
 def texts(fields: Fields, name: str) -> tuple[str, ...]:
     """Read a text or a list of texts."""
     value = fields.get(name, [])
-    listed = [value] if isinstance(value, str) else value
-    if not isinstance(listed, list) or not all(isinstance(text, str) for text in listed):
+    values = [value] if isinstance(value, str) else value
+    if not isinstance(values, list) or not all(isinstance(text, str) for text in values):
         raise InvalidRequest(f"Invalid {name}: expected a list of texts", field=name, given=value)
-    return tuple(listed)
+    return tuple(values)
 
 
 def topic_name(fields: Fields, name: str = "topic") -> TopicName:
@@ -79,16 +79,16 @@ def topic_name(fields: Fields, name: str = "topic") -> TopicName:
         raise InvalidRequest(f"Missing or invalid {name}: {error.message}", field=name) from None
 
 
-def places(value: object, name: str) -> Position | dict[int, Position]:
+def positions(value: object, name: str) -> Position | dict[int, Position]:
     """Parse one position, or one for each partition by its number."""
     if isinstance(value, dict):
         if not all(number.isascii() and number.isdecimal() and len(number) <= _PARTITION_DIGITS for number in value):
             raise InvalidRequest(f"Invalid {name}: partitions are numbers", field=name, given=value)
-        return {int(number): place(each, name) for number, each in value.items()}
-    return place(value, name)
+        return {int(number): position(each, name) for number, each in value.items()}
+    return position(value, name)
 
 
-def place(value: object, name: str) -> Position:
+def position(value: object, name: str) -> Position:
     """Parse `earliest`, `latest`, an offset, a time, or a message id."""
     if isinstance(value, int) and not isinstance(value, bool):
         return AtOffset(parse_offset(value))
@@ -114,12 +114,12 @@ def spans(fields: Fields) -> list[Span]:
         raise InvalidRequest('Expected "offsets": [7, 9] or "ranges": [[10, 20]]', field="offsets")
     if len(singles) + len(ranges) > _SPANS_MAX:
         raise InvalidRequest(f"At most {_SPANS_MAX} offsets and ranges at a time", field="ranges")
-    found = OffsetSet((offset, offset + 1) for offset in map(parse_offset, singles))
+    offsets = OffsetSet((offset, offset + 1) for offset in map(parse_offset, singles))
     for pair in ranges:
         if not isinstance(pair, list) or len(pair) != 2:
             raise InvalidRequest("A range is two offsets: [10, 20] is 10 to 19", field="ranges", given=pair)
         start, stop = parse_offset(pair[0]), parse_offset(pair[1])
         if stop < start:
             raise InvalidRequest(f"A range cannot end ({stop}) before it starts ({start})", field="ranges")
-        found.add(start, stop)
-    return list(found)
+        offsets.add(start, stop)
+    return list(offsets)

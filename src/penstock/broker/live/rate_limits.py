@@ -29,9 +29,9 @@ class TokenBucket:
         gained = max(0, now_ms - self._at_ms) * self._rate / 1000
         self._at_ms = now_ms
         self._tokens = min(float(self._rate), self._tokens + gained)
-        given = min(wanted, int(self._tokens))
-        self._tokens -= given
-        return given
+        taken = min(wanted, int(self._tokens))
+        self._tokens -= taken
+        return taken
 
     def take_all(self, wanted: int, now_ms: int) -> bool:
         """Take all tokens or none. More than a second's worth takes a full bucket, and leaves a debt."""
@@ -84,15 +84,15 @@ class RateLimiter:
         """Count a batch against the limits; return a mask of the messages that may pass, None if all may."""
         if own is None and self._topic is None and not self._own:
             return None
-        wanted = np.ones(len(batch), np.bool_)
+        allowed = np.ones(len(batch), np.bool_)
         if own is not None:
-            wanted[own.take(len(batch), now_ms) :] = False
+            allowed[own.take(len(batch), now_ms) :] = False
         if self._topic is not None or self._own:
-            for topic, places in _by_topic(batch, wanted).items():
+            for topic, rows in _by_topic(batch, allowed).items():
                 bucket = self._bucket(topic, now_ms)
                 if bucket is not None:
-                    wanted[places[bucket.take(len(places), now_ms) :]] = False
-        return None if wanted.all() else wanted
+                    allowed[rows[bucket.take(len(rows), now_ms) :]] = False
+        return None if allowed.all() else allowed
 
     def _bucket(self, topic: TopicName, now_ms: int) -> TokenBucket | None:
         rate = self.topic_rate(topic)

@@ -44,11 +44,11 @@ MATCHER_CHARS_MAX: Final = 256
 """The length of a regular expression for types; it is tried on every type of a block."""
 _MATCHER_BYTES_MAX: Final = 256 * KIB
 """Memory of one regular expression: some thousand states."""
-_MATCHERS_KNOWN: Final = 512
+_MATCHERS_KEPT: Final = 512
 """Compiled expressions that are kept: as many as streams that may be open, 128 MiB at worst."""
-_CHOICES_KNOWN: Final = 512
+_SELECTIONS_KEPT: Final = 512
 """Topic patterns whose logs are kept: 16 MiB if each has as many logs as it may have."""
-_NOTHING_YET: Final = 0
+_EMPTY_END: Final = 0
 """The end if nothing is stored: before every message and, unlike the beginning, a position that a reader can resume
 from."""
 _WILD: Final = frozenset("+#")
@@ -106,8 +106,8 @@ class Feeds:
     def __init__(self, topics: Topics) -> None:
         self._topics = topics
         self._revision = -1
-        self._named: dict[TopicName, list[LogSource]] = {}
-        self._chosen: dict[tuple[TopicPattern, int | None], tuple[LogSource, ...]] = {}
+        self._sources_by_topic: dict[TopicName, list[LogSource]] = {}
+        self._sources_by_request: dict[tuple[TopicPattern, int | None], tuple[LogSource, ...]] = {}
         """Logs by request, the most recently used last."""
         self._waiting: dict[int, _FeedWaiter] = {}
         self._numbers = count()
@@ -121,19 +121,19 @@ class Feeds:
         be read."""
         if self._revision != self._topics.revision:
             self._revision = self._topics.revision
-            self._named.clear()
-            self._chosen.clear()
+            self._sources_by_topic.clear()
+            self._sources_by_request.clear()
         return FeedSelection(self._revision, self._sources(request), _compile_cached(request.matcher), self.frontier)
 
     def _sources(self, request: FeedRequest) -> tuple[LogSource, ...]:
         """Return the logs of a request, cached by its topics and partition."""
         key = request.topics, request.partition
-        sources = self._chosen.pop(key, None)
+        sources = self._sources_by_request.pop(key, None)
         if sources is None:
             sources = tuple(self._find(request))
-        self._chosen[key] = sources
-        if len(self._chosen) > _CHOICES_KNOWN:
-            del self._chosen[next(iter(self._chosen))]
+        self._sources_by_request[key] = sources
+        if len(self._sources_by_request) > _SELECTIONS_KEPT:
+            del self._sources_by_request[next(iter(self._sources_by_request))]
         return sources
 
     def _find(self, request: FeedRequest) -> list[LogSource]:
@@ -169,14 +169,14 @@ class Feeds:
             raise InvalidRequest(
                 f"{topic.name} has partitions 0 to {len(topic.logs) - 1}, not {partition}", field="partition"
             )
-        sources = self._named.get(topic.name)
+        sources = self._sources_by_topic.get(topic.name)
         if sources is None:
-            sources = self._named[topic.name] = _sources_of(topic)
+            sources = self._sources_by_topic[topic.name] = _sources_of(topic)
         return sources if partition is None else [sources[partition]]
 
     def start(self, request: FeedRequest, position: Position, *, resumed: bool, reply: Reply) -> list[Effect]:
         """Reply with the start of a feed. With `resumed`, `place` is the id of the last message that was read."""
-        end = max(self.frontier, _NOTHING_YET)
+        end = max(self.frontier, _EMPTY_END)
         if resumed and isinstance(position, AtId):
             after = ticks_of_id(position.id)
             return reply(FeedStart(min(after, end), resumed=True, ahead=after > end))
@@ -284,7 +284,7 @@ def re2_reason(error: re2.error) -> str:
     return reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)
 
 
-_compile_cached: Final = lru_cache(_MATCHERS_KNOWN)(compile_matcher)
+_compile_cached: Final = lru_cache(_MATCHERS_KEPT)(compile_matcher)
 
 
 def _ticks_before(position: Position, frontier: int) -> int:

@@ -33,7 +33,7 @@ _MERGED_MAX: Final = 64
 _LOW: Final = 0x8000_0000_0000_0000
 
 Accept = Callable[[str], bool]
-"""Tells whether messages of a type are wanted."""
+"""A predicate over the types of messages."""
 
 
 class LogSource(NamedTuple):

@@ -27,9 +27,9 @@ from penstock.storage.catalog.subscriptions import FILTER_CHARS_MAX, FILTERS_MAX
 
 PATTERN_CHARS_MAX: Final = 256
 """The length of a regular expression; it is tried on every type of a block."""
-CONTAINED_BYTES_MAX: Final = 4 * KIB
+CONTAINS_BYTES_MAX: Final = 4 * KIB
 """The size of the text searched in payloads: a sentence, not a document."""
-ATTRIBUTES_ASKED_MAX: Final = 16
+FILTER_ATTRIBUTES_MAX: Final = 16
 """Attributes of one filter: each is compared with every message that passed the conditions before it."""
 
 FILTER_FIELDS: Final = ("type", "type_regex", "key", "key_base64", "attributes", "contains", "contains_base64")
@@ -164,9 +164,9 @@ def _parse_attributes(fields: Fields) -> Mapping[str, str]:
     attributes = fields.get("attributes", {})
     if not isinstance(attributes, dict) or not all(isinstance(value, str) for value in attributes.values()):
         raise InvalidRequest('Invalid attributes: expected {"name": "value"}', field="attributes", given=attributes)
-    if len(attributes) > ATTRIBUTES_ASKED_MAX or any(len(name) > ATTRIBUTE_NAME_BYTES_MAX for name in attributes):
+    if len(attributes) > FILTER_ATTRIBUTES_MAX or any(len(name) > ATTRIBUTE_NAME_BYTES_MAX for name in attributes):
         raise InvalidRequest(
-            f"Invalid attributes: at most {ATTRIBUTES_ASKED_MAX}, with names of at most {ATTRIBUTE_NAME_BYTES_MAX}"
+            f"Invalid attributes: at most {FILTER_ATTRIBUTES_MAX}, with names of at most {ATTRIBUTE_NAME_BYTES_MAX}"
             " characters",
             field="attributes",
         )
@@ -179,10 +179,10 @@ def _parse_contains(fields: Fields) -> bytes:
             needle = read.text(fields, "contains").encode()
         except UnicodeEncodeError:
             raise InvalidRequest("Invalid contains: not valid Unicode", field="contains") from None
-        if len(needle) > CONTAINED_BYTES_MAX:
-            raise InvalidRequest(f"Invalid contains: at most {CONTAINED_BYTES_MAX} bytes", field="contains")
+        if len(needle) > CONTAINS_BYTES_MAX:
+            raise InvalidRequest(f"Invalid contains: at most {CONTAINS_BYTES_MAX} bytes", field="contains")
         return needle
-    return _parse_base64(fields, "contains_base64", CONTAINED_BYTES_MAX) or b""
+    return _parse_base64(fields, "contains_base64", CONTAINS_BYTES_MAX) or b""
 
 
 def _parse_base64(fields: Fields, name: str, bytes_max: int) -> bytes | None:

@@ -9,7 +9,7 @@ from penstock.core.errors import PenstockError
 from penstock.record import layout as at
 from penstock.storage.log.log import Log
 
-_KEPT: Final = 4_096
+_TIMES_KEPT: Final = 4_096
 """Times that are remembered: about as many as subscriptions that are listed again and again."""
 
 
@@ -24,7 +24,7 @@ def published_ms(log: Log, offset: int) -> int | None:
         return None
 
 
-@lru_cache(maxsize=_KEPT)
+@lru_cache(maxsize=_TIMES_KEPT)
 def _read(log: Log, offset: int) -> int:
     """Read the time. Exceptions are not cached."""
     block = log.read(offset, bytes_max=1).block

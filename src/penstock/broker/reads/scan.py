@@ -182,7 +182,7 @@ class Scan:
     _held: int = 0
 
     @property
-    def end(self) -> bool:
+    def at_end(self) -> bool:
         """True if there is nothing more for now."""
         return all(self.positions[partition] >= self.stops[partition] for partition in self.positions)
 
@@ -304,7 +304,7 @@ class Scan:
             "scanned": self.scanned,
             "matched": self.matched,
             "bytes": self.bytes,
-            "end": self.end,
+            "end": self.at_end,
             "resume": resume_token(self.topic, self.positions),
         }
         losses = {"lost": self.lost, "damaged": self.damaged}

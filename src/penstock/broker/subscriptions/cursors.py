@@ -34,7 +34,7 @@ class CursorStore:
 
     @property
     def due_ms(self) -> int | None:
-        """When the changes must be saved even if no request waits for them; None while a save is under way."""
+        """The time to save the changes even if no request waits for them; None while a save is under way."""
         return None if self._saving is not None else self._due_ms
 
     @property

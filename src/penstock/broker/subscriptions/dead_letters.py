@@ -50,7 +50,7 @@ _REASON_CHARS_MAX: Final = 1024
 
 
 class DeadLetterWriter:
-    """Stores dead letters, in steps that each end with an effect: read, create the topic, get a producer id, append."""
+    """The writer of dead letters, in steps of one effect each: read, create the topic, get a producer id, append."""
 
     def __init__(self, topics: Topics, publisher: TopicPublisher) -> None:
         self._topics = topics

@@ -389,7 +389,7 @@ class SubscriptionRunner:
         outcome: OffsetRead | PenstockError,
     ) -> list[Effect]:
         if self._pending_reads.get((consumer, partition)) is not waiting:
-            return []  # a seek went elsewhere meanwhile
+            return []  # made void by a seek
         if consumer not in self.endpoints:
             del self._pending_reads[consumer, partition]
             return []

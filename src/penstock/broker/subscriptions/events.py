@@ -150,14 +150,14 @@ class Deliver(NamedTuple):
 
 
 class Fetch(NamedTuple):
-    """Read the log from `offset` and answer with `Supplied`."""
+    """A read of the log from `offset`, answered with `Supplied`."""
 
     partition: int
     offset: int
 
 
 class DeadLetter(NamedTuple):
-    """Store a message in the dead-letter topic once all pending cursors are durable, and answer with `DeadLettered`."""
+    """A message for the dead-letter topic, once all pending cursors are durable; answered with `DeadLettered`."""
 
     partition: int
     offset: int
@@ -168,7 +168,7 @@ class DeadLetter(NamedTuple):
 
 
 class SaveCursor(NamedTuple):
-    """The cursor of this partition has changed and must be saved."""
+    """The partition whose cursor has changed and must be saved."""
 
     partition: int
 
@@ -182,19 +182,19 @@ class AckCounts(NamedTuple):
 
 
 class Promote(NamedTuple):
-    """This consumer is the active one now."""
+    """The consumer that is the active one now."""
 
     consumer: str
 
 
 class Evict(NamedTuple):
-    """This consumer has been replaced by another connection with its name."""
+    """The consumer that was replaced by another connection with its name."""
 
     consumer: str
 
 
 class ReportGap(NamedTuple):
-    """Tell the consumers that messages of a gap are lost; `messages` of them were not acked before."""
+    """A gap that consumers are told of; `messages` of its messages were not acked before."""
 
     partition: int
     gap: Gap

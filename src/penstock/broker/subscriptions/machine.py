@@ -160,7 +160,7 @@ class SubscriptionMachine:
 
     def quiet_ms(self, now_ms: int) -> int:
         """Return for how long no consumer has acknowledged anything of what is in flight."""
-        last = [each.acks.last_ms for each in self.eligible if each.acks.last_ms is not None]
+        last = [consumer.acks.last_ms for consumer in self.eligible if consumer.acks.last_ms is not None]
         since = [*last, *([] if (oldest := self.unacked_since_ms()) is None else [oldest])]
         return now_ms - max(since, default=now_ms)
 
@@ -169,11 +169,11 @@ class SubscriptionMachine:
         oldest = min((lease.delivery for cursor in self.cursors.values() for lease in cursor.leases), default=None)
         if oldest is None:
             return None
-        due = (each.due_ms for each in self._deadlines if each.delivery >= oldest)
+        due = (deadline.due_ms for deadline in self._deadlines if deadline.delivery >= oldest)
         return next((due_ms - self.options.ack_timeout_ms for due_ms in due), None)
 
     def next_due_ms(self) -> int | None:
-        due = [each[0].due_ms for each in (self._retries, self._deadlines) if each]
+        due = [pending[0].due_ms for pending in (self._retries, self._deadlines) if pending]
         return min(due, default=None)
 
     def check(self) -> None:
@@ -237,7 +237,7 @@ class SubscriptionMachine:
         if self.options.kind is SubscriptionKind.EXCLUSIVE:
             self._check_alone(event.name)
         effects: list[MachineEffect] = []
-        for other in [each.id for each in self.consumers.values() if each.name == event.name]:
+        for other in [consumer.id for consumer in self.consumers.values() if consumer.name == event.name]:
             effects += [*self._disconnect(other), Evict(other)]
         before = self.active
         self.consumers[event.consumer] = Consumer(event.consumer, event.name, event.window, event.window_bytes)
@@ -278,11 +278,11 @@ class SubscriptionMachine:
     def _supplied(self, event: Supplied, now_ms: int) -> list[MachineEffect]:
         cursor = self.cursors[event.partition]
         if not cursor.fetching or cursor.fetched != event.offset:
-            return []  # a seek went elsewhere meanwhile
+            return []  # made void by a seek
         cursor.fetching = False
         floor, position, taken = cursor.floor, event.offset, 0
         exhausted = cursor.exhausted(event.offset, event.next_offset, self.options.redeliveries)
-        effects: list[MachineEffect] = [each for gap in event.gaps for each in self._count_lost(cursor, gap)]
+        effects: list[MachineEffect] = [effect for gap in event.gaps for effect in self._count_lost(cursor, gap)]
         for run in event.runs:
             cursor.mark_acked(position, run.start)
             position, count = run.stop, len(run)
@@ -329,7 +329,7 @@ class SubscriptionMachine:
     def _take_leases(self, cursor: PartitionCursor, consumer: str, spans: Sequence[Span]) -> list[Lease]:
         """End the leases that a consumer has within these spans, and return them. Offsets it has no lease on are
         ignored."""
-        return [each for start, stop in spans for each in cursor.leases.take(start, stop, consumer=consumer)]
+        return [lease for start, stop in spans for lease in cursor.leases.take(start, stop, consumer=consumer)]
 
     def _ack(self, consumer: str, partition: int, spans: Sequence[Span], now_ms: int) -> list[MachineEffect]:
         cursor = self.cursor(partition)
@@ -337,7 +337,7 @@ class SubscriptionMachine:
         leases = self._release(cursor, self._take_leases(cursor, consumer, spans))
         for lease in leases:
             self._mark_acked(cursor, lease.start, lease.stop)
-        count = _count(leases)
+        count = _message_count(leases)
         self.acked += count
         if count:
             self.consumers[consumer].acks.add(count, now_ms)
@@ -354,15 +354,17 @@ class SubscriptionMachine:
     def _nack(self, event: Nack, now_ms: int) -> list[MachineEffect]:
         cursor = self.cursor(event.partition)
         leases = self._release(cursor, self._take_leases(cursor, event.consumer, event.spans))
-        effects = [each for lease in leases for each in self._fail(cursor, lease, event.reason, event.delay_ms, now_ms)]
-        return [AckCounts(_count(leases)), SaveCursor(cursor.partition), *effects] if leases else [AckCounts(0)]
+        effects = [
+            effect for lease in leases for effect in self._fail(cursor, lease, event.reason, event.delay_ms, now_ms)
+        ]
+        return [AckCounts(_message_count(leases)), SaveCursor(cursor.partition), *effects] if leases else [AckCounts(0)]
 
     def _extend(self, consumer: str, partition: int, spans: Sequence[Span], now_ms: int) -> list[MachineEffect]:
         cursor = self.cursor(partition)
         leases = self._take_leases(cursor, consumer, spans)
         for lease in leases:
             self._start_lease(cursor, lease, now_ms)
-        return [AckCounts(_count(leases))]
+        return [AckCounts(_message_count(leases))]
 
     def _start_lease(self, cursor: PartitionCursor, lease: Lease, now_ms: int) -> None:
         """Put a lease in flight, and set its deadline."""
@@ -379,8 +381,8 @@ class SubscriptionMachine:
 
     def _drop_stale_deadlines(self) -> None:
         """Drop the deadlines of messages no longer in flight: there are many of them where the ack timeout is long."""
-        living = {lease.delivery for cursor in self.cursors.values() for lease in cursor.leases}
-        self._deadlines = deque(each for each in self._deadlines if each.delivery in living)
+        in_flight = {lease.delivery for cursor in self.cursors.values() for lease in cursor.leases}
+        self._deadlines = deque(deadline for deadline in self._deadlines if deadline.delivery in in_flight)
         self._deadlines_max = 2 * len(self._deadlines) + _DEADLINES_MIN
 
     def _mark_acked(self, cursor: PartitionCursor, start: int, stop: int) -> None:
@@ -427,7 +429,7 @@ class SubscriptionMachine:
     def _dead_lettered(self, event: DeadLettered, now_ms: int) -> list[MachineEffect]:
         cursor = self.cursors[event.partition]
         if event.offset not in cursor.dead_lettering or event.seek != cursor.seeks:
-            return []  # a seek went elsewhere meanwhile
+            return []  # made void by a seek
         if event.stored:
             del cursor.dead_lettering[event.offset]
             self.dead_lettered += 1
@@ -460,9 +462,9 @@ class SubscriptionMachine:
     def _retry(self, retry: _Retry) -> Iterator[MachineEffect]:
         cursor = self.cursors[retry.partition]
         if retry.dead_letters:
-            failed = cursor.dead_lettering.get(retry.start)
-            if failed is not None:
-                yield _dead_letter(cursor, retry.start, failed)
+            exhausted = cursor.dead_lettering.get(retry.start)
+            if exhausted is not None:
+                yield _dead_letter(cursor, retry.start, exhausted)
             return
         for start, stop in cursor.waiting.within(retry.start, retry.stop):
             size = retry.size * (stop - start) // (retry.stop - retry.start)
@@ -481,7 +483,7 @@ class SubscriptionMachine:
     def _restart(self, cursor: PartitionCursor, offset: int) -> None:
         self._release(cursor, cursor.leases.take_all())
         self._queue.clear(cursor.partition)
-        self._retries = [each for each in self._retries if each.partition != cursor.partition]
+        self._retries = [retry for retry in self._retries if retry.partition != cursor.partition]
         heapq.heapify(self._retries)
         cursor.seek(offset)
 
@@ -508,7 +510,7 @@ class SubscriptionMachine:
         self._queue.discard(partition, start, looked_at)
         cursor.waiting.remove(start, looked_at)
         for offsets in (cursor.dead_lettering, cursor.poison):
-            for offset in [each for each in offsets if start <= each < stop]:
+            for offset in [offset for offset in offsets if start <= offset < stop]:
                 del offsets[offset]
         cursor.mark_acked(start, stop)
         return [SaveCursor(partition)]
@@ -554,7 +556,7 @@ class SubscriptionMachine:
                 yield Fetch(cursor.partition, cursor.fetched)
 
 
-def _count(leases: list[Lease]) -> int:
+def _message_count(leases: list[Lease]) -> int:
     return sum(lease.stop - lease.start for lease in leases)
 
 

@@ -171,7 +171,7 @@ class PartitionCursor:
     """The number of seeks, so that an answer from before a seek is recognised."""
 
     reported_ms: int = 0
-    """When an external reader last reported its position."""
+    """The time of the last report by an external reader."""
 
     @classmethod
     def restore(cls, partition: int, saved: Cursor, end: int) -> PartitionCursor:

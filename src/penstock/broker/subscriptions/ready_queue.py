@@ -181,7 +181,7 @@ class OrderedQueue:
         return not self._fresh.get(partition)
 
     def spans(self, partition: int) -> Iterator[Span]:
-        return ((each.start, each.stop) for runs in self._runs(partition) for each in runs)
+        return ((run.start, run.stop) for runs in self._runs(partition) for run in runs)
 
     def _runs(self, partition: int) -> list[MutableSequence[OffsetRun]]:
         """Return the redeliveries and the first deliveries of a partition, where there ever were any."""
@@ -192,15 +192,16 @@ class OrderedQueue:
 
     def dispatch(self, consumers: Collection[Consumer], blocked: Collection[int]) -> Dispatched:
         dispatched: Dispatched = {}
-        partitions = [each for each in self._ready if each not in blocked]
-        rooms = sorted(((each.room, each) for each in consumers if each.room), key=lambda pair: -pair[0])
+        partitions = [partition for partition in self._ready if partition not in blocked]
+        rooms = [(consumer.room, consumer) for consumer in consumers if consumer.room]
         if not partitions or not rooms:
             return dispatched
-        count = sum(self._counts[each] for each in partitions)
+        rooms.sort(key=lambda pair: -pair[0])
+        count = sum(self._counts[partition] for partition in partitions)
         total = sum(room for room, _ in rooms)
         for room, consumer in rooms:
             self._dispatch_to(consumer, min(room, -(-count * room // total)), partitions, dispatched)
-        if any(self._counts[each] for each in partitions):
+        if any(self._counts[partition] for partition in partitions):
             for _, consumer in rooms:  # too much for one consumer's share is not too much for all
                 self._dispatch_to(consumer, consumer.room, partitions, dispatched)
         return dispatched

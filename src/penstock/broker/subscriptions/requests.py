@@ -78,7 +78,7 @@ def parse_subscribe(name: TopicName, fields: Fields, client: Client) -> Subscrib
         topic=name,
         name=subscription,
         options=_parse_options(fields),
-        start=read.places(fields.get("from", "latest"), "from"),
+        start=read.positions(fields.get("from", "latest"), "from"),
         consumer=consumer,
         window=read.number(window, "window.messages", WINDOW_MESSAGES, at_least=1, at_most=WINDOW_MESSAGES_MAX),
         window_bytes=read.number(window, "window.bytes", WINDOW_BYTES, at_least=1),

@@ -100,11 +100,11 @@ class Subscriptions:
                 _LOG.warning("a cursor was ahead of its log", extra={"topic": str(topic.name), "partition": number})
                 cursors[number] = Cursor(floor=Offset(ends[number]))
         machine = SubscriptionMachine(subscription.options, cursors, ends, paused=subscription.paused)
-        runner = self._runner(topic, subscription.name, subscription.subscription_uid, machine, self.cursor_store)
+        runner = self._new_runner(topic, subscription.name, subscription.subscription_uid, machine, self.cursor_store)
         topic.subscriptions[subscription.name] = runner
         return runner
 
-    def _runner(
+    def _new_runner(
         self, topic: TopicState, name: str, uid: int, machine: SubscriptionMachine, cursor_store: CursorStore | None
     ) -> SubscriptionRunner:
         return SubscriptionRunner(
@@ -305,7 +305,7 @@ class Subscriptions:
         ends = {number: int(log.next_offset) for number, log in enumerate(topic.logs)}
         uid = next(self._readers)
         name = f"reader~{-uid}"  # no subscription has such a name
-        runner = self._runner(topic, name, uid, SubscriptionMachine(options, cursors, ends, expires=False), None)
+        runner = self._new_runner(topic, name, uid, SubscriptionMachine(options, cursors, ends, expires=False), None)
         topic.subscriptions[name] = runner
         return join(runner, created=True)
 
@@ -460,11 +460,11 @@ class Subscriptions:
             spans = read.spans({"ranges": fields["extend"]})
             effects = runner.handle(events.Extend(consumer, partition, spans))
             extended = runner.last_counts.messages
-            return [*effects, *reply({"extended": extended, "ignored": _count(spans) - extended})]
+            return [*effects, *reply({"extended": extended, "ignored": _message_count(spans) - extended})]
         else:
             spans = read.spans(fields)
             effects = runner.handle(events.Ack(consumer, partition, spans))
-            named = _count(spans)
+            named = _message_count(spans)
         acked, already = runner.last_counts
         answer = {"acked": acked, "already": already, "ignored": named - acked - already}
         return [*effects, *self.cursor_store.when_durable(reply, answer)] if confirm else effects
@@ -478,7 +478,7 @@ class Subscriptions:
         event = events.Nack(consumer, read.number(fields, "partition", 0), spans, delay_ms, reason)
         effects = runner.handle(event)
         nacked = runner.last_counts.messages
-        answer = {"nacked": nacked, "ignored": _count(spans) - nacked}
+        answer = {"nacked": nacked, "ignored": _message_count(spans) - nacked}
         return [*effects, *self.cursor_store.when_durable(reply, answer)] if confirm else effects
 
     def seek(self, client: Client, topic: TopicName, fields: Fields, reply: Reply) -> list[Effect]:
@@ -487,7 +487,7 @@ class Subscriptions:
         runner = self.find(topic, read.text(fields, "subscription"))
         if runner.is_reader:
             self._membership(client, topic, fields)
-        position = read.place(fields.get("position"), "position")
+        position = read.position(fields.get("position"), "position")
         partition = read.number(fields, "partition") if "partition" in fields else None
 
         def sought(outcome: dict[int, int] | PenstockError) -> list[Effect]:
@@ -515,7 +515,7 @@ def _check_one_form(fields: Fields) -> None:
         )
 
 
-def _count(spans: list[tuple[int, int]]) -> int:
+def _message_count(spans: list[tuple[int, int]]) -> int:
     return sum(stop - start for start, stop in spans)
 
 

@@ -12,13 +12,13 @@ from penstock.broker.subscriptions.ready_queue import Consumer
 from penstock.core.errors import PenstockError
 
 TimeOf = Callable[[int], str]
-"""Converts the broker's monotonic clock to a time of day."""
+"""A conversion from the broker's monotonic clock to a time of day."""
 AddressOf = Callable[[str], str]
-"""Returns the address of a consumer's connection; empty if that is not known."""
+"""A lookup of the address of a consumer's connection; empty if that is not known."""
 
 MOVING: Final = "moving"
 _QUIET_MS: Final = SECONDS * 1000
-"""For how long a full window without an ack is normal for a consumer at work; beyond that it is a reason."""
+"""The longest time without an ack that is normal for a consumer at work with a full window."""
 
 
 def stall_reasons(

@@ -59,8 +59,8 @@ class StoredRequests:
         if isinstance(self.offset, int):
             yield self.partition, RequestRun(self.first, self.offset, self.count)
             return
-        places = zip(self.partition.tolist(), self.offset.tolist(), strict=True)
-        for index, (partition, offset) in enumerate(places):
+        positions = zip(self.partition.tolist(), self.offset.tolist(), strict=True)
+        for index, (partition, offset) in enumerate(positions):
             yield partition, RequestRun(self.first + index, offset, 1)
 
     def continues(self, other: StoredRequests) -> bool:
@@ -172,9 +172,9 @@ def entries_of(requests: Any, partitions: Any, offsets: Any) -> Iterator[StoredR
 def _oldest_first(runs: Mapping[int, tuple[RequestRun, ...]]) -> list[tuple[int, RequestRun]]:
     """Order runs of all partitions by age: the more of the producer's messages follow in the partition, the older."""
     aged = []
-    for partition, found in runs.items():
+    for partition, partition_runs in runs.items():
         behind = 0
-        for run in reversed(found):
+        for run in reversed(partition_runs):
             aged.append((behind, partition, run))
             behind += run.count
     aged.sort(key=lambda aged_run: (-aged_run[0], aged_run[2].request_id))
@@ -203,18 +203,18 @@ class TopicProducers:
         self.owners: dict[int, dict[str, ProducerOwner]] = {}
         runs: dict[int, dict[int, tuple[RequestRun, ...]]] = {}
         for partition, checkpoint in checkpoints.items():
-            for producer, found in checkpoint.runs.items():
-                runs.setdefault(producer, {})[partition] = found
+            for producer, partition_runs in checkpoint.runs.items():
+                runs.setdefault(producer, {})[partition] = partition_runs
         for producer, of_partitions in runs.items():
             self._windows[producer] = ProducerWindow.of(_oldest_first(of_partitions))
 
     def window(self, producer_id: int) -> ProducerWindow:
         """Return the producer's window, and make it the last to be forgotten."""
-        found = self._windows.pop(producer_id, None) or ProducerWindow()
-        self._windows[producer_id] = found
+        window = self._windows.pop(producer_id, None) or ProducerWindow()
+        self._windows[producer_id] = window
         if len(self._windows) > PRODUCERS_MAX:
             self._forget_one()
-        return found
+        return window
 
     def _forget_one(self) -> None:
         """Forget the least recently used window without an owner or pending blocks."""

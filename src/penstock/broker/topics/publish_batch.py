@@ -118,9 +118,9 @@ class BatchPublisher:
                 topic, block, self._with_duplicate_ids(topic, reply), whole=True, format_result=_stored_positions
             )
         go_on = partial(self._with_number, messages, numbered, reply, topic)
-        known = self._numbers.get((topic.uid, numbered.producer, numbered.principal))
-        if known is not None:
-            return go_on(known)
+        producer_id = self._numbers.get((topic.uid, numbered.producer, numbered.principal))
+        if producer_id is not None:
+            return go_on(producer_id)
         look_up = self._topics.store.catalog.producer_id
         take = partial(look_up, topic.catalog_topic, numbered.producer, principal=numbered.principal)
         return [RunInThread(take, errors_to(reply, go_on))]
@@ -237,15 +237,15 @@ def _stored_run(partition: int, appended: AppendResult) -> list[StoredAt]:
 
 
 def _stored_positions(submission: Submission) -> list[StoredAt]:
-    found: dict[int, StoredAt] = {
+    by_row: dict[int, StoredAt] = {
         row: StoredAt(partition, offset, None, duplicate=True) for row, partition, offset in submission.duplicates
     }
     for part in submission.parts:
         assert isinstance(part.outcome, AppendResult)  # noqa: S101 - or it would have failed
         ids, first = part.outcome.ids, int(part.outcome.offset)
-        for place, row in enumerate(part.rows.tolist()):
-            found[row] = StoredAt(part.partition, first + place, ids[place], duplicate=False)
-    return [found[row] for row in sorted(found)]
+        for index, row in enumerate(part.rows.tolist()):
+            by_row[row] = StoredAt(part.partition, first + index, ids[index], duplicate=False)
+    return [by_row[row] for row in sorted(by_row)]
 
 
 def _with_ids(logs: Sequence[Log], positions: list[StoredAt]) -> list[StoredAt]:

@@ -267,8 +267,13 @@ class TopicPublisher:
         delivered = publish(head.topic, head.version, self._context.new_id(), frame.payload)
         effects: list[Effect] = [Send(subscriber, delivered) for subscriber in self._routes.subscribers(topic.name)]
         self._context.metrics.add("live.delivered", len(effects))
-        place = {"partition": partition, "offset": int(outcome.offset), "id": format_id(outcome.id), "duplicate": False}
-        return [*effects, *reply(place)]
+        position = {
+            "partition": partition,
+            "offset": int(outcome.offset),
+            "id": format_id(outcome.id),
+            "duplicate": False,
+        }
+        return [*effects, *reply(position)]
 
     # append and message
 
@@ -278,11 +283,11 @@ class TopicPublisher:
 
     def message(self, client: Client, topic: TopicState, payload: bytes, reply: Reply) -> list[Effect]:
         """Store one message with its metadata in a line of JSON before it."""
-        given = parse_message(payload, producer_name="")
-        draft = Draft.of([given])  # raises the fault of a field: until then fields are unvalidated
-        name = _producer_name(client, topic, given)
-        if name != given.producer_name:
-            draft = Draft.of([replace(given, producer_name=name)])
+        message = parse_message(payload, producer_name="")
+        draft = Draft.of([message])  # raises the fault of a field: until then fields are unvalidated
+        name = _producer_name(client, topic, message)
+        if name != message.producer_name:
+            draft = Draft.of([replace(message, producer_name=name)])
         block = parse_block(draft.data, verify=False)
         return self.store(topic, block, _with_duplicate_id(topic, reply), client=client.id)
 
@@ -445,11 +450,11 @@ class TopicPublisher:
         """Return the rows that are not stored yet; note the positions of the others as duplicates."""
         new_rows = []
         for row, request_id in enumerate(submission.requests.tolist()):
-            place = window.find(request_id)
-            if place is None:
+            position = window.find(request_id)
+            if position is None:
                 new_rows.append(row)
             else:
-                submission.duplicates.append((row, *place))
+                submission.duplicates.append((row, *position))
         return np.array(new_rows, dtype=np.int64)
 
     def _stored(
@@ -510,13 +515,13 @@ def _producer_name(client: Client, topic: TopicState, message: Message) -> str:
 def _with_duplicate_id(topic: TopicState, reply: Reply) -> Reply:
     """Wrap a reply so that a duplicate is answered with the id of its first message, which is read from the log."""
 
-    def told(outcome: dict[str, Any] | PenstockError) -> list[Effect]:
+    def with_id(outcome: dict[str, Any] | PenstockError) -> list[Effect]:
         if isinstance(outcome, PenstockError) or not outcome["duplicate"]:
             return reply(outcome)
         log = topic.logs[outcome["partition"]]
         return [RunInThread(lambda: outcome | {"id": _id_at(log, outcome["offset"])}, reply, read_only=True)]
 
-    return told
+    return with_id
 
 
 def _id_at(log: Log, offset: int) -> str | None:
@@ -571,5 +576,5 @@ def _partition_slices(topic: TopicState, block: Block, rows: Any) -> Iterator[Pa
     if not keyed.all():
         partitions[~keyed] = topic.next_partition()
     for partition in np.unique(partitions).tolist():
-        mine = rows[partitions == partition]
-        yield PartitionSlice(partition, mine, block.gather(mine))
+        partition_rows = rows[partitions == partition]
+        yield PartitionSlice(partition, partition_rows, block.gather(partition_rows))

@@ -129,9 +129,9 @@ class SchemaPolicyEnforcer:
 
     def take_uses(self, schema_id: int) -> set[int]:
         """Return the topics that got messages of this schema since the last call; their next use is recorded again."""
-        found = {uid for uid, used in self._uses_recorded if used == schema_id}
+        topic_uids = {uid for uid, used in self._uses_recorded if used == schema_id}
         self._uses_recorded = {use for use in self._uses_recorded if use[1] != schema_id}
-        return found
+        return topic_uids
 
     def forget(self, topic: TopicState) -> None:
         """Forget a deleted topic. Its pending blocks continue, and are refused by the log."""
@@ -191,8 +191,8 @@ class SchemaPolicyEnforcer:
         if version is None:
             return None
         statuses = self._registry.accepted_versions((subject,)).items()
-        found = {named[1]: SchemaRef(*named) for named, status in statuses if not status.deleted}
-        return found.get(max(found, default=0) if version == LATEST else int(version))
+        versions = {named[1]: SchemaRef(*named) for named, status in statuses if not status.deleted}
+        return versions.get(max(versions, default=0) if version == LATEST else int(version))
 
     # schemas named by messages
 

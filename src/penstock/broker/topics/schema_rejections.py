@@ -37,15 +37,15 @@ def block_rejection(refused: Mapping[int, PayloadFault]) -> SchemaRejected:
 def rejection_rows(refused: Mapping[int, PayloadFault]) -> list[list[Any]]:
     """List row, reason and path of each refused message; of very many, reasons for the first alone."""
     shown = sorted(refused.items())
-    told = [
+    rows = [
         [row, fault.message[:_REASON_CHARS_MAX], fault.path[:_REASON_CHARS_MAX]] for row, fault in shown[:_REASONS_MAX]
     ]
-    return [*told, *([row] for row, _ in shown[_REASONS_MAX:])]
+    return [*rows, *([row] for row, _ in shown[_REASONS_MAX:])]
 
 
 def rows_by_fault(refused: Mapping[int, PayloadFault]) -> dict[PayloadFault, list[int]]:
     """Group rows by their fault."""
-    found: dict[PayloadFault, list[int]] = {}
+    rows: dict[PayloadFault, list[int]] = {}
     for row, fault in refused.items():
-        found.setdefault(fault, []).append(row)
-    return found
+        rows.setdefault(fault, []).append(row)
+    return rows

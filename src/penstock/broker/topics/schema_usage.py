@@ -95,12 +95,12 @@ def _unused_pairs(
     catalog: SchemaCatalog, ids: set[int], logs: dict[str, tuple[Log, ...]], busy: set[str]
 ) -> Iterator[SchemaUse]:
     """Yield the unused pairs. Each log is read once. A place that is no topic, such as an archive, keeps its uses."""
-    wanted: dict[str, set[int]] = {}
+    to_scan: dict[str, set[int]] = {}
     for schema_id in ids:
         for place in catalog.uses(schema_id):
             if place.startswith(TOPIC_PLACE) and place not in busy:
-                wanted.setdefault(place, set()).add(schema_id)
-    for place, candidates in wanted.items():
+                to_scan.setdefault(place, set()).add(schema_id)
+    for place, candidates in to_scan.items():
         for log in logs.get(place, ()):
             candidates -= _ids_in_log(log, candidates)
         yield from ((schema_id, place) for schema_id in candidates)

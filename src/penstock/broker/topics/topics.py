@@ -189,10 +189,10 @@ class Topics:
 
     def find(self, name: TopicName) -> TopicState:
         """Return a topic, or raise `TopicNotSupported`, with the closest name if all clients may see it."""
-        found = self._topics.get(name)
-        if found is None:
+        topic = self._topics.get(name)
+        if topic is None:
             raise self._unknown_topic(name)
-        return found
+        return topic
 
     def _unknown_topic(self, name: TopicName) -> TopicNotSupported:
         if name.is_system:
@@ -233,9 +233,9 @@ class Topics:
 
         Requests that arrive while it is being created continue in their order.
         """
-        found = self._topics.get(name)
-        if found is not None:
-            return then(found)
+        topic = self._topics.get(name)
+        if topic is not None:
+            return then(topic)
         if name in self._creating:
             if len(self._creating[name]) >= _WAITING_MAX:
                 return then(ServiceUnavailable(f"{name} is being created, and too much waits for it; try again"))
@@ -259,10 +259,10 @@ class Topics:
     def _creation_done(self, name: TopicName, outcome: Topic | PenstockError) -> list[Effect]:
         waiting = self._creating.pop(name)
         try:
-            found = outcome if isinstance(outcome, PenstockError) else self.add(outcome)
+            result = outcome if isinstance(outcome, PenstockError) else self.add(outcome)
         except PenstockError as error:  # its logs cannot be opened, so it can neither be used nor be deleted
-            found = error
-        return [effect for then in waiting for effect in then(found)]
+            result = error
+        return [effect for then in waiting for effect in then(result)]
 
     def _not_created(self, name: TopicName) -> TopicNotSupported:
         advice = "create it with `penstock topic create`, or start the broker with auto_create = reliable"
@@ -299,10 +299,10 @@ class Topics:
     def save_checkpoints(self, topic: TopicState) -> list[RunInThread]:
         if topic.producers is None:
             return []
-        made = topic.checkpoint_builder()
+        build = topic.checkpoint_builder()
 
         def save() -> None:
-            for number, checkpoint in made().items():
+            for number, checkpoint in build().items():
                 self.store.catalog.save_checkpoint(topic.catalog_topic, number, checkpoint)
 
         return [RunInThread(save, _ignore_outcome)]
@@ -311,10 +311,10 @@ class Topics:
 def _release_and_continue(
     backlog: AdjustBacklog,
     then: Callable[[TopicState | PenstockError], list[Effect]],
-    found: TopicState | PenstockError,
+    outcome: TopicState | PenstockError,
 ) -> list[Effect]:
     """Release the bytes that waited, and continue."""
-    return [AdjustBacklog(backlog.client, -backlog.size), *then(found)]
+    return [AdjustBacklog(backlog.client, -backlog.size), *then(outcome)]
 
 
 def _ignore_outcome(_outcome: object) -> list[Effect]:

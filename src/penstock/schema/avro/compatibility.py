@@ -220,15 +220,15 @@ class Comparison:
             if not isinstance(union, Union):
                 yield TypePair(reader, branch)
                 continue
-            found = self._matching_branch(union, branch)
-            yield found or _missing_branch(TypePair(union, branch), self._writer.resolve(branch), branch.path)
+            matched = self._matching_branch(union, branch)
+            yield matched or _missing_branch(TypePair(union, branch), self._writer.resolve(branch), branch.path)
 
     def _matching_branch(self, reader: Union, writer: Type) -> TypePair | None:
         if id(reader) not in self._branches:
             self._steps += len(reader.branches)
             self._branches[id(reader)] = UnionBranches(map(self._reader.resolve, reader.branches))
-        found = self._branches[id(reader)].match(self._writer.resolve(writer))
-        return None if found is None else TypePair(found, writer)
+        branch = self._branches[id(reader)].match(self._writer.resolve(writer))
+        return None if branch is None else TypePair(branch, writer)
 
     # Types of one kind
 

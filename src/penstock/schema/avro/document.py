@@ -75,11 +75,11 @@ def _decoded(text: str) -> Any:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    made = dict(pairs)
-    if len(made) < len(pairs):
+    members = dict(pairs)
+    if len(members) < len(pairs):
         ((twice, _),) = Counter(key for key, _ in pairs).most_common(1)
         raise _InvalidDocument(f'the key "{fragment(twice)}" occurs twice in one object')
-    return made
+    return members
 
 
 def _number(text: str) -> float:

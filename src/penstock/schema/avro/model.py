@@ -160,7 +160,7 @@ class Record(Named):
     kind: ClassVar[str] = "record"
     fields: tuple[Field, ...]
     keyword: str = "record"
-    """`record`, or `error`, which is written and read the same way."""
+    """The keyword: `record`, or `error`, which is written and read the same way."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)

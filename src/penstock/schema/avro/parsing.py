@@ -130,7 +130,7 @@ class Parser:
         fields = tuple(self._field(each, path / "fields" / index, inner) for index, each in trees)
         _check_field_names(fields)
         self._open.remove(name)
-        made = Record(
+        record_type = Record(
             name=name,
             aliases=aliases,
             doc=doc,
@@ -139,8 +139,8 @@ class Parser:
             path=path,
             properties=other_properties(tree, *_NAMING, "fields"),
         )
-        self.types[name] = made
-        return made
+        self.types[name] = record_type
+        return record_type
 
     def _field(self, tree: Any, path: SchemaPath, scope: ParseScope) -> Field:
         if not isinstance(tree, dict):
@@ -169,7 +169,7 @@ class Parser:
         default = optional(tree, "default", str, path)
         if default is not None and default not in symbols:
             refuse(f'the default "{fragment(default)}" is not among the symbols', path / "default")
-        made = Enum(
+        enum_type = Enum(
             name=name,
             aliases=aliases,
             doc=doc,
@@ -178,8 +178,8 @@ class Parser:
             path=path,
             properties=other_properties(tree, *_NAMING, "symbols", "default"),
         )
-        self.types[name] = made
-        return made
+        self.types[name] = enum_type
+        return enum_type
 
     def _fixed(self, tree: Tree, path: SchemaPath, scope: ParseScope) -> Fixed:
         name, aliases, doc = self._naming(tree, path, scope)
@@ -187,7 +187,7 @@ class Parser:
         if not 0 <= size <= FIXED_BYTES_MAX:
             refuse(f"the size of a fixed is 0 to {FIXED_BYTES_MAX} bytes", path / "size")
         properties = other_properties(tree, *_NAMING, "size")
-        made = Fixed(
+        fixed_type = Fixed(
             name=name,
             aliases=aliases,
             doc=doc,
@@ -196,8 +196,8 @@ class Parser:
             path=path,
             properties=properties,
         )
-        self.types[name] = made
-        return made
+        self.types[name] = fixed_type
+        return fixed_type
 
     def _naming(self, tree: Tree, path: SchemaPath, scope: ParseScope) -> tuple[str, tuple[str, ...], str | None]:
         """Return full name, full aliases and documentation of a type defined here, and reserve its names."""

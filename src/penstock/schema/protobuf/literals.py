@@ -48,9 +48,9 @@ def unquoted(text: str) -> bytes:
     return _ESCAPE.sub(_unescaped, body) if b"\\" in body else body
 
 
-def _unescaped(found: re.Match[bytes]) -> bytes:
-    group = str(found.lastgroup)
-    value = found[group]
+def _unescaped(match: re.Match[bytes]) -> bytes:
+    group = str(match.lastgroup)
+    value = match[group]
     match group:
         case "simple":
             return bytes([_SIMPLE[value[0]]])
@@ -59,11 +59,11 @@ def _unescaped(found: re.Match[bytes]) -> bytes:
         case "hex":
             return bytes([int(value, 16)])
         case "low":
-            return chr(0x10000 + ((int(found["high"], 16) & 0x3FF) << 10) + (int(value, 16) & 0x3FF)).encode()
+            return chr(0x10000 + ((int(match["high"], 16) & 0x3FF) << 10) + (int(value, 16) & 0x3FF)).encode()
         case "short" | "long":
             return chr(int(value, 16)).encode("utf-8", "surrogatepass")
         case _:
-            shown = found[0].decode("utf-8", "backslashreplace")
+            shown = match[0].decode("utf-8", "backslashreplace")
             raise ValueError(f"{shown} is not an escape sequence")
 
 
@@ -74,7 +74,7 @@ def escaped(value: bytes) -> str:
 
 def quoted(value: str) -> str:
     """Return text between double quotes; letters of other scripts stay as they are."""
-    return '"' + "".join(_QUOTED.get(each) or _visible(each, each != "\x7f") for each in value) + '"'
+    return '"' + "".join(_QUOTED.get(letter) or _visible(letter, letter != "\x7f") for letter in value) + '"'
 
 
 def _visible(character: str, printable: bool) -> str:

@@ -13,12 +13,12 @@ QUALIFIED: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]
 def camel_case(name: str) -> str:
     """Return the name of a field in JSON: `order_id` is `orderId`."""
     first, *others = name.split("_")
-    return first + "".join(_capitalised(each) for each in others)
+    return first + "".join(_capitalised(word) for word in others)
 
 
 def map_entry_name(field: str) -> str:
     """Return the name of the message made for a map: `order_lines` has `OrderLinesEntry`."""
-    return "".join(_capitalised(each) for each in field.split("_")) + "Entry"
+    return "".join(_capitalised(word) for word in field.split("_")) + "Entry"
 
 
 def value_name(enum: str, value: str) -> str:
@@ -26,10 +26,10 @@ def value_name(enum: str, value: str) -> str:
 
     Two values of one enum with the same result could not be distinguished in other languages.
     """
-    rest, wanted = value.lower(), enum.replace("_", "").lower()
-    taken = _prefix_length(rest, wanted)
+    rest, prefix = value.lower(), enum.replace("_", "").lower()
+    taken = _prefix_length(rest, prefix)
     rest = rest[taken:].lstrip("_") if taken else rest
-    return "".join(_capitalised(each) for each in (rest or value.lower()).split("_"))
+    return "".join(_capitalised(word) for word in (rest or value.lower()).split("_"))
 
 
 def synthetic_oneof(field: str, taken: Container[str]) -> str:
@@ -52,9 +52,9 @@ def _capitalised(word: str) -> str:
 def _prefix_length(name: str, prefix: str) -> int:
     """Return how many characters of `name` match `prefix`, underscores aside; 0 if it does not begin with it."""
     matched = 0
-    for place, character in enumerate(name):
+    for index, character in enumerate(name):
         if matched == len(prefix):
-            return place
+            return index
         if character == prefix[matched]:
             matched += 1
         elif character != "_":

@@ -16,7 +16,7 @@ class Ranges:
     @classmethod
     def of(cls, descriptors: Iterable[Any], past: int = 0) -> Ranges:
         """Return ranges of descriptors; `past` is 1 where their ends are inclusive, as those of enums are."""
-        pairs = sorted((each.start, each.end + past) for each in descriptors)
+        pairs = sorted((descriptor.start, descriptor.end + past) for descriptor in descriptors)
         return cls(tuple(start for start, _ in pairs), tuple(end for _, end in pairs))
 
     def __contains__(self, number: int) -> bool:
@@ -24,10 +24,10 @@ class Ranges:
 
     def around(self, number: int) -> tuple[int, int] | None:
         """Return the range that contains `number`; the ranges must not overlap."""
-        place = bisect_right(self.starts, number) - 1
-        if place < 0 or number >= self.ends[place]:
+        index = bisect_right(self.starts, number) - 1
+        if index < 0 or number >= self.ends[index]:
             return None
-        return self.starts[place], self.ends[place]
+        return self.starts[index], self.ends[index]
 
     def first_overlap(self) -> int | None:
         """Return a number that is in two ranges."""

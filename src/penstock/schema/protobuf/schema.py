@@ -13,7 +13,7 @@ from penstock.schema.language import Validator
 from penstock.schema.problems import Problem
 from penstock.schema.protobuf.compatibility.comparison import compatibility_problems
 from penstock.schema.protobuf.elements import ElementKind, elements
-from penstock.schema.protobuf.linking.library import ROOT, FileLibrary, library
+from penstock.schema.protobuf.linking.library import ROOT, FileLibrary, load_library
 from penstock.schema.protobuf.names import camel_case
 from penstock.schema.protobuf.payloads.validator import MessageValidator, RejectingValidator
 from penstock.schema.protobuf.printing.canonical import canonical
@@ -42,14 +42,14 @@ class ProtobufSchema:
 
     def message_class(self, full_name: str | None = None) -> Any:
         """Return the class of a message of this schema; of the first one if none is named. Raises `InvalidSchema`."""
-        found = next((each for each in self._messages() if full_name is None), None)
+        descriptor = next((message for message in self._messages() if full_name is None), None)
         if full_name is not None:
-            found = self._find_message(full_name)
-        if found is None:
+            descriptor = self._find_message(full_name)
+        if descriptor is None:
             raise InvalidSchema(
                 f'the schema has no message "{full_name}"' if full_name else "the schema has no message"
             )
-        return message_factory.GetMessageClass(found)
+        return message_factory.GetMessageClass(descriptor)
 
     def _messages(self) -> list[Any]:
         return list(self.library.pool.FindFileByName(ROOT).message_types_by_name.values())
@@ -64,7 +64,7 @@ class ProtobufSchema:
 def parse(text: str, references: Mapping[str, str]) -> ProtobufSchema:
     """Parse a .proto text, or the base64 of a FileDescriptorProto; references may be either too. Raises
     `InvalidSchema`, and nothing else, for any other text."""
-    return ProtobufSchema(library(text, references))
+    return ProtobufSchema(load_library(text, references))
 
 
 def file_descriptor(schema: ProtobufSchema) -> bytes:

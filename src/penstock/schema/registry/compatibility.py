@@ -52,7 +52,7 @@ class VersionComparison(NamedTuple):
     pair: SchemaPair
 
 
-def pairs(
+def comparisons_for(
     mode: Compatibility, candidate: Definition, earlier: Iterable[tuple[int, Definition]]
 ) -> list[VersionComparison]:
     """Return the comparisons that a candidate needs. `earlier`: versions and their definitions, the newest first."""
@@ -76,7 +76,9 @@ def find_problems(comparisons: Sequence[VersionComparison], *, lenient: bool) ->
     for batch in _batches(comparisons):
         answers = yield CheckCompatibility(tuple(comparison.pair for comparison in batch), lenient=lenient)
         for comparison, answer in zip(batch, answers, strict=True):
-            problems += [replace(each, version=comparison.version, direction=comparison.direction) for each in answer]
+            problems += [
+                replace(problem, version=comparison.version, direction=comparison.direction) for problem in answer
+            ]
         if len(problems) >= PROBLEMS_MAX:
             break
     return problems[:PROBLEMS_MAX]
@@ -103,5 +105,5 @@ def _chars(definition: Definition) -> int:
 def check_candidate(
     candidate: Definition, earlier: Iterable[tuple[int, Definition]], rules: CompatibilityConfig
 ) -> Procedure[list[Problem]]:
-    comparisons = pairs(rules.compatibility, candidate, earlier)
+    comparisons = comparisons_for(rules.compatibility, candidate, earlier)
     return (yield from find_problems(comparisons, lenient=rules.lenient))

@@ -134,9 +134,11 @@ def _edited_version(
     state: RegistryState, subject: str, version: int | None, change: VersionEdit
 ) -> Procedure[RegisteredVersion]:
     index, expected = state.index, state.index.expected_revisions(subject)
-    found = index.version(subject, version, LookupFilter.ACTIVE if version is None else LookupFilter.INCLUDE_DELETED)
-    changed, stored = change(found), index.schema(found.schema_id)
-    if changed != found:
+    stored_version = index.version(
+        subject, version, LookupFilter.ACTIVE if version is None else LookupFilter.INCLUDE_DELETED
+    )
+    changed, stored = change(stored_version), index.schema(stored_version.schema_id)
+    if changed != stored_version:
         check_writable(index, subject)
         yield from state.commit(lambda: state.catalog.replace_versions([changed], expected=expected))
     return RegisteredVersion.of(changed, stored)

@@ -40,20 +40,20 @@ def delete_version(state: RegistryState, subject: str, version: int | None, opti
 def _delete_version(
     state: RegistryState, subject: str, version: int | None, options: DeletionOptions
 ) -> Procedure[int]:
-    found = state.index.version(
+    target = state.index.version(
         subject, version, LookupFilter.ACTIVE if version is None else LookupFilter.INCLUDE_DELETED
     )
     check_writable(state.index, subject)
-    if found.deleted and not options.permanent:
+    if target.deleted and not options.permanent:
         raise VersionSoftDeleted(
-            f"Subject '{subject}' Version {found.version} was soft deleted.Set permanent=true to delete permanently"
+            f"Subject '{subject}' Version {target.version} was soft deleted.Set permanent=true to delete permanently"
         )
-    if options.permanent and not found.deleted:
+    if options.permanent and not target.deleted:
         raise VersionNotSoftDeleted(
-            f"Subject '{subject}' Version {found.version} was not deleted first before being permanently deleted"
+            f"Subject '{subject}' Version {target.version} was not deleted first before being permanently deleted"
         )
-    yield from _delete(state, (found,), options)
-    return found.version
+    yield from _delete(state, (target,), options)
+    return target.version
 
 
 def delete_subject(state: RegistryState, subject: str, options: DeletionOptions) -> Procedure[tuple[int, ...]]:
@@ -61,25 +61,27 @@ def delete_subject(state: RegistryState, subject: str, options: DeletionOptions)
 
 
 def _delete_subject(state: RegistryState, subject: str, options: DeletionOptions) -> Procedure[tuple[int, ...]]:
-    everything = state.index.known_versions(subject, LookupFilter.INCLUDE_DELETED)
-    living = state.index.versions(subject)
+    all_versions = state.index.known_versions(subject, LookupFilter.INCLUDE_DELETED)
+    active = state.index.versions(subject)
     check_writable(state.index, subject)
-    if options.permanent and living:
+    if options.permanent and active:
         raise SubjectNotSoftDeleted(f"Subject '{subject}' was not deleted first before being permanently deleted")
-    if not options.permanent and not living:
+    if not options.permanent and not active:
         raise SubjectSoftDeleted(f"Subject '{subject}' was soft deleted.Set permanent=true to delete permanently")
-    going = everything if options.permanent else living
-    yield from _delete(state, going, options)
-    return tuple(version.version for version in going)
+    targets = all_versions if options.permanent else active
+    yield from _delete(state, targets, options)
+    return tuple(version.version for version in targets)
 
 
-def _delete(state: RegistryState, going: Sequence[SubjectVersion], options: DeletionOptions) -> Procedure[None]:
-    subject, expected = going[0].subject, state.index.expected_revisions(going[0].subject)
-    numbers = [version.version for version in going]
-    _check_unreferenced(state.index, going, LookupFilter.INCLUDE_DELETED if options.permanent else LookupFilter.ACTIVE)
+def _delete(state: RegistryState, targets: Sequence[SubjectVersion], options: DeletionOptions) -> Procedure[None]:
+    subject, expected = targets[0].subject, state.index.expected_revisions(targets[0].subject)
+    numbers = [version.version for version in targets]
+    _check_unreferenced(
+        state.index, targets, LookupFilter.INCLUDE_DELETED if options.permanent else LookupFilter.ACTIVE
+    )
     if not options.permanent:
-        gone = [replace(version, deleted=True) for version in going]
-        yield from state.commit(lambda: state.catalog.replace_versions(gone, expected=expected))
+        deleted = [replace(version, deleted=True) for version in targets]
+        yield from state.commit(lambda: state.catalog.replace_versions(deleted, expected=expected))
         return
     remove = partial(state.catalog.remove_versions, subject, numbers, expected=expected, archived=options.archived)
     try:
@@ -88,16 +90,16 @@ def _delete(state: RegistryState, going: Sequence[SubjectVersion], options: Dele
         raise ReferenceExists(f"Messages are kept that need the schema: {error.message}", **error.details) from error
 
 
-def _check_unreferenced(index: RegistryIndex, going: Sequence[SubjectVersion], lookup: LookupFilter) -> None:
+def _check_unreferenced(index: RegistryIndex, deleted: Sequence[SubjectVersion], lookup: LookupFilter) -> None:
     """Raise `ReferenceExists` if a schema that stays refers to one that is deleted.
 
     A soft-deleted schema may be referred to by deleted ones; a permanently deleted one by none, or those could never be
     read.
     """
-    leaving = {(version.subject, version.version) for version in going}
-    for version in going:
+    deleted_keys = {(version.subject, version.version) for version in deleted}
+    for version in deleted:
         for referrer in index.referrers(version.subject, version.version, lookup):
-            staying = [place for place in index.holders(referrer, lookup) if place not in leaving]
+            staying = [key for key in index.holders(referrer, lookup) if key not in deleted_keys]
             if staying:
                 subject, number = staying[0]
                 raise ReferenceExists(
@@ -115,23 +117,23 @@ def undelete(state: RegistryState, subject: str, version: int | None) -> Procedu
 
 def _undelete(state: RegistryState, subject: str, version: int | None) -> Procedure[tuple[int, ...]]:
     index, expected = state.index, state.index.expected_revisions(subject)
-    everything = index.known_versions(subject, LookupFilter.INCLUDE_DELETED)
-    chosen = everything if version is None else (index.version(subject, version, LookupFilter.INCLUDE_DELETED),)
-    coming = [replace(each, deleted=False) for each in chosen if each.deleted]
-    if not coming:
+    all_versions = index.known_versions(subject, LookupFilter.INCLUDE_DELETED)
+    chosen = all_versions if version is None else (index.version(subject, version, LookupFilter.INCLUDE_DELETED),)
+    undeleted = [replace(stored_version, deleted=False) for stored_version in chosen if stored_version.deleted]
+    if not undeleted:
         return ()
     check_writable(index, subject)
-    _check_references(index, coming)
-    yield from state.commit(lambda: state.catalog.replace_versions(coming, expected=expected))
-    return tuple(each.version for each in coming)
+    _check_references(index, undeleted)
+    yield from state.commit(lambda: state.catalog.replace_versions(undeleted, expected=expected))
+    return tuple(stored_version.version for stored_version in undeleted)
 
 
-def _check_references(index: RegistryIndex, coming: Sequence[SubjectVersion]) -> None:
-    back = {(version.subject, version.version) for version in coming}
-    for version in coming:
+def _check_references(index: RegistryIndex, undeleted: Sequence[SubjectVersion]) -> None:
+    undeleted_keys = {(version.subject, version.version) for version in undeleted}
+    for version in undeleted:
         for reference in index.schema(version.schema_id).schema.references:
-            place = reference.subject, reference.version
-            if place not in back and index.find(*place) is None:
+            key = reference.subject, reference.version
+            if key not in undeleted_keys and index.find(*key) is None:
                 raise OperationNotPermitted(
                     f"Version {version.version} of subject '{version.subject}' refers to version {reference.version} of"
                     f" '{reference.subject}', which is deleted: undelete that first"

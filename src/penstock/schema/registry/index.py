@@ -74,10 +74,12 @@ class RegistryIndex:
         """Return the versions of the changed subjects, in order."""
         merged: dict[str, dict[int, SubjectVersion]] = {subject.name: {} for subject in update.subjects}
         if not update.whole:
-            merged = {name: {each.version: each for each in self._versions.get(name, ())} for name in merged}
+            merged = {
+                name: {versions.version: versions for versions in self._versions.get(name, ())} for name in merged
+            }
         for version in update.versions:
             merged[version.subject][version.version] = version
-        return {name: tuple(each[number] for number in sorted(each)) for name, each in merged.items()}
+        return {name: tuple(versions[number] for number in sorted(versions)) for name, versions in merged.items()}
 
     def _add_schema(self, stored: StoredSchema) -> None:
         known = self._schemas.get(stored.schema_id)
@@ -88,8 +90,8 @@ class RegistryIndex:
         self._schemas[stored.schema_id] = stored
         self._ids[stored.fingerprint] = stored.schema_id
         self.text_bytes += _size(stored)
-        for place in _referenced_versions(stored):
-            self._referrers.setdefault(place, set()).add(stored.schema_id)
+        for key in _referenced_versions(stored):
+            self._referrers.setdefault(key, set()).add(stored.schema_id)
 
     def _remove_holder(self, schema_id: int, holder: VersionKey) -> None:
         """Remove a version from a schema's holders, and drop a schema that no version has."""
@@ -102,18 +104,18 @@ class RegistryIndex:
         del self._schemas[stored.schema_id]
         del self._ids[stored.fingerprint]
         self.text_bytes -= _size(stored)
-        for place in _referenced_versions(stored):
-            self._referrers[place].discard(stored.schema_id)
-            if not self._referrers[place]:
-                del self._referrers[place]
+        for key in _referenced_versions(stored):
+            self._referrers[key].discard(stored.schema_id)
+            if not self._referrers[key]:
+                del self._referrers[key]
 
     # schemas
 
     def schema(self, schema_id: int) -> StoredSchema:
-        found = self._schemas.get(schema_id)
-        if found is None:
+        stored = self._schemas.get(schema_id)
+        if stored is None:
             raise SchemaNotFound(f"Schema {schema_id} not found", schema_id=schema_id)
-        return found
+        return stored
 
     def id_of(self, fingerprint: str) -> int | None:
         return self._ids.get(fingerprint)
@@ -123,8 +125,8 @@ class RegistryIndex:
 
     def holders(self, schema_id: int, lookup: LookupFilter = LookupFilter.ACTIVE) -> tuple[VersionKey, ...]:
         """Return the versions that have this schema, in the order of subjects."""
-        found = (self._existing(place) for place in sorted(self._holders.get(schema_id, ())))
-        return tuple((version.subject, version.version) for version in _filter(found, lookup))
+        versions = (self._existing(key) for key in sorted(self._holders.get(schema_id, ())))
+        return tuple((version.subject, version.version) for version in _filter(versions, lookup))
 
     def referrers(self, subject: str, version: int, lookup: LookupFilter = LookupFilter.ACTIVE) -> tuple[int, ...]:
         """Return the ids of schemas that refer to this version and belong to a version themselves."""
@@ -135,25 +137,25 @@ class RegistryIndex:
 
     def versions(self, subject: str, lookup: LookupFilter = LookupFilter.ACTIVE) -> tuple[SubjectVersion, ...]:
         """Return the versions in order; empty if the subject does not exist."""
-        all_of_them = self._versions.get(subject, ())
-        return all_of_them if lookup is LookupFilter.INCLUDE_DELETED else tuple(_filter(all_of_them, lookup))
+        all_versions = self._versions.get(subject, ())
+        return all_versions if lookup is LookupFilter.INCLUDE_DELETED else tuple(_filter(all_versions, lookup))
 
     def known_versions(self, subject: str, lookup: LookupFilter = LookupFilter.ACTIVE) -> tuple[SubjectVersion, ...]:
         """Like `versions`, but raise `SubjectNotFound` if there are none."""
-        found = self.versions(subject, lookup)
-        if not found:
+        versions = self.versions(subject, lookup)
+        if not versions:
             raise SubjectNotFound(f"Subject '{subject}' not found.", subject=subject)
-        return found
+        return versions
 
     def version(self, subject: str, number: int | None, lookup: LookupFilter = LookupFilter.ACTIVE) -> SubjectVersion:
         """Return a version; `None` is the latest. Raises `SubjectNotFound` or `VersionNotFound`."""
-        found = self.known_versions(subject, lookup)
+        versions = self.known_versions(subject, lookup)
         if number is None:
-            return found[-1]
-        place = bisect_left(found, number, key=lambda version: version.version)
-        if place == len(found) or found[place].version != number:
+            return versions[-1]
+        index = bisect_left(versions, number, key=lambda version: version.version)
+        if index == len(versions) or versions[index].version != number:
             raise VersionNotFound(f"Version {number} not found.", subject=subject, version=number)
-        return found[place]
+        return versions[index]
 
     def find(
         self, subject: str, number: int | None, lookup: LookupFilter = LookupFilter.ACTIVE
@@ -169,21 +171,21 @@ class RegistryIndex:
         """Return the subject's version with this very schema: preferably one that is not deleted, and the newest."""
         schema_id = self._ids.get(fingerprint)
         holders = self._holders.get(schema_id, set()) if schema_id is not None else set()
-        found = _filter((self._existing(place) for place in holders if place[0] == subject), lookup)
-        return max(found, key=lambda version: (not version.deleted, version.version), default=None)
+        versions = _filter((self._existing(key) for key in holders if key[0] == subject), lookup)
+        return max(versions, key=lambda version: (not version.deleted, version.version), default=None)
 
     def registered(self, version: SubjectVersion) -> RegisteredVersion:
         return RegisteredVersion.of(version, self._schemas[version.schema_id])
 
-    def _existing(self, place: VersionKey) -> SubjectVersion:
-        return self.version(*place, LookupFilter.INCLUDE_DELETED)
+    def _existing(self, key: VersionKey) -> SubjectVersion:
+        return self.version(*key, LookupFilter.INCLUDE_DELETED)
 
     # subjects
 
     def subjects(self, prefix: str = "", lookup: LookupFilter = LookupFilter.ACTIVE) -> tuple[str, ...]:
         """Return the subjects in order. `DELETED_ONLY`: subjects that have only deleted versions."""
-        found = (name for name in self._versions if name.startswith(prefix))
-        return tuple(sorted(name for name in found if self._has_versions(name, lookup)))
+        names = (name for name in self._versions if name.startswith(prefix))
+        return tuple(sorted(name for name in names if self._has_versions(name, lookup)))
 
     def _has_versions(self, subject: str, lookup: LookupFilter) -> bool:
         versions = self._versions[subject]
@@ -248,8 +250,8 @@ class RegistryIndex:
 def _filter(versions: Iterable[SubjectVersion], lookup: LookupFilter) -> Iterator[SubjectVersion]:
     if lookup is LookupFilter.INCLUDE_DELETED:
         return iter(versions)
-    wanted = lookup is LookupFilter.DELETED_ONLY
-    return (version for version in versions if version.deleted is wanted)
+    deleted = lookup is LookupFilter.DELETED_ONLY
+    return (version for version in versions if version.deleted is deleted)
 
 
 def _referenced_versions(stored: StoredSchema) -> set[VersionKey]:

@@ -35,7 +35,9 @@ def resolve_references(
         raise _too_many()
     if schema.references and schema.kind not in _REFERRING:
         raise InvalidSchema(f"Invalid schema: a schema of type {schema.kind} refers to nothing")
-    pinned = replace(schema, references=tuple(_pin(index, schema.kind, each, lookup) for each in schema.references))
+    pinned = replace(
+        schema, references=tuple(_pin(index, schema.kind, reference, lookup) for reference in schema.references)
+    )
     definition = definition_of(index, pinned)
     _check_size(definition)
     return pinned, definition
@@ -63,8 +65,8 @@ def _referenced_texts(index: RegistryIndex, schema: Schema) -> Iterator[tuple[st
                 seen.add(reference)
                 if len(seen) > SCHEMA_REFERENCES_MAX:
                     raise _too_many()
-                found = index.version(reference.subject, reference.version, LookupFilter.INCLUDE_DELETED)
-                stored = index.schema(found.schema_id)
+                version = index.version(reference.subject, reference.version, LookupFilter.INCLUDE_DELETED)
+                stored = index.schema(version.schema_id)
                 yield from walk(stored.schema)
                 yield reference.name, stored.schema.text
 
@@ -85,15 +87,15 @@ def _pin(index: RegistryIndex, kind: SchemaKind, reference: Reference, lookup: L
     """Return the reference with an existing version of this kind; the latest is the one that is latest now."""
     try:
         subject = parse_subject(reference.subject)
-        found = index.version(subject, parse_version(reference.version), lookup)
+        version = index.version(subject, parse_version(reference.version), lookup)
     except RegistryError as error:
         raise InvalidSchema(
             f"Invalid schema: what it refers to as '{reference.name}', version {reference.version} of subject"
             f" '{printable(reference.subject)}', is not there: {error.message}",
             reference=reference.name,
         ) from None
-    _check_kind(kind, index.schema(found.schema_id).schema.kind, reference)
-    return replace(reference, subject=subject, version=found.version)
+    _check_kind(kind, index.schema(version.schema_id).schema.kind, reference)
+    return replace(reference, subject=subject, version=version.version)
 
 
 def _check_kind(referring: SchemaKind, referred: SchemaKind, reference: Reference) -> None:

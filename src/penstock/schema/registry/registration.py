@@ -38,30 +38,30 @@ class RegistrationRequest:
     metadata: VersionMetadata
 
 
-def register(state: RegistryState, wanted: RegistrationRequest) -> Procedure[RegisteredVersion]:
-    return state.retry_on_conflict(lambda: _register(state, wanted))
+def register(state: RegistryState, request: RegistrationRequest) -> Procedure[RegisteredVersion]:
+    return state.retry_on_conflict(lambda: _register(state, request))
 
 
-def _register(state: RegistryState, wanted: RegistrationRequest) -> Procedure[RegisteredVersion]:
-    schema, definition = resolve_references(state.index, wanted.schema)
-    fingerprint, *legacy = yield from fingerprints(state, wanted.subject, schema, definition)
+def _register(state: RegistryState, request: RegistrationRequest) -> Procedure[RegisteredVersion]:
+    schema, definition = resolve_references(state.index, request.schema)
+    fingerprint, *legacy = yield from fingerprints(state, request.subject, schema, definition)
     # Everything the decision rests on is read between two steps, so that it is a consistent snapshot.
-    index, expected = state.index, state.index.expected_revisions(wanted.subject)
-    known = _known_version(index, wanted.subject, (fingerprint, *legacy))
-    if known is not None and _is_requested(known, wanted):
+    index, expected = state.index, state.index.expected_revisions(request.subject)
+    known = _known_version(index, request.subject, (fingerprint, *legacy))
+    if known is not None and _is_requested(known, request):
         return index.registered(known)
-    mode = check_writable(index, wanted.subject)
-    _check_numbers(index, wanted, fingerprint, mode)
-    index.check_room(wanted.subject, fingerprint, schema.text)
+    mode = check_writable(index, request.subject)
+    _check_numbers(index, request, fingerprint, mode)
+    index.check_room(request.subject, fingerprint, schema.text)
     if mode is not SubjectMode.IMPORT:
-        yield from _check_compatible(index, wanted.subject, definition)
+        yield from _check_compatible(index, request.subject, definition)
     new = NewVersion(
-        subject=wanted.subject,
+        subject=request.subject,
         schema=schema,
         fingerprint=fingerprint,
-        metadata=wanted.metadata,
-        schema_id=wanted.schema_id,
-        version=wanted.version,
+        metadata=request.metadata,
+        schema_id=request.schema_id,
+        version=request.version,
     )
     update = yield from state.commit(lambda: state.catalog.add_version(new, expected=expected))
     return RegisteredVersion.of(update.versions[0], update.schemas[0])
@@ -83,12 +83,12 @@ def fingerprints(
 def _known_version(
     index: RegistryIndex, subject: str, fingerprints: Iterable[str], lookup: LookupFilter = LookupFilter.ACTIVE
 ) -> SubjectVersion | None:
-    found = (index.find_by_fingerprint(subject, each, lookup) for each in fingerprints)
-    return next((each for each in found if each is not None), None)
+    versions = (index.find_by_fingerprint(subject, fingerprint, lookup) for fingerprint in fingerprints)
+    return next((fingerprint for fingerprint in versions if fingerprint is not None), None)
 
 
-def _is_requested(known: SubjectVersion, wanted: RegistrationRequest) -> bool:
-    return wanted.version in (None, known.version) and wanted.schema_id in (None, known.schema_id)
+def _is_requested(known: SubjectVersion, request: RegistrationRequest) -> bool:
+    return request.version in (None, known.version) and request.schema_id in (None, known.schema_id)
 
 
 def check_writable(index: RegistryIndex, subject: str) -> SubjectMode:
@@ -99,19 +99,19 @@ def check_writable(index: RegistryIndex, subject: str) -> SubjectMode:
     return mode
 
 
-def _check_numbers(index: RegistryIndex, wanted: RegistrationRequest, fingerprint: str, mode: SubjectMode) -> None:
+def _check_numbers(index: RegistryIndex, request: RegistrationRequest, fingerprint: str, mode: SubjectMode) -> None:
     """Refuse ids and versions from outside except in the import mode, where an id is required."""
-    if wanted.schema_id is not None and mode is not SubjectMode.IMPORT:
-        raise OperationNotPermitted(f"Subject {wanted.subject} is not in import mode", mode=mode)
-    if wanted.schema_id is None and mode is SubjectMode.IMPORT:
-        raise OperationNotPermitted(f"Subject {wanted.subject} is not in read-write mode", mode=mode)
-    following = index.subject(wanted.subject).last_version + 1
-    if wanted.version not in (None, following) and mode is not SubjectMode.IMPORT:
+    if request.schema_id is not None and mode is not SubjectMode.IMPORT:
+        raise OperationNotPermitted(f"Subject {request.subject} is not in import mode", mode=mode)
+    if request.schema_id is None and mode is SubjectMode.IMPORT:
+        raise OperationNotPermitted(f"Subject {request.subject} is not in read-write mode", mode=mode)
+    following = index.subject(request.subject).last_version + 1
+    if request.version not in (None, following) and mode is not SubjectMode.IMPORT:
         raise InvalidSchema(
-            f"Invalid schema: version {wanted.version} is not one more than the last version of subject"
-            f" '{wanted.subject}', which makes {following}"
+            f"Invalid schema: version {request.version} is not one more than the last version of subject"
+            f" '{request.subject}', which makes {following}"
         )
-    check_free(index, wanted.subject, wanted.version, wanted.schema_id, fingerprint)
+    check_free(index, request.subject, request.version, request.schema_id, fingerprint)
 
 
 def check_free(
@@ -148,7 +148,7 @@ def _check_id(index: RegistryIndex, schema_id: int, fingerprint: str) -> None:
 
 def _check_compatible(index: RegistryIndex, subject: str, candidate: Definition) -> Procedure[None]:
     rules = index.compatibility_config(subject)
-    problems = yield from check_candidate(candidate, _earlier(index, index.versions(subject)), rules)
+    problems = yield from check_candidate(candidate, _newest_first(index, index.versions(subject)), rules)
     if problems:
         raise IncompatibleSchema(
             f'Schema being registered is incompatible with an earlier schema for subject "{subject}", details: '
@@ -159,10 +159,10 @@ def _check_compatible(index: RegistryIndex, subject: str, candidate: Definition)
         )
 
 
-def _earlier(index: RegistryIndex, versions: Iterable[SubjectVersion]) -> Iterator[tuple[int, Definition]]:
+def _newest_first(index: RegistryIndex, versions: Iterable[SubjectVersion]) -> Iterator[tuple[int, Definition]]:
     """Yield versions, the newest first; a schema that is several versions counts once."""
     seen: set[int] = set()
-    for version in sorted(versions, key=lambda each: -each.version):
+    for version in sorted(versions, key=lambda stored_version: -stored_version.version):
         if version.schema_id not in seen:
             seen.add(version.schema_id)
             yield version.version, definition_of(index, index.schema(version.schema_id).schema)
@@ -172,10 +172,10 @@ def look_up(state: RegistryState, subject: str, schema: Schema, lookup: LookupFi
     state.index.known_versions(subject, lookup)
     pinned, definition = resolve_references(state.index, schema, LookupFilter.INCLUDE_DELETED)
     known_by = yield from fingerprints(state, subject, pinned, definition)
-    found = _known_version(state.index, subject, known_by, lookup)
-    if found is None:
+    version = _known_version(state.index, subject, known_by, lookup)
+    if version is None:
         raise SchemaNotFound("Schema not found", subject=subject)
-    return state.index.registered(found)
+    return state.index.registered(version)
 
 
 def check(
@@ -187,15 +187,15 @@ def check(
     yield ParseSchema(definition)
     index = state.index
     versions = _compared_versions(index, subject, version) if one else index.versions(subject)
-    return (yield from check_candidate(definition, _earlier(index, versions), index.compatibility_config(subject)))
+    return (yield from check_candidate(definition, _newest_first(index, versions), index.compatibility_config(subject)))
 
 
 def _compared_versions(index: RegistryIndex, subject: str, version: int | None) -> tuple[SubjectVersion, ...]:
     """Return the version to compare with; empty for the latest of a subject that has none yet."""
-    found = index.find(subject, version)
-    if found is None and version is not None:
+    known = index.find(subject, version)
+    if known is None and version is not None:
         raise VersionNotFound(f"Version {version} not found.", subject=subject, version=version)
-    return () if found is None else (found,)
+    return () if known is None else (known,)
 
 
 def check_pair(state: RegistryState, reader: Schema, writer: Schema, *, lenient: bool) -> Procedure[list[Problem]]:

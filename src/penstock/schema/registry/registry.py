@@ -75,7 +75,10 @@ class Registry:
 
     def versions(self, subject: str, lookup: LookupFilter = LookupFilter.ACTIVE) -> tuple[int, ...]:
         """Return the version numbers in order. Raises `SubjectNotFound` if there are none."""
-        return tuple(each.version for each in self._state.index.known_versions(parse_subject(subject), lookup))
+        return tuple(
+            stored_version.version
+            for stored_version in self._state.index.known_versions(parse_subject(subject), lookup)
+        )
 
     def version(
         self, subject: str, version: int | str, lookup: LookupFilter = LookupFilter.ACTIVE
@@ -89,16 +92,24 @@ class Registry:
     ) -> tuple[RegisteredVersion, ...]:
         """Return every version of every subject whose name begins with `prefix`, in order."""
         index = self._state.index
-        found = (index.versions(subject, lookup) for subject in self.subjects(prefix, LookupFilter.INCLUDE_DELETED))
-        return tuple(index.registered(each) for versions in found for each in versions[-1 if latest_only else 0 :])
+        versions_by_subject = (
+            index.versions(subject, lookup) for subject in self.subjects(prefix, LookupFilter.INCLUDE_DELETED)
+        )
+        return tuple(
+            index.registered(stored_version)
+            for versions in versions_by_subject
+            for stored_version in versions[-1 if latest_only else 0 :]
+        )
 
     def referenced_by(
         self, subject: str, version: int | str, lookup: LookupFilter = LookupFilter.ACTIVE
     ) -> tuple[int, ...]:
         """Return the ids of the schemas that refer to a version, in order. Raises `SubjectNotFound` or
         `VersionNotFound`."""
-        found = self._state.index.version(parse_subject(subject), parse_version(version), LookupFilter.INCLUDE_DELETED)
-        return self._state.index.referrers(found.subject, found.version, lookup)
+        stored_version = self._state.index.version(
+            parse_subject(subject), parse_version(version), LookupFilter.INCLUDE_DELETED
+        )
+        return self._state.index.referrers(stored_version.subject, stored_version.version, lookup)
 
     def accepted_versions(self, subjects: Iterable[str]) -> Mapping[tuple[int, int], VersionStatus]:
         """Return the versions that messages may name if they use one of these subjects: status by schema id and
@@ -106,13 +117,13 @@ class Registry:
 
         Where two subjects have the same id and version, the better status counts.
         """
-        found: dict[tuple[int, int], VersionStatus] = {}
+        statuses: dict[tuple[int, int], VersionStatus] = {}
         for subject in subjects:
-            for each in self._state.index.versions(parse_subject(subject), LookupFilter.INCLUDE_DELETED):
-                key = each.schema_id, each.version
-                status = VersionStatus(subject=each.subject, deprecated=each.deprecated, deleted=each.deleted)
-                found[key] = min(found.get(key, status), status, key=_status_rank)
-        return found
+            for version in self._state.index.versions(parse_subject(subject), LookupFilter.INCLUDE_DELETED):
+                key = version.schema_id, version.version
+                status = VersionStatus(subject=version.subject, deprecated=version.deprecated, deleted=version.deleted)
+                statuses[key] = min(statuses.get(key, status), status, key=_status_rank)
+        return statuses
 
     # registration
 
@@ -132,10 +143,10 @@ class Registry:
         is taken, or if there is no room.
         """
         check_metadata(metadata)
-        wanted = registration.RegistrationRequest(
+        request = registration.RegistrationRequest(
             subject=parse_subject(subject), schema=schema, schema_id=schema_id, version=version, metadata=metadata
         )
-        return registration.register(self._state, wanted)
+        return registration.register(self._state, request)
 
     def look_up(self, subject: str, schema: Schema, *, deleted: bool = False) -> Procedure[RegisteredVersion]:
         """Return the version of the subject that is this schema. Raises `SubjectNotFound` or `SchemaNotFound`."""
@@ -148,8 +159,8 @@ class Registry:
         With a version: in the direction of the subject's mode, but against that version alone.
         """
         number = None if version is None else parse_version(version)
-        asked = registration.check(self._state, parse_subject(subject), schema, number, one=version is not None)
-        return at_low_priority(asked)
+        procedure = registration.check(self._state, parse_subject(subject), schema, number, one=version is not None)
+        return at_low_priority(procedure)
 
     def check_pair(self, reader: Schema, writer: Schema, *, lenient: bool = False) -> Procedure[list[Problem]]:
         """Return the reasons why this reader could not read that writer, without a subject."""
@@ -222,21 +233,21 @@ class Registry:
     def deprecate(self, subject: str, version: int | str, message: str | None) -> Procedure[RegisteredVersion]:
         """Set the message that says why a version should not be used any more; `None` removes it."""
         check_text("deprecated", message or "", DESCRIPTION_CHARS_MAX)
-        return self._edit_version(subject, version, lambda each: replace(each, deprecated=message))
+        return self._edit_version(subject, version, lambda stored_version: replace(stored_version, deprecated=message))
 
     def describe(
         self, subject: str, version: int | str, *, description: str | None = None, tags: Sequence[str] | None = None
     ) -> Procedure[RegisteredVersion]:
         """Change the metadata that is not `None`."""
 
-        def change(each: SubjectVersion) -> SubjectVersion:
+        def change(stored_version: SubjectVersion) -> SubjectVersion:
             metadata = replace(
-                each.metadata,
-                description=each.metadata.description if description is None else description,
-                tags=each.metadata.tags if tags is None else tuple(tags),
+                stored_version.metadata,
+                description=stored_version.metadata.description if description is None else description,
+                tags=stored_version.metadata.tags if tags is None else tuple(tags),
             )
             check_metadata(metadata)
-            return replace(each, metadata=metadata)
+            return replace(stored_version, metadata=metadata)
 
         return self._edit_version(subject, version, change)
 

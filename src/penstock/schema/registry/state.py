@@ -51,7 +51,7 @@ class RegistryState:
     def catch_up(self) -> Procedure[None]:
         """Bring the index to the catalog's revision."""
         since = self.index.revision
-        news: RegistryUpdate = yield CommitToCatalog(lambda: self.catalog.load(since))
+        changes: RegistryUpdate = yield CommitToCatalog(lambda: self.catalog.load(since))
         # Commits applied meanwhile are part of the news, which were read later; or the news are outdated.
-        if news.revision > self.index.revision:
-            self.index.apply(news)
+        if changes.revision > self.index.revision:
+            self.index.apply(changes)

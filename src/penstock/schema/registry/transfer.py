@@ -120,7 +120,9 @@ def _version_record(index: RegistryIndex, version: SubjectVersion) -> VersionRec
         id=version.schema_id,
         schema_type=schema.kind,
         schema=schema.text,
-        references=[ReferenceRecord(each.name, each.subject, each.version) for each in schema.references],
+        references=[
+            ReferenceRecord(reference.name, reference.subject, reference.version) for reference in schema.references
+        ],
         deleted=version.deleted,
         deprecated=version.deprecated,
         description=version.metadata.description,
@@ -179,9 +181,11 @@ def _import_record(state: RegistryState, record: Mapping[str, Any], missing: set
 
 def _check_references_imported(record: VersionRecord, missing: set[VersionKey]) -> None:
     """Refuse a record whose reference was refused: under that name this registry has another schema."""
-    for each in record.references:
-        if (each.subject, each.version) in missing:
-            raise RegistryError(f"it refers to version {each.version} of '{each.subject}', which was not taken in")
+    for reference in record.references:
+        if (reference.subject, reference.version) in missing:
+            raise RegistryError(
+                f"it refers to version {reference.version} of '{reference.subject}', which was not taken in"
+            )
 
 
 def _parse_record(record: Mapping[str, Any], kind: type[Any]) -> Any:
@@ -200,7 +204,7 @@ def _import_version(state: RegistryState, record: VersionRecord) -> Procedure[bo
     fingerprint, *legacy = yield from fingerprints(state, subject, schema, definition)
     index, expected = state.index, state.index.expected_revisions(subject)
     known = index.find(subject, record.version, LookupFilter.INCLUDE_DELETED)
-    ids = {index.id_of(each) for each in (fingerprint, *legacy)}
+    ids = {index.id_of(known_fingerprint) for known_fingerprint in (fingerprint, *legacy)}
     if known is not None and known.schema_id == record.id and record.id in ids:
         return False
     check_writable(index, subject)
@@ -222,7 +226,10 @@ def _import_version(state: RegistryState, record: VersionRecord) -> Procedure[bo
 
 
 def _schema(record: VersionRecord) -> Schema:
-    references = (Reference(name=each.name, subject=each.subject, version=each.version) for each in record.references)
+    references = (
+        Reference(name=reference.name, subject=reference.subject, version=reference.version)
+        for reference in record.references
+    )
     return Schema(kind=record.schema_type, text=record.schema, references=tuple(references))
 
 

@@ -37,7 +37,7 @@ _COMPARISON_CPU_SECONDS: Final = 1.0
 """CPU time for a comparison: every choice of one schema is compared with every choice of the other."""
 _CPU_SECONDS_PER_MIB: Final = 0.5
 _PAYLOAD_CPU_SECONDS_PER_MIB: Final = 1.0
-"""Parsing 1 MiB of JSON takes some 20 ms here, and some machines are slow."""
+"""CPU time for a MiB of payload: parsing it takes some 20 ms here, and some machines are slow."""
 _WALL_FACTOR: Final = 20
 """Wall-clock time per CPU time: on a busy machine a process may wait long for its turn."""
 _SLICE_SECONDS: Final = 0.05
@@ -197,8 +197,8 @@ def peak_kib() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
-def aligned(place: int) -> int:
-    return -(-place // 8) * 8
+def aligned(offset: int) -> int:
+    return -(-offset // 8) * 8
 
 
 def set_timers(seconds: float) -> None:

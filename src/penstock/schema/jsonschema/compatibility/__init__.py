@@ -52,10 +52,10 @@ def compatibility_problems(
     """Return the reasons why `reader` could not take all that `writer` allows; at most `PROBLEMS_MAX`."""
     with _deep_stack():
         try:
-            found = Comparison(RULES, exact_validators, lenient=lenient).problems(reader, facts_of(writer))
+            problems = Comparison(RULES, exact_validators, lenient=lenient).problems(reader, facts_of(writer))
         except StepsExhausted:
-            found = (steps_exhausted(),)
-    return list(found)
+            problems = (steps_exhausted(),)
+    return list(problems)
 
 
 @contextmanager

@@ -16,19 +16,19 @@ from penstock.schema.problems import Problem
 
 
 def first_items(comparison: Comparison, reader: SchemaNode, writer: WriterFacts) -> list[Problem]:
-    found: list[Problem] = []
-    for place, schema in enumerate(reader.keywords["prefixItems"]):
-        if not _reaches(writer, place):
+    all_problems: list[Problem] = []
+    for index, schema in enumerate(reader.keywords["prefixItems"]):
+        if not _reaches(writer, index):
             break
-        item = item_of(writer, place)
+        item = item_of(writer, index)
         problems = comparison.problems(schema, item)
         if problems and item.is_anything:
-            message = f"the writer may write anything as item {place}, the reader has a schema for it"
-            fix = f"have the reader take anything as item {place}"
+            message = f"the writer may write anything as item {index}, the reader has a schema for it"
+            fix = f"have the reader take anything as item {index}"
             kind = "ITEM_ADDED_TO_OPEN_CONTENT_MODEL"
-            problems = (problem(kind, reader, "prefixItems", writer, message, place, fix=fix),)
-        found += problems
-    return found
+            problems = (problem(kind, reader, "prefixItems", writer, message, index, fix=fix),)
+        all_problems += problems
+    return all_problems
 
 
 def items(comparison: Comparison, reader: SchemaNode, writer: WriterFacts) -> list[Problem]:
@@ -51,17 +51,17 @@ def unique_items(_: Comparison, reader: SchemaNode, writer: WriterFacts) -> list
 
 
 def contains(comparison: Comparison, reader: SchemaNode, writer: WriterFacts) -> list[Problem]:
-    given = writer.keyword_values("contains")
-    found: list[Problem] = []
+    writer_contains = writer.keyword_values("contains")
+    problems: list[Problem] = []
     if not _contains_enough(comparison, reader, writer):
         message = "it cannot be shown that what the writer writes contains what the reader wants"
-        kind = f"CONTAINS_{'NARROWED' if given else 'ADDED'}"
-        found.append(problem(kind, reader, "contains", writer, message, fix="want less, or nothing, in the reader"))
+        kind = f"CONTAINS_{'NARROWED' if writer_contains else 'ADDED'}"
+        problems.append(problem(kind, reader, "contains", writer, message, fix="want less, or nothing, in the reader"))
     if "maxContains" in reader.keywords and not _contains_few(comparison, reader, writer):
         message = f"the writer may write more than {reader.keywords['maxContains']} of what the reader counts"
         kind = f"MAX_CONTAINS_{'DECREASED' if writer.keyword_values('maxContains') else 'ADDED'}"
-        found.append(problem(kind, reader, "maxContains", writer, message, fix="raise or remove maxContains"))
-    return found
+        problems.append(problem(kind, reader, "maxContains", writer, message, fix="raise or remove maxContains"))
+    return problems
 
 
 def _remaining_items(
@@ -69,47 +69,47 @@ def _remaining_items(
 ) -> list[Problem]:
     """Compare all items from `start` on."""
     schema = reader.keywords[keyword]
-    found: list[Problem] = []
-    for place in _places(writer, start):
-        problems = comparison.problems(schema, item_of(writer, place))
+    all_problems: list[Problem] = []
+    for index in _places(writer, start):
+        problems = comparison.problems(schema, item_of(writer, index))
         if problems and is_false(schema):
-            named = place < uniform_from(writer)
+            named = index < uniform_from(writer)
             kind = "ITEM_REMOVED_FROM_CLOSED_CONTENT_MODEL" if named else "ADDITIONAL_ITEMS_REMOVED"
-            message = f"the writer may write item {place}, the reader takes {start} at most"
+            message = f"the writer may write item {index}, the reader takes {start} at most"
             problems = (problem(kind, reader, keyword, writer, message, fix="let the reader take more items"),)
-        found += problems
-    return found
+        all_problems += problems
+    return all_problems
 
 
 def _places(writer: WriterFacts, start: int) -> Iterator[int]:
     """Yield the indices from `start` on at which the writer's item schema may differ from the one before."""
-    for place in range(start, max(start, uniform_from(writer)) + 1):
-        if not _reaches(writer, place):
+    for index in range(start, max(start, uniform_from(writer)) + 1):
+        if not _reaches(writer, index):
             return
-        yield place
+        yield index
 
 
-def _reaches(writer: WriterFacts, place: int) -> bool:
+def _reaches(writer: WriterFacts, index: int) -> bool:
     most = ranges.items(writer).most
-    return most is None or place < most
+    return most is None or index < most
 
 
 def _contains_enough(comparison: Comparison, reader: SchemaNode, writer: WriterFacts) -> bool:
     schema: SchemaNode = reader.keywords["contains"]
-    wanted: int = reader.keywords.get("minContains", 1)
-    if wanted == 0:
+    needed: int = reader.keywords.get("minContains", 1)
+    if needed == 0:
         return True
     for node in writer.conforms:
-        enough = "contains" in node.keywords and node.keywords.get("minContains", 1) >= wanted
+        enough = "contains" in node.keywords and node.keywords.get("minContains", 1) >= needed
         if enough and comparison.proves(schema, _contained(node.keywords["contains"], writer)):
             return True
     least, alike_from = ranges.items(writer).least, uniform_from(writer)
-    if least < wanted:
+    if least < needed:
         return False
-    fitting: int = sum(comparison.proves(schema, item_of(writer, place)) for place in range(min(least, alike_from)))
+    fitting: int = sum(comparison.proves(schema, item_of(writer, index)) for index in range(min(least, alike_from)))
     if least > alike_from and comparison.proves(schema, item_of(writer, alike_from)):
         fitting += least - alike_from
-    return fitting >= wanted
+    return fitting >= needed
 
 
 def _contains_few(comparison: Comparison, reader: SchemaNode, writer: WriterFacts) -> bool:

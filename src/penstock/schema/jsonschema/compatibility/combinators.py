@@ -7,9 +7,9 @@ from typing import Final
 
 from penstock.schema.jsonschema.compatibility.comparison import Comparison, KeywordRule
 from penstock.schema.jsonschema.compatibility.problem_text import problem
-from penstock.schema.jsonschema.model.kinds import ALL, NUMBERS, ValueKind, described
+from penstock.schema.jsonschema.model.kinds import ALL, NUMBERS, ValueKind, kind_names
 from penstock.schema.jsonschema.model.tree import SchemaNode
-from penstock.schema.jsonschema.writer.choices import by_kind, cases, whole_and_not
+from penstock.schema.jsonschema.writer.choices import by_kind, cases, integers_and_fractions
 from penstock.schema.jsonschema.writer.writer_facts import WriterFacts, facts_of, property_of
 from penstock.schema.problems import Problem
 
@@ -56,24 +56,30 @@ def not_(comparison: Comparison, reader: SchemaNode, writer: WriterFacts) -> lis
 
 
 def if_(comparison: Comparison, reader: SchemaNode, writer: WriterFacts) -> list[Problem]:
-    keyword_values = reader.keywords
-    found: list[Problem] = []
-    if "then" in keyword_values:
-        found += comparison.problems(keyword_values["then"], _given(comparison, keyword_values["if"], "then", writer))
-    if "else" in keyword_values:
-        found += comparison.problems(keyword_values["else"], _given(comparison, keyword_values["if"], "else", writer))
-    return found
+    keywords = reader.keywords
+    problems: list[Problem] = []
+    if "then" in keywords:
+        problems += comparison.problems(
+            keywords["then"], _facts_under_condition(comparison, keywords["if"], "then", writer)
+        )
+    if "else" in keywords:
+        problems += comparison.problems(
+            keywords["else"], _facts_under_condition(comparison, keywords["if"], "else", writer)
+        )
+    return problems
 
 
-def _given(comparison: Comparison, condition: SchemaNode, outcome: str, writer: WriterFacts) -> WriterFacts:
+def _facts_under_condition(
+    comparison: Comparison, condition: SchemaNode, outcome: str, writer: WriterFacts
+) -> WriterFacts:
     """Return the facts if the reader's condition holds, or does not; the writer may have the same condition."""
-    given = writer.conforming(condition) if outcome == "then" else writer.violating(condition)
+    facts = writer.conforming(condition) if outcome == "then" else writer.violating(condition)
     for node in writer.conforms:
         if "if" in node.keywords and comparison.alike(node.keywords["if"], condition):
-            given = given.deciding(node, "if")
+            facts = facts.deciding(node, "if")
             if outcome in node.keywords:
-                given = given.conforming(node.keywords[outcome])
-    return given
+                facts = facts.conforming(node.keywords[outcome])
+    return facts
 
 
 def _candidate_branches(
@@ -82,9 +88,9 @@ def _candidate_branches(
     """Return the branches that may take some of the values; the others certainly take none."""
     branches: list[SchemaNode] = reader.keywords[keyword]
     tag = comparison.strict.tag(reader, keyword)
-    given = comparison.strict.values(property_of(writer, tag.name)) if tag is not None else None
-    if tag is not None and given is not None:
-        return [branch for branch, value in zip(branches, tag.values, strict=True) if value in given]
+    tag_values = comparison.strict.values(property_of(writer, tag.name)) if tag is not None else None
+    if tag is not None and tag_values is not None:
+        return [branch for branch, value in zip(branches, tag.values, strict=True) if value in tag_values]
     comparison.spend(len(branches))
     return [branch for branch in branches if facts_of(branch).kinds & writer.kinds]
 
@@ -95,7 +101,7 @@ def _split_by_kind(comparison: Comparison, reader: SchemaNode, keyword: str, wri
     if parts and parts[-1].kinds == NUMBERS:
         likely = _candidate_branches(comparison, reader, keyword, parts[-1])
         if not _accepting_branch(comparison, likely, parts[-1]):
-            parts[-1:] = whole_and_not(parts[-1])
+            parts[-1:] = integers_and_fractions(parts[-1])
     return parts
 
 
@@ -120,11 +126,11 @@ def _no_branch(
     refused: Sequence[tuple[WriterFacts, Sequence[SchemaNode]]],
 ) -> list[Problem]:
     """Report values that no branch takes; if only one branch is possible, its own problems say more."""
-    found: list[Problem] = []
+    problems: list[Problem] = []
     unclear: set[ValueKind] = set()
     for part, likely in refused:
         if len(likely) == 1:
-            found += comparison.problems(likely[0], part)
+            problems += comparison.problems(likely[0], part)
         else:
             unclear |= part.kinds
     if unclear:
@@ -133,15 +139,17 @@ def _no_branch(
             if writer.keyword_values("anyOf") or writer.keyword_values("oneOf")
             else "SUM_TYPE_ADDED"
         )
-        message = f"no branch of the reader can be shown to take all of what the writer may write: {described(unclear)}"
-        found.append(problem(kind, reader, keyword, writer, message, fix="add a branch that takes it, or widen one"))
-    return found
+        message = (
+            f"no branch of the reader can be shown to take all of what the writer may write: {kind_names(unclear)}"
+        )
+        problems.append(problem(kind, reader, keyword, writer, message, fix="add a branch that takes it, or widen one"))
+    return problems
 
 
 def _overlap(reader: SchemaNode, writer: WriterFacts, taken: Sequence[WriterFacts]) -> list[Problem]:
     if not taken:
         return []
-    kinds = described(kind for part in taken for kind in part.kinds)
+    kinds = kind_names(kind for part in taken for kind in part.kinds)
     message = f"more than one branch of the reader may take the same value of the writer: {kinds}"
     fix = "use anyOf, or make the branches exclude each other"
     return [problem("ONE_OF_BRANCHES_OVERLAP", reader, "oneOf", writer, message, fix=fix)]

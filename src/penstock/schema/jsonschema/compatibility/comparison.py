@@ -107,7 +107,7 @@ class Comparison:
         self._budget.spend(_steps(writer))
         if self._is_alike(reader, writer):
             return True
-        return not any(self._apply_rules(reader, writer, delegates=each) for each in (False, True))
+        return not any(self._apply_rules(reader, writer, delegates=delegating) for delegating in (False, True))
 
     def alike(self, one: SchemaNode, other: SchemaNode) -> bool:
         """Return whether two schemas say the same in the same words."""
@@ -116,7 +116,7 @@ class Comparison:
     def tag(self, reader: SchemaNode, keyword: str) -> Tag | None:
         """Return the tag that distinguishes the branches of a choice."""
         if (reader, keyword) not in self._tags:
-            self._tags[reader, keyword] = tag_of([facts_of(each) for each in reader.keywords[keyword]], self.values)
+            self._tags[reader, keyword] = tag_of([facts_of(branch) for branch in reader.keywords[keyword]], self.values)
         return self._tags[reader, keyword]
 
     def accepts(self, node: SchemaNode, value: Any) -> bool:
@@ -142,23 +142,23 @@ class Comparison:
         if self._proofs.level > LEVELS_MAX:
             return (too_deep(question[0]),)
         proof = self._proofs.begin(question, question[1].depth)
-        found = self._decide(*question)
-        self._proofs.end(proof, found, shown=not found)
-        return found
+        problems = self._decide(*question)
+        self._proofs.end(proof, problems, shown=not problems)
+        return problems
 
     def _decide(self, reader: SchemaNode, writer: WriterFacts) -> tuple[Problem, ...]:
         if self._is_alike(reader, writer):
             return ()
-        found = self._apply_rules(reader, writer, delegates=True)
-        if found and cases(writer) is not None:
-            return found
-        found += self._apply_rules(reader, writer, delegates=False)
-        if not found:
+        problems = self._apply_rules(reader, writer, delegates=True)
+        if problems and cases(writer) is not None:
+            return problems
+        problems += self._apply_rules(reader, writer, delegates=False)
+        if not problems:
             return ()
         possible = self.strict.possible_kinds(writer)
         if possible != writer.kinds:
             return self.problems(reader, writer.of(possible))
-        return () if self.strict.impossible(writer) else self._case_by_case(reader, writer, found)
+        return () if self.strict.impossible(writer) else self._case_by_case(reader, writer, problems)
 
     def _is_alike(self, reader: SchemaNode, writer: WriterFacts) -> bool:
         """Return whether the value conforms to the reader's own words, or cannot exist."""
@@ -168,18 +168,20 @@ class Comparison:
         """Run either the rules that delegate or those that do not; return their problems."""
         if self.values(writer) is not None and (writer.keyword_values("enum") or writer.keyword_values("const")):
             return () if delegates else tuple(self._rules[EACH_VALUE].rule(self, reader, writer))
-        found: list[Problem] = []
+        problems: list[Problem] = []
         for keyword in reader.keywords:
             keyword_rule = self._rules.get(keyword)
             if keyword_rule is not None and keyword_rule.delegates is delegates and keyword_rule.kinds & writer.kinds:
-                found += keyword_rule.rule(self, reader, writer)
-        return _distinct(found)
+                problems += keyword_rule.rule(self, reader, writer)
+        return _distinct(problems)
 
-    def _case_by_case(self, reader: SchemaNode, writer: WriterFacts, found: tuple[Problem, ...]) -> tuple[Problem, ...]:
+    def _case_by_case(
+        self, reader: SchemaNode, writer: WriterFacts, problems: tuple[Problem, ...]
+    ) -> tuple[Problem, ...]:
         """Compare each of the writer's cases: where a proof for all fails, there may be one for each."""
         branches = cases(writer)
         if branches is None:
-            return found
+            return problems
         failures: list[Problem] = []
         for branch in branches:
             failures += self.problems(reader, branch)
@@ -213,9 +215,9 @@ class Comparison:
         if known_already is not None:
             return known_already
         proof = self._proofs.begin(writer, writer.depth)
-        found = self._is_impossible(writer)
-        self._proofs.end(proof, found, shown=found)
-        return found
+        is_impossible = self._is_impossible(writer)
+        self._proofs.end(proof, is_impossible, shown=is_impossible)
+        return is_impossible
 
     def _is_impossible(self, writer: WriterFacts) -> bool:
         self._budget.spend(_steps(writer))
@@ -242,18 +244,18 @@ class Comparison:
             case ValueKind.ARRAY:
                 span = ranges.items(writer)
                 needed = range(min(span.least, _ITEMS_LOOKED_AT))
-                return span.is_empty or any(self.impossible(item_of(writer, place)) for place in needed)
+                return span.is_empty or any(self.impossible(item_of(writer, index)) for index in needed)
             case ValueKind.STRING:
                 return ranges.characters(writer).is_empty
             case ValueKind.INTEGER | ValueKind.WHOLE | ValueKind.FRACTION:
-                return ranges.no_number(writer)
+                return ranges.excludes_all_numbers(writer)
             case _:
                 return False
 
 
-def _distinct(found: list[Problem]) -> tuple[Problem, ...]:
+def _distinct(problems: list[Problem]) -> tuple[Problem, ...]:
     """Drop duplicates: where definitions refer to each other, one problem is met on many ways."""
-    return tuple(dict.fromkeys(found))[:PROBLEMS_MAX]
+    return tuple(dict.fromkeys(problems))[:PROBLEMS_MAX]
 
 
 def _steps(writer: WriterFacts) -> int:

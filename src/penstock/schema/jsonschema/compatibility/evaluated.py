@@ -14,7 +14,7 @@ class Evaluated:
     """The parts evaluated beside `unevaluatedProperties` or `unevaluatedItems` of one schema."""
 
     def __init__(self, comparison: Comparison, reader: SchemaNode, writer: WriterFacts) -> None:
-        self._nodes = _holding(comparison, reader, writer)
+        self._nodes = _holding_schemas(comparison, reader, writer)
         self._others = [node for node in self._nodes if node is not reader]
 
     def has(self, name: str) -> bool:
@@ -48,18 +48,18 @@ def _mentions(node: SchemaNode, name: str) -> bool:
     )
 
 
-def _holding(comparison: Comparison, reader: SchemaNode, writer: WriterFacts) -> list[SchemaNode]:
+def _holding_schemas(comparison: Comparison, reader: SchemaNode, writer: WriterFacts) -> list[SchemaNode]:
     """Return the reader and the schemas known to hold with it: those it demands, and the branches that take
     everything."""
-    found: dict[SchemaNode, None] = {}
+    holding: dict[SchemaNode, None] = {}
     waiting = [reader]
     while waiting:
         node = waiting.pop()
-        if node not in found:
-            found[node] = None
+        if node not in holding:
+            holding[node] = None
             waiting += [*node.keywords.get("$ref", ()), *node.keywords.get("allOf", ())]
             waiting += _chosen(comparison.strict, node, writer)
-    return list(found)
+    return list(holding)
 
 
 def _chosen(comparison: Comparison, node: SchemaNode, writer: WriterFacts) -> Iterator[SchemaNode]:

@@ -53,12 +53,12 @@ class NumberBound:
 
 
 def multiple_of(_: Comparison, reader: SchemaNode, writer: WriterFacts) -> list[Problem]:
-    wanted = reader.keywords["multipleOf"]
-    given = ranges.multiple(writer)
-    if given is not None and (given / ranges.step(wanted)).denominator == 1:
+    divisor = reader.keywords["multipleOf"]
+    writer_multiple = ranges.multiple(writer)
+    if writer_multiple is not None and (writer_multiple / ranges.step(divisor)).denominator == 1:
         return []
     kind = "MULTIPLE_OF_CHANGED" if writer.keyword_values("multipleOf") else "MULTIPLE_OF_ADDED"
-    message = f"the writer may write numbers that are no multiples of {wanted}, the reader does not take them"
+    message = f"the writer may write numbers that are no multiples of {divisor}, the reader does not take them"
     return [problem(kind, reader, "multipleOf", writer, message, fix="use a divisor of the writer's, or remove it")]
 
 

@@ -29,23 +29,23 @@ from penstock.schema.problems import Problem
 
 def properties(comparison: Comparison, reader: SchemaNode, writer: WriterFacts) -> list[Problem]:
     mentioned = names(writer)
-    found: list[Problem] = []
+    all_problems: list[Problem] = []
     for name, schema in reader.keywords["properties"].items():
-        given = property_of(writer, name)
+        value = property_of(writer, name)
         is_addition = name not in mentioned
-        if (comparison.lenient and is_addition and given.is_anything) or not _may_have_name(comparison, writer, name):
+        if (comparison.lenient and is_addition and value.is_anything) or not _may_have_name(comparison, writer, name):
             continue
-        problems = comparison.problems(schema, given)
+        problems = comparison.problems(schema, value)
         if problems and is_addition:
-            problems = (_added(reader, writer, name, given),)
+            problems = (_added(reader, writer, name, value),)
         elif problems and is_false(schema):
             problems = (_removed(reader, "properties", writer, name, name),)
-        found += problems
-    return found
+        all_problems += problems
+    return all_problems
 
 
-def _added(reader: SchemaNode, writer: WriterFacts, name: str, given: WriterFacts) -> Problem:
-    if given.is_anything:
+def _added(reader: SchemaNode, writer: WriterFacts, name: str, value: WriterFacts) -> Problem:
+    if value.is_anything:
         kind = "PROPERTY_ADDED_TO_OPEN_CONTENT_MODEL"
         message = f"the writer may write anything as {quoted(name)}, the reader has a schema for it"
         fix = "have writers close their objects, compare leniently, or let the reader take anything"
@@ -67,19 +67,19 @@ def _removed(reader: SchemaNode, keyword: str, writer: WriterFacts, name: str, *
 
 def pattern_properties(comparison: Comparison, reader: SchemaNode, writer: WriterFacts) -> list[Problem]:
     possible = _possible_names(comparison, writer)
-    found: list[Problem] = []
+    all_problems: list[Problem] = []
     for pattern, schema in reader.keywords["patternProperties"].items():
         for name in possible.named:
             if matches(reader.document, pattern, name):
-                found += comparison.problems(schema, property_of(writer, name))
+                all_problems += comparison.problems(schema, property_of(writer, name))
         if possible.others:
             problems = comparison.problems(schema, unnamed_property_of(writer, pattern))
             if problems and pattern not in patterns(writer):
                 message = f"the reader does not take all that the writer may write in properties like {quoted(pattern)}"
                 kind, fix = "PATTERN_PROPERTY_ADDED", "widen the reader's schema for them"
                 problems = (problem(kind, reader, "patternProperties", writer, message, pattern, fix=fix),)
-            found += problems
-    return found
+            all_problems += problems
+    return all_problems
 
 
 # All other properties
@@ -121,31 +121,31 @@ def _others(
     if any(matches_everything(reader.document, pattern) for pattern in rest.patterns):
         return []
     schema, possible = reader.keywords[rest.keyword], _possible_names(comparison, writer)
-    found = [
+    problems = [
         _not_covered(reader, writer, rest, name)
         for name in possible.named
         if not rest.has(name) and not comparison.proves(schema, property_of(writer, name))
     ]
     if possible.others:
-        found += _unnamed_problems(comparison, reader, writer, rest)
-    return found
+        problems += _unnamed_problems(comparison, reader, writer, rest)
+    return problems
 
 
 def _unnamed_problems(
     comparison: Comparison, reader: SchemaNode, writer: WriterFacts, rest: _RemainingProperties
 ) -> list[Problem]:
     schema = reader.keywords[rest.keyword]
-    found: list[Problem] = []
+    problems: list[Problem] = []
     for pattern in sorted(patterns(writer) - rest.patterns):
         if not comparison.proves(schema, unnamed_property_of(writer, pattern)):
             message = f"the writer may write properties like {quoted(pattern)}, the reader does not take all of them"
             kind, fix = "PATTERN_PROPERTY_REMOVED", "let the reader take them still"
-            found.append(problem(kind, reader, rest.keyword, writer, message, fix=fix))
+            problems.append(problem(kind, reader, rest.keyword, writer, message, fix=fix))
     if not comparison.proves(schema, unnamed_property_of(writer)):
         kind = "ADDITIONAL_PROPERTIES_REMOVED" if is_false(schema) else "ADDITIONAL_PROPERTIES_NARROWED"
         message = "the writer may write other properties than those it names, the reader does not take all of them"
-        found.append(problem(kind, reader, rest.keyword, writer, message, fix="let the reader take any others"))
-    return found
+        problems.append(problem(kind, reader, rest.keyword, writer, message, fix="let the reader take any others"))
+    return problems
 
 
 def _not_covered(reader: SchemaNode, writer: WriterFacts, rest: _RemainingProperties, name: str) -> Problem:
@@ -175,7 +175,7 @@ def _possible_names(comparison: Comparison, writer: WriterFacts) -> _PropertyNam
             return _PropertyNames(listed, others=False)
     named = sorted(name for name in names(writer) if _may_have_name(comparison, writer, name))
     open_ended = [unnamed_property_of(writer, pattern) for pattern in (None, *patterns(writer))]
-    return _PropertyNames(named, others=any(given.kinds for given in open_ended))
+    return _PropertyNames(named, others=any(value.kinds for value in open_ended))
 
 
 def _may_have_name(comparison: Comparison, writer: WriterFacts, name: str) -> bool:
@@ -186,13 +186,13 @@ def property_names(comparison: Comparison, reader: SchemaNode, writer: WriterFac
     schema, possible = reader.keywords["propertyNames"], _possible_names(comparison, writer)
     if possible.others:
         return list(comparison.problems(schema, name_of(writer)))
-    found: list[Problem] = []
+    problems: list[Problem] = []
     for name in possible.named:
         if property_of(writer, name).kinds and not comparison.accepts(schema, name):
             message = f"the writer may call a property {quoted(name)}, the reader does not take such a name"
             kind, fix = "PROPERTY_NAMES_NARROWED", "let the reader take it"
-            found.append(problem(kind, reader, "propertyNames", writer, message, fix=fix))
-    return found
+            problems.append(problem(kind, reader, "propertyNames", writer, message, fix=fix))
+    return problems
 
 
 RULES: Final = {

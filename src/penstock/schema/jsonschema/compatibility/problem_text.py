@@ -52,10 +52,10 @@ def steps_exhausted() -> Problem:
 
 
 def _piece(node: SchemaNode, keyword: str) -> str:
-    stated: Any = node.raw
-    if isinstance(stated, dict):
-        stated = stated.get(node.original_keywords.get(keyword, keyword), stated)
-    return quoted(stated)
+    piece: Any = node.raw
+    if isinstance(piece, dict):
+        piece = piece.get(node.original_keywords.get(keyword, keyword), piece)
+    return quoted(piece)
 
 
 def _writers_piece(writer: WriterFacts, keyword: str) -> str:

@@ -40,10 +40,10 @@ class Likeness:
             if below is None:
                 self._refute(pair, came_from)
                 return
-            for each in below:
-                if each not in came_from and not self._known.get(each):
-                    came_from[each] = pair
-                    waiting.append(each)
+            for required_pair in below:
+                if required_pair not in came_from and not self._known.get(required_pair):
+                    came_from[required_pair] = pair
+                    waiting.append(required_pair)
         self._known |= dict.fromkeys(came_from, True)
 
     def _refute(self, pair: _Pair | None, came_from: dict[_Pair, _Pair | None]) -> None:
@@ -57,25 +57,25 @@ def _below(one: SchemaNode, other: SchemaNode) -> list[_Pair] | None:
     """Return the pairs that must be alike; None if these two differ by themselves."""
     if one.keywords.keys() != other.keywords.keys():
         return None
-    found: list[_Pair] = []
+    pairs: list[_Pair] = []
     for keyword, value in one.keywords.items():
-        if not _match(keyword, value, other.keywords[keyword], found):
+        if not _match(keyword, value, other.keywords[keyword], pairs):
             return None
-    return found
+    return pairs
 
 
-def _match(keyword: str, one: Any, other: Any, found: list[_Pair]) -> bool:
+def _match(keyword: str, one: Any, other: Any, pairs: list[_Pair]) -> bool:
     if keyword == "const":
         return compact(one) == compact(other)
     if keyword in _SETS and isinstance(one, list) and isinstance(other, list):
         return set(map(compact, one)) == set(map(compact, other))
     if isinstance(one, SchemaNode) and isinstance(other, SchemaNode):
-        found.append((one, other))
+        pairs.append((one, other))
         return True
     if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(_match, [keyword] * len(one), one, other, [found] * len(one)))
+        return len(one) == len(other) and all(map(_match, [keyword] * len(one), one, other, [pairs] * len(one)))
     if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(_match(keyword, one[name], other[name], found) for name in one)
+        return one.keys() == other.keys() and all(_match(keyword, one[name], other[name], pairs) for name in one)
     return bool(one == other)
 
 

@@ -15,20 +15,20 @@ from penstock.schema.problems import Problem
 
 def required(_: Comparison, reader: SchemaNode, writer: WriterFacts) -> list[Problem]:
     mentioned = names(writer)
-    found: list[Problem] = []
-    for place, name in enumerate(reader.keywords["required"]):
+    problems: list[Problem] = []
+    for index, name in enumerate(reader.keywords["required"]):
         if name in writer.present:
             continue
         is_addition = name in reader.keywords.get("properties", ()) and name not in mentioned
         kind = "REQUIRED_PROPERTY_ADDED_TO_UNOPEN_CONTENT_MODEL" if is_addition else "REQUIRED_ATTRIBUTE_ADDED"
         message = f"the writer may leave out {quoted(name)}, the reader requires it"
         fix = f"do not require {quoted(name)} in the reader"
-        found.append(problem(kind, reader, "required", writer, message, place, fix=fix))
-    return found
+        problems.append(problem(kind, reader, "required", writer, message, index, fix=fix))
+    return problems
 
 
 def dependent_required(comparison: Comparison, reader: SchemaNode, writer: WriterFacts) -> list[Problem]:
-    found: list[Problem] = []
+    problems: list[Problem] = []
     for name, needed in reader.keywords["dependentRequired"].items():
         comparison.spend(len(writer.present))
         missing = set(needed) - writer.having(name).present
@@ -36,22 +36,22 @@ def dependent_required(comparison: Comparison, reader: SchemaNode, writer: Write
             continue
         facts_of = any(name in keyword_values for keyword_values in writer.keyword_values("dependentRequired"))
         kind = "DEPENDENCY_ARRAY_EXTENDED" if facts_of else "DEPENDENCY_ARRAY_ADDED"
-        without = ", ".join(quoted(each) for each in sorted(missing))
+        without = ", ".join(quoted(missing_name) for missing_name in sorted(missing))
         message = f"the writer may write {quoted(name)} without {without}, the reader does not take that"
         fix = f"do not require {without} in the reader"
-        found.append(problem(kind, reader, "dependentRequired", writer, message, name, fix=fix))
-    return found
+        problems.append(problem(kind, reader, "dependentRequired", writer, message, name, fix=fix))
+    return problems
 
 
 def dependent_schemas(comparison: Comparison, reader: SchemaNode, writer: WriterFacts) -> list[Problem]:
     """Compare the schema that an object with such a property conforms to, with the facts that the writer adds for
     it."""
-    found: list[Problem] = []
+    problems: list[Problem] = []
     for name, schema in reader.keywords["dependentSchemas"].items():
         comparison.spend(len(writer.present))
         if not comparison.strict.impossible(property_of(writer, name)):
-            found += comparison.problems(schema, writer.having(name))
-    return found
+            problems += comparison.problems(schema, writer.having(name))
+    return problems
 
 
 RULES: Final = {

@@ -24,12 +24,12 @@ class MinimumCount:
     span: Callable[[WriterFacts], Span]
 
     def __call__(self, _: Comparison, reader: SchemaNode, writer: WriterFacts) -> list[Problem]:
-        wanted, given = reader.keywords[self.keyword], self.span(writer).least
-        if given >= wanted:
+        limit, count = reader.keywords[self.keyword], self.span(writer).least
+        if count >= limit:
             return []
         kind = f"{self.kind}_{'INCREASED' if writer.keyword_values(self.keyword) else 'ADDED'}"
-        message = f"the writer may write {given} {self.counted}, the reader wants at least {wanted}"
-        fix = f"lower the reader's {self.keyword} to {given}"
+        message = f"the writer may write {count} {self.counted}, the reader wants at least {limit}"
+        fix = f"lower the reader's {self.keyword} to {count}"
         return [problem(kind, reader, self.keyword, writer, message, fix=fix)]
 
 
@@ -41,14 +41,14 @@ class MaximumCount:
     span: Callable[[WriterFacts], Span]
 
     def __call__(self, _: Comparison, reader: SchemaNode, writer: WriterFacts) -> list[Problem]:
-        wanted, given = reader.keywords[self.keyword], self.span(writer).most
-        if given is not None and given <= wanted:
+        limit, count = reader.keywords[self.keyword], self.span(writer).most
+        if count is not None and count <= limit:
             return []
         kind = f"{self.kind}_{'DECREASED' if writer.keyword_values(self.keyword) else 'ADDED'}"
-        many = "any number of" if given is None else f"{given}"
-        message = f"the writer may write {many} {self.counted}, the reader takes at most {wanted}"
+        many = "any number of" if count is None else f"{count}"
+        message = f"the writer may write {many} {self.counted}, the reader takes at most {limit}"
         fix = (
-            f"remove the reader's {self.keyword}" if given is None else f"raise the reader's {self.keyword} to {given}"
+            f"remove the reader's {self.keyword}" if count is None else f"raise the reader's {self.keyword} to {count}"
         )
         return [problem(kind, reader, self.keyword, writer, message, fix=fix)]
 

@@ -24,12 +24,12 @@ class EqualValue:
     kind: str
 
     def __call__(self, _: Comparison, reader: SchemaNode, writer: WriterFacts) -> list[Problem]:
-        wanted, given = reader.keywords[self.keyword], writer.keyword_values(self.keyword)
-        if wanted in given:
+        reader_value, writer_values = reader.keywords[self.keyword], writer.keyword_values(self.keyword)
+        if reader_value in writer_values:
             return []
-        kind = f"{self.kind}_{'CHANGED' if given else 'ADDED'}"
-        kept = f"keeps to {quoted(given[0])}" if given else f"keeps to no {self.keyword}"
-        message = f"the reader relies on the {self.keyword} {quoted(wanted)}, the writer {kept}"
+        kind = f"{self.kind}_{'CHANGED' if writer_values else 'ADDED'}"
+        kept = f"keeps to {quoted(writer_values[0])}" if writer_values else f"keeps to no {self.keyword}"
+        message = f"the reader relies on the {self.keyword} {quoted(reader_value)}, the writer {kept}"
         return [problem(kind, reader, self.keyword, writer, message, fix=f"remove the reader's {self.keyword}")]
 
 

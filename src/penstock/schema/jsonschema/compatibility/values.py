@@ -8,7 +8,7 @@ from jsonschema_rs import ValidationError
 
 from penstock.schema.jsonschema.compatibility.comparison import EACH_VALUE, Comparison, KeywordRule
 from penstock.schema.jsonschema.compatibility.problem_text import problem
-from penstock.schema.jsonschema.model.kinds import ALL, described
+from penstock.schema.jsonschema.model.kinds import ALL, kind_names
 from penstock.schema.jsonschema.model.text import compact, pointer, quoted
 from penstock.schema.jsonschema.model.tree import SchemaNode
 from penstock.schema.jsonschema.writer.writer_facts import WriterFacts
@@ -18,13 +18,13 @@ _VALUES_NAMED: Final = 3
 """Unreadable values named in a problem: enough to recognise them."""
 
 
-def nothing(_: Comparison, reader: SchemaNode, writer: WriterFacts) -> list[Problem]:
+def false_schema(_: Comparison, reader: SchemaNode, writer: WriterFacts) -> list[Problem]:
     """Report a `false` schema. Rules that know what it stands for have better words."""
     return [
         Problem(
             kind="FALSE_SCHEMA",
             path=reader.path,
-            message=f"the reader takes nothing here; the writer may write {described(writer.kinds)}",
+            message=f"the reader takes nothing here; the writer may write {kind_names(writer.kinds)}",
             reader="false",
             fix="allow here what the writer writes",
         )
@@ -37,8 +37,8 @@ def type_(_: Comparison, reader: SchemaNode, writer: WriterFacts) -> list[Proble
     if not missing:
         return []
     kind = "TYPE_NARROWED" if writer.kinds & taken else "TYPE_CHANGED"
-    message = f"the writer may write {described(missing)}, the reader takes {described(taken)}"
-    return [problem(kind, reader, "type", writer, message, fix=f"add {described(missing)} to the reader's type")]
+    message = f"the writer may write {kind_names(missing)}, the reader takes {kind_names(taken)}"
+    return [problem(kind, reader, "type", writer, message, fix=f"add {kind_names(missing)} to the reader's type")]
 
 
 def each_value(comparison: Comparison, reader: SchemaNode, writer: WriterFacts) -> list[Problem]:
@@ -63,8 +63,8 @@ def each_value(comparison: Comparison, reader: SchemaNode, writer: WriterFacts) 
 def _place(fault: ValidationError) -> list[str | int]:
     """Return the path below the reader up to a reference that leads elsewhere; the first one led to the reader
     itself."""
-    place = fault.evaluation_path[1:]
-    return place[: place.index("$ref")] if "$ref" in place else place
+    path = fault.evaluation_path[1:]
+    return path[: path.index("$ref")] if "$ref" in path else path
 
 
 _KINDS: Final = {"enum": "ENUM_ARRAY_NARROWED", "const": "CONST_CHANGED", "type": "TYPE_NARROWED"}
@@ -74,16 +74,16 @@ def enum(comparison: Comparison, reader: SchemaNode, writer: WriterFacts) -> lis
     """Compare with the writer's enum where the values are too many to check each."""
     if comparison.values(writer) is not None:
         return each_value(comparison, reader, writer)
-    if any(_all_among(given, reader.keywords["enum"]) for given in writer.keyword_values("enum")):
+    if any(_all_among(listed, reader.keywords["enum"]) for listed in writer.keyword_values("enum")):
         return []
-    message = f"the writer may write any {described(writer.kinds)}, the reader takes the values it lists"
+    message = f"the writer may write any {kind_names(writer.kinds)}, the reader takes the values it lists"
     return [problem("ENUM_ARRAY_ADDED", reader, "enum", writer, message, fix="remove the reader's enum")]
 
 
 def const(comparison: Comparison, reader: SchemaNode, writer: WriterFacts) -> list[Problem]:
     if comparison.values(writer) is not None:
         return each_value(comparison, reader, writer)
-    message = f"the writer may write any {described(writer.kinds)}, the reader takes one value"
+    message = f"the writer may write any {kind_names(writer.kinds)}, the reader takes one value"
     return [problem("CONST_ADDED", reader, "const", writer, message, fix="remove the reader's const")]
 
 
@@ -93,7 +93,7 @@ def _all_among(values: list[Any], others: list[Any]) -> bool:
 
 RULES: Final = {
     EACH_VALUE: KeywordRule(ALL, each_value),
-    "false": KeywordRule(ALL, nothing),
+    "false": KeywordRule(ALL, false_schema),
     "type": KeywordRule(ALL, type_),
     "enum": KeywordRule(ALL, enum),
     "const": KeywordRule(ALL, const),

@@ -20,19 +20,19 @@ def canonical(documents: Sequence[SchemaDocument]) -> str:
 
 def _canonical(document: SchemaDocument, pointer: str, raw: Any) -> Any:
     if isinstance(raw, list):
-        return [_canonical(document, pointer + text.pointer([place]), each) for place, each in enumerate(raw)]
+        return [_canonical(document, pointer + text.pointer([index]), value) for index, value in enumerate(raw)]
     if not isinstance(raw, dict):
         return raw
     is_schema = pointer in document.nodes
-    found = {
-        name: each if is_schema and name in VALUES else _canonical(document, pointer + text.pointer([name]), each)
-        for name, each in raw.items()
+    members = {
+        name: value if is_schema and name in VALUES else _canonical(document, pointer + text.pointer([name]), value)
+        for name, value in raw.items()
     }
     if is_schema:
-        found |= {name: _SETS[name](each) for name, each in found.items() if name in _SETS}
-        if "$schema" in found:
-            found["$schema"] = document.draft.uri
-    return found
+        members |= {name: _SETS[name](value) for name, value in members.items() if name in _SETS}
+        if "$schema" in members:
+            members["$schema"] = document.draft.uri
+    return members
 
 
 def _sorted(values: Any) -> Any:
@@ -40,13 +40,13 @@ def _sorted(values: Any) -> Any:
     return sorted(values, key=text.compact) if isinstance(values, list) else values
 
 
-def _types(stated: Any) -> Any:
-    return stated[0] if isinstance(stated, list) and len(stated) == 1 else _sorted(stated)
+def _types(types: Any) -> Any:
+    return types[0] if isinstance(types, list) and len(types) == 1 else _sorted(types)
 
 
 def _names(needed: Any) -> Any:
     """Sort lists of names by name; in `dependencies`, schemas may stand among them."""
-    return {name: _sorted(each) for name, each in needed.items()} if isinstance(needed, dict) else needed
+    return {name: _sorted(dependency) for name, dependency in needed.items()} if isinstance(needed, dict) else needed
 
 
 _SETS: Final[dict[str, Callable[[Any], Any]]] = {

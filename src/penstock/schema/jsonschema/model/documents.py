@@ -22,7 +22,7 @@ def documents_of(text: str, references: Mapping[str, str]) -> list[SchemaDocumen
     documents: list[SchemaDocument] = []
     for number, (name, source) in enumerate([("", text), *references.items()]):
         documents.append(parse_document(name, number, source))
-        if sum(len(each.nodes) for each in documents) > NODES_MAX:
+        if sum(len(parsed.nodes) for parsed in documents) > NODES_MAX:
             raise InvalidSchema(f"with all it refers to, it has more than {NODES_MAX} schemas in it", limit=NODES_MAX)
     library = DocumentLibrary(documents)
     nodes = [node for document in documents for node in document.nodes.values()]
@@ -37,12 +37,12 @@ def documents_of(text: str, references: Mapping[str, str]) -> list[SchemaDocumen
 
 
 def _check_patterns(nodes: list[SchemaNode]) -> None:
-    found: dict[str, SchemaNode] = {}
+    pattern_nodes: dict[str, SchemaNode] = {}
     for node in nodes:
-        found |= dict.fromkeys(node.keywords.get("patternProperties", ()), node)
+        pattern_nodes |= dict.fromkeys(node.keywords.get("patternProperties", ()), node)
         if "pattern" in node.keywords:
-            found[node.keywords["pattern"]] = node
-    patterns.check(found)
+            pattern_nodes[node.keywords["pattern"]] = node
+    patterns.check(pattern_nodes)
 
 
 def _check_expansion(nodes: list[SchemaNode]) -> None:
@@ -64,14 +64,14 @@ def _measure(start: SchemaNode, sizes: dict[SchemaNode, int]) -> None:
                 sizes[node] = _size(node, sizes)
             continue
         under_way.add(node)
-        for each in in_place_subschemas(node):
-            if each in under_way:
-                raise each.refusal("it refers to itself without going any deeper into the value")
-            trail.append(each)
+        for subschema in in_place_subschemas(node):
+            if subschema in under_way:
+                raise subschema.refusal("it refers to itself without going any deeper into the value")
+            trail.append(subschema)
 
 
 def _size(node: SchemaNode, sizes: dict[SchemaNode, int]) -> int:
-    size = 1 + sum(sizes[each] for each in in_place_subschemas(node))
+    size = 1 + sum(sizes[subschema] for subschema in in_place_subschemas(node))
     if size > EXPANSION_MAX:
         raise node.refusal(f"more than {EXPANSION_MAX} schemas would be asked about one value")
     return size

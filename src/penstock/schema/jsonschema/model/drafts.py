@@ -114,7 +114,7 @@ def minimum_draft(raw: dict[str, Any] | bool) -> Draft:
 
 def subschema_keywords(raw: dict[str, Any], draft: Draft) -> list[tuple[str, Shape]]:
     """Return the keywords of a schema that contain schemas."""
-    found = [(keyword, SUBSCHEMA_KEYWORDS[keyword]) for keyword in raw if keyword in SUBSCHEMA_KEYWORDS]
+    keywords = [(keyword, SUBSCHEMA_KEYWORDS[keyword]) for keyword in raw if keyword in SUBSCHEMA_KEYWORDS]
     if "$ref" in raw and draft.reference_stands_alone:
-        found = [(keyword, place) for keyword, place in found if keyword in DEFINITIONS]
-    return [(keyword, place.shape) for keyword, place in found if place.since <= draft <= place.until]
+        keywords = [(keyword, position) for keyword, position in keywords if keyword in DEFINITIONS]
+    return [(keyword, position.shape) for keyword, position in keywords if position.since <= draft <= position.until]

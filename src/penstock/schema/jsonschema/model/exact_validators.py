@@ -44,7 +44,7 @@ class ExactValidators:
     def __init__(self, documents: Sequence[SchemaDocument]) -> None:
         """Raise `InvalidSchema` for a document that the validator does not take."""
         try:
-            self._registry = Registry([(each.uri, _linked_document(each)) for each in documents])
+            self._registry = Registry([(document.uri, _resolved_document(document)) for document in documents])
         except (ValueError, ReferencingError) as error:
             raise InvalidSchema(fragment(str(error))) from None
 
@@ -68,33 +68,33 @@ def _address(node: SchemaNode) -> str:
     return f"{node.document.uri}#{uris.escaped(node.pointer)}"
 
 
-def _linked_document(document: SchemaDocument) -> dict[str, Any]:
-    exact_validators = _linked(document, "", document.raw)
-    if isinstance(exact_validators, bool):
-        exact_validators = {} if exact_validators else {"not": {}}
-    return {"$schema": document.draft.uri, **exact_validators}
+def _resolved_document(document: SchemaDocument) -> dict[str, Any]:
+    resolved = _resolved(document, "", document.raw)
+    if isinstance(resolved, bool):
+        resolved = {} if resolved else {"not": {}}
+    return {"$schema": document.draft.uri, **resolved}
 
 
-def _linked(document: SchemaDocument, pointer: str, raw: Any) -> Any:
+def _resolved(document: SchemaDocument, pointer: str, raw: Any) -> Any:
     if isinstance(raw, list):
-        return [_linked(document, pointer + text.pointer([place]), each) for place, each in enumerate(raw)]
+        return [_resolved(document, pointer + text.pointer([index]), each) for index, each in enumerate(raw)]
     if not isinstance(raw, dict):
         return raw
     node = document.nodes.get(pointer)
     if node is None:
-        return {name: _linked(document, pointer + text.pointer([name]), each) for name, each in raw.items()}
-    exact_validators = {
-        name: each if name in VALUES else _linked(document, pointer + text.pointer([name]), each)
+        return {name: _resolved(document, pointer + text.pointer([name]), each) for name, each in raw.items()}
+    resolved = {
+        name: each if name in VALUES else _resolved(document, pointer + text.pointer([name]), each)
         for name, each in raw.items()
         if name not in _OMITTED_KEYWORDS and (name != "format" or each in CHECKS)
     }
-    return _with_references(exact_validators, node)
+    return _with_references(resolved, node)
 
 
-def _with_references(exact_validators: dict[str, Any], node: SchemaNode) -> dict[str, Any]:
+def _with_references(resolved: dict[str, Any], node: SchemaNode) -> dict[str, Any]:
     addresses = [_address(target) for target in node.keywords.get("$ref", ())]
     if addresses:
-        exact_validators["$ref"] = addresses[0]
+        resolved["$ref"] = addresses[0]
     if len(addresses) > 1:
-        exact_validators["allOf"] = [*exact_validators.get("allOf", ()), *({"$ref": each} for each in addresses[1:])]
-    return exact_validators
+        resolved["allOf"] = [*resolved.get("allOf", ()), *({"$ref": address} for address in addresses[1:])]
+    return resolved

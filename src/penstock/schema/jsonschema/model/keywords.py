@@ -81,14 +81,14 @@ def translate_keywords(node: SchemaNode, refer: Refer) -> None:
 def in_place_subschemas(node: SchemaNode) -> list[SchemaNode]:
     """Return the schemas that apply to the same value as this one."""
     keywords = node.keywords
-    found = [
+    subschemas = [
         *keywords.get("$ref", ()),
         *keywords.get("allOf", ()),
         *keywords.get("anyOf", ()),
         *keywords.get("oneOf", ()),
     ]
-    found += [keywords[keyword] for keyword in ("not", "if", "then", "else") if keyword in keywords]
-    return found + list(keywords.get("dependentSchemas", {}).values())
+    subschemas += [keywords[keyword] for keyword in ("not", "if", "then", "else") if keyword in keywords]
+    return subschemas + list(keywords.get("dependentSchemas", {}).values())
 
 
 def _references(node: SchemaNode, raw: dict[str, Any], refer: Refer) -> dict[str, Any]:
@@ -112,9 +112,12 @@ def _subschemas_under(node: SchemaNode, keyword: str, shape: Shape, value: Any) 
         case Shape.MAP:
             return {name: node.child(keyword, name) for name in value}
         case Shape.MAP_OR_NAMES:
-            return {name: each if isinstance(each, list) else node.child(keyword, name) for name, each in value.items()}
+            return {
+                name: member if isinstance(member, list) else node.child(keyword, name)
+                for name, member in value.items()
+            }
         case Shape.LIST | Shape.ONE_OR_LIST if isinstance(value, list):
-            return [node.child(keyword, place) for place in range(len(value))]
+            return [node.child(keyword, index) for index in range(len(value))]
         case _:
             return node.child(keyword)
 
@@ -125,14 +128,14 @@ def _translate(node: SchemaNode) -> None:
     _translate_items(node)
     for name, needed in keywords.pop("dependencies", {}).items():
         keyword = "dependentRequired" if isinstance(needed, list) else "dependentSchemas"
-        stated = keywords.get(keyword, {})
+        existing = keywords.get(keyword, {})
         if isinstance(needed, list):
-            needed = [*stated.get(name, ()), *needed]
-        elif name in stated:
+            needed = [*existing.get(name, ()), *needed]
+        elif name in existing:
             raise node.refusal(
                 "it has schemas in both dependencies and dependentSchemas: say one", "dependencies", name
             )
-        keywords[keyword] = stated | {name: needed}
+        keywords[keyword] = existing | {name: needed}
         node.original_keywords[keyword] = "dependencies"
     for bound in ("minimum", "maximum"):
         _translate_bound(node, bound, f"exclusive{bound.title()}")
@@ -157,10 +160,10 @@ def _translate_items(node: SchemaNode) -> None:
 
 def _translate_bound(node: SchemaNode, bound: str, exclusive: str) -> None:
     keywords = node.keywords
-    stated = keywords.get(exclusive)
-    if not isinstance(stated, bool):
+    is_exclusive = keywords.get(exclusive)
+    if not isinstance(is_exclusive, bool):
         return
     del keywords[exclusive]
-    if stated and bound in keywords:
+    if is_exclusive and bound in keywords:
         keywords[exclusive] = keywords.pop(bound)
         node.original_keywords[exclusive] = bound

@@ -34,13 +34,13 @@ FEW: Final[ValueKinds] = frozenset({ValueKind.NULL, ValueKind.BOOLEAN})
 """Kinds with few enough values to list them all."""
 
 
-def kinds_of_type(stated: str | list[str], draft: Draft) -> ValueKinds:
+def kinds_of_type(types: str | list[str], draft: Draft) -> ValueKinds:
     """Return the kinds that the keyword `type` allows."""
-    names = [stated] if isinstance(stated, str) else stated
-    found: set[ValueKind] = set()
+    names = [types] if isinstance(types, str) else types
+    kinds: set[ValueKind] = set()
     for name in names:
-        found |= _kinds(name, draft)
-    return frozenset(found)
+        kinds |= _kinds(name, draft)
+    return frozenset(kinds)
 
 
 def _kinds(name: str, draft: Draft) -> ValueKinds:
@@ -69,7 +69,7 @@ _KIND_OF: Final = {
 }
 
 
-def described(kinds: Iterable[ValueKind]) -> str:
+def kind_names(kinds: Iterable[ValueKind]) -> str:
     """Return the kinds as words for a message: `integer, null`."""
     left = set(kinds)
     if left == {ValueKind.WHOLE}:

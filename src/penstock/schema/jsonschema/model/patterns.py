@@ -28,7 +28,7 @@ ENGINE: Final = RegexOptions(size_limit=_SIZES[-1], dfa_size_limit=1 << 17)
 _STARTS: Final = re.compile(r"\^|\\A")
 _ENDS: Final = re.compile(r"\$|\\z")
 _OTHER_PLACES: Final = re.compile(r"\\[bB<>]")
-"""Assertions about a position in a text: its begin or end, and boundaries of words."""
+"""Assertions about a position in a text other than its beginning and end: boundaries of words."""
 
 
 def check(patterns: Mapping[str, SchemaNode]) -> None:
@@ -58,8 +58,8 @@ def matches(document: SchemaDocument, pattern: str, name: str) -> bool:
 def matches_everything(document: SchemaDocument, pattern: str) -> bool:
     """Return whether every text matches. False decides nothing.
 
-    A pattern is searched for anywhere in a text. One that matches the empty text matches nothing at some position of
-    every text: anywhere if it has no anchor, at the begin or at the end if it has anchors of only that sort.
+    A pattern is searched for anywhere in a text. One that matches the empty text finds an empty match in every text:
+    anywhere if it has no anchor, at the beginning or at the end if all its anchors are for that end.
     """
     if _OTHER_PLACES.search(pattern) or (_STARTS.search(pattern) and _ENDS.search(pattern)):
         return False

@@ -33,9 +33,9 @@ def _readable(read: Callable[[str], object]) -> Callable[[str], bool]:
 
 def _built_in(name: str) -> Callable[[str], bool]:
     """Return the check of the validator's last draft; earlier drafts do not know all formats."""
-    check: Any = Draft202012Validator({"format": name}, validate_formats=True, offline=True)
-    found: Callable[[str], bool] = check.is_valid
-    return found
+    validator: Any = Draft202012Validator({"format": name}, validate_formats=True, offline=True)
+    is_valid: Callable[[str], bool] = validator.is_valid
+    return is_valid
 
 
 CHECKS: Final[dict[str, Callable[[str], bool]]] = {

@@ -60,11 +60,11 @@ def _check_size(text: str) -> None:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    members = dict(pairs)
+    if len(members) < len(pairs):
         twice, _ = Counter(name for name, _ in pairs).most_common(1)[0]
         raise InvalidSchema(f"the key {quoted(twice)} stands twice in one object")
-    return found
+    return members
 
 
 def _number(text: str) -> int | float:
@@ -89,7 +89,7 @@ def _constant(text: str) -> None:
 def _check_depth(value: Any) -> None:
     level = [value]
     for _ in range(SCHEMA_DEPTH_MAX + 1):
-        level = [each for holder in level for each in _children(holder)]
+        level = [child for holder in level for child in _children(holder)]
         if not level:
             return
     raise _too_deep()

@@ -137,8 +137,8 @@ def add_subschemas(start: SchemaNode) -> list[SchemaNode]:
         node.document.nodes[node.pointer] = node
         _register_names(node)
         discovered.append(node)
-        for each in _within(node):
-            waiting.append(each)
+        for child in _within(node):
+            waiting.append(child)
             if len(waiting) + len(node.document.nodes) > NODES_MAX:
                 raise node.document.refusal("", f"it has more than {NODES_MAX} schemas in it")
     return discovered
@@ -161,9 +161,9 @@ def _subschemas_under(keyword: str, shape: Shape, value: Any) -> Iterable[tuple[
     """Return the values under a keyword with their paths. Anything that must be a schema was checked before; lists of
     names remain."""
     if isinstance(value, dict) and shape in (Shape.MAP, Shape.MAP_OR_NAMES):
-        return [((keyword, name), each) for name, each in value.items()]
+        return [((keyword, name), member) for name, member in value.items()]
     if isinstance(value, list) and shape in (Shape.LIST, Shape.ONE_OR_LIST):
-        return [((keyword, place), each) for place, each in enumerate(value)]
+        return [((keyword, index), member) for index, member in enumerate(value)]
     return [((keyword,), value)]
 
 

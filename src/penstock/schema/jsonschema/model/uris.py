@@ -29,19 +29,19 @@ def resolve(base: str, reference: str) -> str:
 def unescaped(fragment: str) -> str | None:
     """Return a fragment without percent-encoding; None if that is not UTF-8."""
     try:
-        return _ESCAPED.sub(lambda found: bytes.fromhex(found[0].replace("%", "")).decode(), fragment)
+        return _ESCAPED.sub(lambda match: bytes.fromhex(match[0].replace("%", "")).decode(), fragment)
     except UnicodeDecodeError:
         return None
 
 
 def escaped(text: str) -> str:
     """Percent-encode a text for use in a fragment."""
-    return _UNSAFE.sub(lambda found: "".join(f"%{byte:02X}" for byte in found[0].encode()), text)
+    return _UNSAFE.sub(lambda match: "".join(f"%{byte:02X}" for byte in match[0].encode()), text)
 
 
 def _split(text: str) -> tuple[str | None, str | None, str, str | None]:
-    found = _PARTS.fullmatch(text)
-    return (found[1], found[2], found[3], found[4]) if found else (None, None, text, None)
+    match = _PARTS.fullmatch(text)
+    return (match[1], match[2], match[3], match[4]) if match else (None, None, text, None)
 
 
 def _join(scheme: str | None, authority: str | None, path: str, query: str | None) -> str:

@@ -119,13 +119,13 @@ class _Translation:
     def _branches(self, node: SchemaNode, keyword: str, writer: WriterFacts) -> list[WriterFacts]:
         branches = node.keywords[keyword]
         if keyword == "oneOf" and self._comparison.tag(node, keyword) is None:
-            branches = [each for each in branches if self._stands_alone(each, branches, writer.kinds)]
-        found: list[WriterFacts] = []
+            branches = [candidate for candidate in branches if self._stands_alone(candidate, branches, writer.kinds)]
+        cases: list[WriterFacts] = []
         for branch in branches:
-            found += self._cases(writer.conforming(branch))
-            if len(found) > CASES_MAX:
+            cases += self._cases(writer.conforming(branch))
+            if len(cases) > CASES_MAX:
                 raise _Untranslatable
-        return found
+        return cases
 
     def _stands_alone(self, branch: SchemaNode, branches: Sequence[SchemaNode], kinds: ValueKinds) -> bool:
         """Return whether a value of this branch conforms to no other; the `oneOf` itself must not serve as the
@@ -159,8 +159,8 @@ class _Translation:
         span, item = ranges.items(writer), item_of(writer, 0)
         if not item.kinds:
             return _as_list(fast_types.sized(list[Any], Span(span.least, 0)))
-        found = self._try(item)
-        return [] if found is None else _as_list(fast_types.sized(list[found], span))  # type: ignore[valid-type]
+        item_type = self._try(item)
+        return [] if item_type is None else _as_list(fast_types.sized(list[item_type], span))  # type: ignore[valid-type]
 
     def _tuples(self, cases: Sequence[WriterFacts]) -> list[Any]:
         """Return a type for arrays that consist of exactly the special first items."""
@@ -168,7 +168,7 @@ class _Translation:
         if writer is None:
             return []
         span, count = ranges.items(writer), uniform_from(writer)
-        types = [self._try(item_of(writer, place)) for place in range(count)]
+        types = [self._try(item_of(writer, index)) for index in range(count)]
         fits = span.least <= count and (span.most is None or count <= span.most)
         return [tuple[tuple(types)]] if count and fits and None not in types else []  # type: ignore[misc]
 
@@ -178,11 +178,11 @@ class _Translation:
         possible = [case for case in cases if ValueKind.OBJECT in _expressible_kinds(case)]
         tag = tag_of(possible, self._comparison.values)
         if tag is None:
-            found = [self._object(case) for case in possible[:1]]
+            candidates = [self._object(case) for case in possible[:1]]
         else:
             pairs = zip(possible, tag.values, strict=True)
-            found = [self._object(case, TypeTag(tag.name, value)) for case, value in pairs]
-        types = [each for each in found if each is not None]
+            candidates = [self._object(case, TypeTag(tag.name, value)) for case, value in pairs]
+        types = [object_type for object_type in candidates if object_type is not None]
         # A tagged type alone would accept objects without the tag.
         return types if tag is None or len(types) > 1 else []
 
@@ -209,9 +209,9 @@ class _Translation:
         for name in names:
             if tag is not None and name == tag.name:
                 continue
-            found = self._try(property_of(writer, name))
-            if found is not None:
-                fields[name] = found
+            field_type = self._try(property_of(writer, name))
+            if field_type is not None:
+                fields[name] = field_type
             elif name in writer.present:
                 raise _Untranslatable
         closed = not rest.is_anything or len(fields) + (tag is not None) < len(names)

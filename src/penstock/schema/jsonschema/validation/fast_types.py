@@ -25,7 +25,7 @@ class TypeTag(NamedTuple):
 
 def struct(fields: Mapping[str, Any], required: Collection[str], *, closed: bool, tag: TypeTag | None) -> Any:
     """Return a struct type. Raises `ValueError` for names that msgspec does not take."""
-    renamed = {f"f{place}": name for place, name in enumerate(fields)}
+    renamed = {f"f{index}": name for index, name in enumerate(fields)}
     return defstruct(
         "Payload",
         [_field(field, fields[name], is_required=name in required) for field, name in renamed.items()],
@@ -55,17 +55,17 @@ _LENGTH_MAX: Final = 2**31
 def integer(writer: WriterFacts) -> Any | None:
     """Return a type for integers; None where no type expresses the constraints."""
     integers = writer.of(INTEGERS)
-    stated: dict[str, Any] = {}
+    constraints: dict[str, Any] = {}
     low, high, step = ranges.lower(integers), ranges.upper(integers), ranges.multiple(integers)
     if low is not None:
-        stated["ge"] = max(int(low.number), _INTEGER_MIN)
+        constraints["ge"] = max(int(low.number), _INTEGER_MIN)
     if high is not None:
-        stated["le"] = min(int(high.number), _INTEGER_MAX)
+        constraints["le"] = min(int(high.number), _INTEGER_MAX)
     if step is not None and step != 1:
-        stated["multiple_of"] = int(step)
-    if any(not _INTEGER_MIN <= each <= _INTEGER_MAX for each in stated.values()):
+        constraints["multiple_of"] = int(step)
+    if any(not _INTEGER_MIN <= limit <= _INTEGER_MAX for limit in constraints.values()):
         return None
-    return Annotated[int, Meta(**stated)] if stated else int
+    return Annotated[int, Meta(**constraints)] if constraints else int
 
 
 def fraction(writer: WriterFacts) -> Any | None:
@@ -73,12 +73,12 @@ def fraction(writer: WriterFacts) -> Any | None:
     if writer.keyword_values("multipleOf"):
         return None
     low, high = ranges.lower(writer), ranges.upper(writer)
-    stated: dict[str, Any] = {}
+    constraints: dict[str, Any] = {}
     if low is not None:
-        stated["gt" if low.excluded else "ge"] = _inside(low, math.inf)
+        constraints["gt" if low.excluded else "ge"] = _inside(low, math.inf)
     if high is not None:
-        stated["lt" if high.excluded else "le"] = _inside(high, -math.inf)
-    return Annotated[float, Meta(**stated)] if stated else float
+        constraints["lt" if high.excluded else "le"] = _inside(high, -math.inf)
+    return Annotated[float, Meta(**constraints)] if constraints else float
 
 
 def string(writer: WriterFacts, *, alone: bool) -> Any | None:
@@ -87,7 +87,7 @@ def string(writer: WriterFacts, *, alone: bool) -> Any | None:
     `alone`: neither a list nor an object is allowed in its place. Beside those, msgspec (0.22) corrupts memory where a
     string has a pattern.
     """
-    formats = sorted({each for each in writer.keyword_values("format") if each in CHECKS})
+    formats = sorted({name for name in writer.keyword_values("format") if name in CHECKS})
     if not formats:
         return sized(str, ranges.characters(writer))
     if len(formats) > 1 or formats[0] not in FAST_PATTERNS or not alone:
@@ -99,15 +99,17 @@ def sized(kind: Any, span: Span, **more: Any) -> Any | None:
     """Return a type for strings, lists or mappings of a certain length; `more` holds further constraints."""
     if span.is_empty or span.least > _LENGTH_MAX:
         return None
-    stated: dict[str, Any] = more | ({"min_length": span.least} if span.least else {})
+    constraints: dict[str, Any] = more | ({"min_length": span.least} if span.least else {})
     if span.most is not None:
-        stated["max_length"] = min(span.most, _LENGTH_MAX)
-    return Annotated[kind, Meta(**stated)] if stated else kind
+        constraints["max_length"] = min(span.most, _LENGTH_MAX)
+    return Annotated[kind, Meta(**constraints)] if constraints else kind
 
 
 def literals(values: Iterable[Any], *, integers: bool, strings: bool) -> list[Any]:
     """Return the values that a `Literal` can hold, of the wanted kinds."""
-    return [each for each in values if (strings and isinstance(each, str)) or (integers and _is_plain_integer(each))]
+    return [
+        value for value in values if (strings and isinstance(value, str)) or (integers and _is_plain_integer(value))
+    ]
 
 
 def one_of(values: list[Any]) -> Any:

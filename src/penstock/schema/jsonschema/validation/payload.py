@@ -90,7 +90,7 @@ def _constant(text: str) -> None:
 def _depth(value: Any) -> int:
     depth, level = 0, [value]
     while level:
-        level = [each for holder in level for each in _children(holder)]
+        level = [child for holder in level for child in _children(holder)]
         depth += 1
     return depth - 1
 

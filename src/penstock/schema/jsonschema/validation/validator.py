@@ -84,5 +84,5 @@ def _cause(error: ValidationError) -> ValidationError:
     if not isinstance(kind, (ValidationErrorKind.AnyOf, ValidationErrorKind.OneOfNotValid)):
         return error
     first = [errors[0] for errors in kind.context if errors]
-    farthest = max(first, key=lambda each: len(each.instance_path), default=error)
+    farthest = max(first, key=lambda branch_error: len(branch_error.instance_path), default=error)
     return farthest if len(farthest.instance_path) > len(error.instance_path) else error

@@ -28,8 +28,8 @@ def _spellings(value: Any) -> list[Any]:
 
 def _with_fractions(value: Any) -> Any:
     if isinstance(value, dict):
-        return {name: _with_fractions(each) for name, each in value.items()}
+        return {name: _with_fractions(member) for name, member in value.items()}
     if isinstance(value, list):
-        return [_with_fractions(each) for each in value]
+        return [_with_fractions(member) for member in value]
     is_integer = isinstance(value, int) and not isinstance(value, bool)
     return float(value) if is_integer and int(float(value)) == value else value

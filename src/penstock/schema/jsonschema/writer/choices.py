@@ -32,7 +32,7 @@ def by_kind(writer: WriterFacts) -> list[WriterFacts]:
     return [writer.of(group) for group in groups]
 
 
-def whole_and_not(writer: WriterFacts) -> list[WriterFacts]:
+def integers_and_fractions(writer: WriterFacts) -> list[WriterFacts]:
     """Return integers and other numbers as separate cases."""
     return [writer.of(INTEGERS), writer.of(frozenset(NUMBERS - INTEGERS))]
 

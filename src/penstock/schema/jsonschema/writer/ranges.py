@@ -35,8 +35,8 @@ class Span:
 
 def lower(writer: WriterFacts) -> Bound | None:
     """Return the lower bound of the writer's numbers."""
-    found = _bounds(writer, "minimum", "exclusiveMinimum")
-    strongest = max(found, key=lambda bound: (bound.number, bound.excluded), default=None)
+    bounds = _bounds(writer, "minimum", "exclusiveMinimum")
+    strongest = max(bounds, key=lambda bound: (bound.number, bound.excluded), default=None)
     if strongest is None or not _only_integers(writer):
         return strongest
     number = math.floor(strongest.number) + 1 if strongest.excluded else math.ceil(strongest.number)
@@ -44,15 +44,15 @@ def lower(writer: WriterFacts) -> Bound | None:
 
 
 def upper(writer: WriterFacts) -> Bound | None:
-    found = _bounds(writer, "maximum", "exclusiveMaximum")
-    strongest = min(found, key=lambda bound: (bound.number, not bound.excluded), default=None)
+    bounds = _bounds(writer, "maximum", "exclusiveMaximum")
+    strongest = min(bounds, key=lambda bound: (bound.number, not bound.excluded), default=None)
     if strongest is None or not _only_integers(writer):
         return strongest
     number = math.ceil(strongest.number) - 1 if strongest.excluded else math.floor(strongest.number)
     return Bound(Fraction(number))
 
 
-def no_number(writer: WriterFacts) -> bool:
+def excludes_all_numbers(writer: WriterFacts) -> bool:
     """Return whether the bounds exclude every number."""
     low, high = lower(writer), upper(writer)
     if low is None or high is None:
@@ -62,10 +62,10 @@ def no_number(writer: WriterFacts) -> bool:
 
 def multiple(writer: WriterFacts) -> Fraction | None:
     """Return a number that all the writer's numbers are multiples of."""
-    found = [step(word) for word in writer.keyword_values("multipleOf")]
+    steps = [step(word) for word in writer.keyword_values("multipleOf")]
     if _only_integers(writer):
-        found.append(Fraction(1))
-    return _least_common(found)
+        steps.append(Fraction(1))
+    return _least_common(steps)
 
 
 def step(number: float) -> Fraction:
@@ -81,18 +81,18 @@ def characters(writer: WriterFacts) -> Span:
 
 def items(writer: WriterFacts) -> Span:
     contained = [node.keywords.get("minContains", 1) for node in writer.conforms if "contains" in node.keywords]
-    most = [*writer.keyword_values("maxItems"), *(_closed_after(node) for node in writer.conforms)]
+    most = [*writer.keyword_values("maxItems"), *(_closed_item_count(node) for node in writer.conforms)]
     return Span(
         max([*writer.keyword_values("minItems"), *contained], default=0),
-        min((each for each in most if each is not None), default=None),
+        min((limit for limit in most if limit is not None), default=None),
     )
 
 
 def properties(writer: WriterFacts) -> Span:
-    most = [*writer.keyword_values("maxProperties"), *(_closed_to(node) for node in writer.conforms)]
+    most = [*writer.keyword_values("maxProperties"), *(_closed_property_count(node) for node in writer.conforms)]
     return Span(
         max([*writer.keyword_values("minProperties"), len(writer.present)]),
-        min((each for each in most if each is not None), default=None),
+        min((limit for limit in most if limit is not None), default=None),
     )
 
 
@@ -108,25 +108,25 @@ def _only_integers(writer: WriterFacts) -> bool:
 
 def _least_common(steps: Iterable[Fraction]) -> Fraction | None:
     common: Fraction | None = None
-    for each in steps:
+    for divisor in steps:
         if common is None:
-            common = each
+            common = divisor
         else:
-            numerator = math.lcm(common.numerator, each.numerator)
-            common = Fraction(numerator, math.gcd(common.denominator, each.denominator))
+            numerator = math.lcm(common.numerator, divisor.numerator)
+            common = Fraction(numerator, math.gcd(common.denominator, divisor.denominator))
     return common
 
 
-def _closed_after(node: SchemaNode) -> int | None:
+def _closed_item_count(node: SchemaNode) -> int | None:
     """Return the maximum number of items, where a `false` schema forbids the next one."""
     first = node.keywords.get("prefixItems", [])
-    for place, schema in enumerate(first):
+    for index, schema in enumerate(first):
         if is_false(schema):
-            return place
+            return index
     return len(first) if "items" in node.keywords and is_false(node.keywords["items"]) else None
 
 
-def _closed_to(node: SchemaNode) -> int | None:
+def _closed_property_count(node: SchemaNode) -> int | None:
     """Return the maximum number of properties, where no others than the named are allowed."""
     rest = node.keywords.get("additionalProperties")
     if rest is None or not is_false(rest) or "patternProperties" in node.keywords:

@@ -24,9 +24,9 @@ def tag_of(branches: Sequence[WriterFacts], values: Values) -> Tag | None:
         return None
     for name in sorted(frozenset.intersection(*(branch.present for branch in branches))):
         own = [_only_string(values(property_of(branch, name))) for branch in branches]
-        found = [each for each in own if each is not None]
-        if len(set(found)) == len(branches):
-            return Tag(name, found)
+        values_by_branch = [value for value in own if value is not None]
+        if len(set(values_by_branch)) == len(branches):
+            return Tag(name, values_by_branch)
     return None
 
 

@@ -46,7 +46,7 @@ class WriterFacts:
 
     def unless_violating(self, node: SchemaNode) -> WriterFacts:
         """Return the facts without the one that this schema is violated."""
-        return replace(self, violates=tuple(each for each in self.violates if each is not node))
+        return replace(self, violates=tuple(violated for violated in self.violates if violated is not node))
 
     def having(self, name: str) -> WriterFacts:
         return _with_conclusions(replace(self, present=self.present | {name}, kinds=self.kinds & OBJECTS))
@@ -76,14 +76,14 @@ def dereferenced(node: SchemaNode) -> SchemaNode:
 
 def closure(nodes: Iterable[SchemaNode]) -> set[SchemaNode]:
     """Return these schemas and all that apply to the same value because of them, whether they must hold or not."""
-    found: set[SchemaNode] = set()
+    reached: set[SchemaNode] = set()
     waiting = list(nodes)
     while waiting:
         node = waiting.pop()
-        if node not in found:
-            found.add(node)
+        if node not in reached:
+            reached.add(node)
             waiting += in_place_subschemas(node)
-    return found
+    return reached
 
 
 # Inference
@@ -179,52 +179,52 @@ def _serial(node: SchemaNode) -> int:
 
 def names(writer: WriterFacts) -> set[str]:
     """Return the names of properties that the schemas mention. All other properties are alike, except for patterns."""
-    return {name for node in _mentioning(writer, "Properties") for name in node.keywords.get("properties", ())} | set(
-        writer.present
-    )
+    return {
+        name for node in _mentioning_schemas(writer, "Properties") for name in node.keywords.get("properties", ())
+    } | set(writer.present)
 
 
 def patterns(writer: WriterFacts) -> set[str]:
-    return {pattern for found in writer.keyword_values("patternProperties") for pattern in found}
+    return {pattern for by_pattern in writer.keyword_values("patternProperties") for pattern in by_pattern}
 
 
 def property_of(writer: WriterFacts, name: str) -> WriterFacts:
     """Return the facts about the property `name`, should the value have one."""
-    found: list[SchemaNode] = []
+    schemas: list[SchemaNode] = []
     for node in writer.conforms:
-        found += _property(node, name)
+        schemas += _property(node, name)
         if "unevaluatedProperties" in node.keywords and not _may_evaluate(node, name):
-            found.append(node.keywords["unevaluatedProperties"])
-    return facts_of(*found, depth=writer.depth + 1)
+            schemas.append(node.keywords["unevaluatedProperties"])
+    return facts_of(*schemas, depth=writer.depth + 1)
 
 
 def unnamed_property_of(writer: WriterFacts, pattern: str | None = None) -> WriterFacts:
     """Return the facts about a property that the schemas do not mention: one whose name matches `pattern`, and perhaps
     other patterns too, or one whose name matches none of theirs."""
-    found: list[SchemaNode] = []
+    schemas: list[SchemaNode] = []
     for node in writer.conforms:
-        found += _unnamed(node, pattern)
+        schemas += _unnamed(node, pattern)
         if "unevaluatedProperties" in node.keywords and not _may_evaluate_unnamed(node, writer, pattern):
-            found.append(node.keywords["unevaluatedProperties"])
-    return facts_of(*found, depth=writer.depth + 1)
+            schemas.append(node.keywords["unevaluatedProperties"])
+    return facts_of(*schemas, depth=writer.depth + 1)
 
 
-def item_of(writer: WriterFacts, place: int) -> WriterFacts:
-    found: list[SchemaNode] = []
+def item_of(writer: WriterFacts, index: int) -> WriterFacts:
+    schemas: list[SchemaNode] = []
     for node in writer.conforms:
         first = node.keywords.get("prefixItems", ())
-        if place < len(first):
-            found.append(first[place])
+        if index < len(first):
+            schemas.append(first[index])
         elif "items" in node.keywords:
-            found.append(node.keywords["items"])
-        if "unevaluatedItems" in node.keywords and not _may_evaluate_item(node, place):
-            found.append(node.keywords["unevaluatedItems"])
-    return facts_of(*found, depth=writer.depth + 1)
+            schemas.append(node.keywords["items"])
+        if "unevaluatedItems" in node.keywords and not _may_evaluate_item(node, index):
+            schemas.append(node.keywords["unevaluatedItems"])
+    return facts_of(*schemas, depth=writer.depth + 1)
 
 
 def uniform_from(writer: WriterFacts) -> int:
     """Return the index from which on all items are alike."""
-    return max((len(node.keywords.get("prefixItems", ())) for node in _mentioning(writer, "Items")), default=0)
+    return max((len(node.keywords.get("prefixItems", ())) for node in _mentioning_schemas(writer, "Items")), default=0)
 
 
 def name_of(writer: WriterFacts) -> WriterFacts:
@@ -234,14 +234,14 @@ def name_of(writer: WriterFacts) -> WriterFacts:
 
 def _property(node: SchemaNode, name: str) -> list[SchemaNode]:
     keyword_values = node.keywords
-    found = [
+    schemas = [
         schema
         for pattern, schema in keyword_values.get("patternProperties", {}).items()
         if matches(node.document, pattern, name)
     ]
     if name in keyword_values.get("properties", ()):
-        found.append(keyword_values["properties"][name])
-    return found or _additional(node)
+        schemas.append(keyword_values["properties"][name])
+    return schemas or _additional(node)
 
 
 def _additional(node: SchemaNode) -> list[SchemaNode]:
@@ -255,15 +255,15 @@ def _unnamed(node: SchemaNode, pattern: str | None) -> list[SchemaNode]:
     return [] if matched and pattern is not None else _additional(node)
 
 
-def _mentioning(writer: WriterFacts, parts: str) -> set[SchemaNode]:
+def _mentioning_schemas(writer: WriterFacts, parts: str) -> set[SchemaNode]:
     """Return the schemas, and with `unevaluated...` all schemas whose evaluation may leave something over for it."""
     return set(writer.conforms) | closure(node for node in writer.conforms if f"unevaluated{parts}" in node.keywords)
 
 
 def _may_evaluate(node: SchemaNode, name: str) -> bool:
     return any(
-        _property(each, name) or (each is not node and "unevaluatedProperties" in each.keywords)
-        for each in closure([node])
+        _property(schema, name) or (schema is not node and "unevaluatedProperties" in schema.keywords)
+        for schema in closure([node])
     )
 
 
@@ -271,18 +271,18 @@ def _may_evaluate_unnamed(node: SchemaNode, writer: WriterFacts, pattern: str | 
     """Return whether `node` may evaluate such a property: a name that matches no pattern of the writer may still match
     those of schemas that perhaps hold too."""
     return any(
-        "additionalProperties" in each.keywords
-        or ("patternProperties" in each.keywords and (pattern is not None or each not in writer.conforms))
-        or (each is not node and "unevaluatedProperties" in each.keywords)
-        for each in closure([node])
+        "additionalProperties" in schema.keywords
+        or ("patternProperties" in schema.keywords and (pattern is not None or schema not in writer.conforms))
+        or (schema is not node and "unevaluatedProperties" in schema.keywords)
+        for schema in closure([node])
     )
 
 
-def _may_evaluate_item(node: SchemaNode, place: int) -> bool:
+def _may_evaluate_item(node: SchemaNode, index: int) -> bool:
     return any(
-        "items" in each.keywords
-        or "contains" in each.keywords
-        or len(each.keywords.get("prefixItems", ())) > place
-        or (each is not node and "unevaluatedItems" in each.keywords)
-        for each in closure([node])
+        "items" in schema.keywords
+        or "contains" in schema.keywords
+        or len(schema.keywords.get("prefixItems", ())) > index
+        or (schema is not node and "unevaluatedItems" in schema.keywords)
+        for schema in closure([node])
     )

@@ -213,7 +213,7 @@ class _Comparison:
         if (mine.full_name, theirs.full_name) in self._seen:
             return True
         known = mine.fields_by_number
-        return all(each.number in known and known[each.number].name == each.name for each in theirs.fields)
+        return all(field.number in known and known[field.number].name == field.name for field in theirs.fields)
 
     def _compare_enums(self, mine: Any, theirs: Any, path: str) -> None:
         reader, writer = mine.enum_type, theirs.enum_type

@@ -93,7 +93,7 @@ def shown(field: Any) -> str:
 
 def type_text(field: Any) -> str:
     if is_map(field):
-        return f"map<{', '.join(type_text(each) for each in field.message_type.fields)}>"
+        return f"map<{', '.join(type_text(entry_field) for entry_field in field.message_type.fields)}>"
     named = field.message_type or field.enum_type
     return str(named.full_name) if named is not None else _NAMES[field.type]
 

@@ -17,23 +17,23 @@ def check(mine: Any, theirs: Any, path: str, collector: ProblemCollector) -> Non
         message = "the writer's enum is open and may be any number, the reader's is closed: the field may seem unset"
         collector.add("ENUM_CLOSED", path, message, f"enum {mine.name}", f"enum {theirs.name}", name=mine.name)
     for value in theirs.values:
-        told = {"name": value.name, "number": value.number}
+        names = {"name": value.name, "number": value.number}
         shown = f"{value.name} = {value.number}"
         if _moved(mine, theirs, value):
             number = mine.values_by_name[value.name].number
             message = f"the writer's {value.name} is {value.number}, the reader's is {number}"
             collector.add(
-                "ENUM_VALUE_RENUMBERED", f"{path}/{value.name}", message, f"{value.name} = {number}", shown, **told
+                "ENUM_VALUE_RENUMBERED", f"{path}/{value.name}", message, f"{value.name} = {number}", shown, **names
             )
         elif mine.is_closed and value.number not in mine.values_by_number:
             message = f"the reader's enum is closed and has no value {value.number}: the field will seem unset"
-            collector.add("ENUM_VALUE_REMOVED", f"{path}/{value.name}", message, "", shown, **told)
+            collector.add("ENUM_VALUE_REMOVED", f"{path}/{value.name}", message, "", shown, **names)
 
 
 def has_all_of(mine: Any, theirs: Any) -> bool:
     """Return whether an enum under another name has all values of this one, and so is the same enum."""
     known = mine.values_by_name
-    return all(each.name in known and known[each.name].number == each.number for each in theirs.values)
+    return all(value.name in known and known[value.name].number == value.number for value in theirs.values)
 
 
 def _moved(mine: Any, theirs: Any, value: Any) -> bool:

@@ -28,8 +28,8 @@ def check_removed(mine: Fields, theirs: Fields, path: str, collector: ProblemCol
         here, there = mine.get(number), theirs.get(moved.number)
         if (here is None or here.name in their_names) and (there is None or there.name in by_name):
             message = f"the writer's \"{field.name}\" has the number {number}, the reader's has {moved.number}"
-            told = {"name": field.name, "number": number}
-            collector.add("FIELD_NUMBER_CHANGED", f"{path}/{field.name}", message, shown(moved), shown(field), **told)
+            names = {"name": field.name, "number": number}
+            collector.add("FIELD_NUMBER_CHANGED", f"{path}/{field.name}", message, shown(moved), shown(field), **names)
 
 
 def check_added(
@@ -55,8 +55,8 @@ def check_added(
 
 
 def _names(message: Any, fields: Fields) -> set[str]:
-    """Return the names that the reader uses or reserves. If all names that the writer reserves are among them, the
-    reader is a successor: an ancestor would still have the field."""
+    """Return the names that the reader uses or reserves. A reader that lacks some of the writer's reserved names is a
+    successor: an ancestor would still have the field."""
     return {field.name for field in fields.values()} | set(_reserved(message).reserved_name)
 
 

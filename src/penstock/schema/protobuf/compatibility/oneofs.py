@@ -58,9 +58,9 @@ def _existing(oneof: str, numbers: list[int], theirs: Fields) -> set[int]:
     one with the name, or else the largest."""
     among = _oneofs({number: theirs[number] for number in numbers})
     shared = {
-        name: set(each)
-        for name, each in among.items()
-        if name == oneof or len(theirs[each[0]].containing_oneof.fields) > 1
+        name: set(members)
+        for name, members in among.items()
+        if name == oneof or len(theirs[members[0]].containing_oneof.fields) > 1
     }
     return shared.get(oneof) or max(shared.values(), key=len, default=set())
 

@@ -63,7 +63,8 @@ class ProblemCollector:
         tolerable: bool = False,
         **names: Any,
     ) -> None:
-        """Add a problem. `names` fill the gaps of the row's advice; `tolerable` overrides a row that is not."""
+        """Add a problem. `names` fill the gaps of the row's advice; `tolerable` marks this one as tolerable even if its
+        row is not."""
         row = PROBLEM_KINDS[kind]
         if len(self.problems) >= PROBLEMS_MAX or (self._lenient and (row.tolerable or tolerable)):
             return

@@ -48,8 +48,16 @@ class RuleContext:
     def declared(self, message: Element) -> tuple[Ranges, dict[int, Any]]:
         """Return the extension numbers of a message that must be declared with it, and the declarations."""
         if message.name not in self._declared:
-            strict = [each for each in message.descriptor.extension_range if _asks_for_declarations(each)]
-            known = {told.number: told for each in strict for told in each.options.declaration}
+            strict = [
+                extension_range
+                for extension_range in message.descriptor.extension_range
+                if _asks_for_declarations(extension_range)
+            ]
+            known = {
+                declaration.number: declaration
+                for extension_range in strict
+                for declaration in extension_range.options.declaration
+            }
             self._declared[message.name] = Ranges.of(strict), known
         return self._declared[message.name]
 
@@ -67,7 +75,7 @@ def dialect(file: Any) -> Dialect:
     return Dialect(file.syntax or "proto2")
 
 
-def check(linked: LinkedFile, rules: dict[ElementKind, tuple[Rule, ...]]) -> None:
+def check_rules(linked: LinkedFile, rules: dict[ElementKind, tuple[Rule, ...]]) -> None:
     """Raise `InvalidSchema` for the first element that breaks a rule."""
     file = RuleContext(linked)
     for element in (Element(ElementKind.FILE, linked.file.package, linked.file, None), *linked.symbols.values()):

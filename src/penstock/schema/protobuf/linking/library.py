@@ -10,12 +10,12 @@ from google.protobuf.descriptor_pool import DescriptorPool
 
 from penstock.core.schemas import SCHEMA_DEPTH_MAX
 from penstock.schema.protobuf.limits import TOKENS_MAX
-from penstock.schema.protobuf.linking.checks import check
+from penstock.schema.protobuf.linking.checks import check_rules
 from penstock.schema.protobuf.linking.feature_rules import check_built
 from penstock.schema.protobuf.linking.linked_file import LinkedFile, link_file
 from penstock.schema.protobuf.linking.option_rules import OPTIONS
 from penstock.schema.protobuf.linking.option_values import OptionInterpreter, draft, has_custom_options, has_options
-from penstock.schema.protobuf.linking.source import SourceFile, source
+from penstock.schema.protobuf.linking.source import SourceFile, read_source
 from penstock.schema.protobuf.linking.structure_rules import STRUCTURE
 from penstock.schema.protobuf.linking.well_known import ALWAYS, well_known
 
@@ -40,13 +40,13 @@ class FileLibrary:
 
     def add(self, name: str, text: str) -> LinkedFile:
         """Add a file. Raises `InvalidSchema` for a text that is not a schema, or imports a missing file."""
-        read = source(text, name, self._tokens_left)
+        read = read_source(text, name, self._tokens_left)
         self._tokens_left -= read.tokens
         linked = link_file(read, self._imports(read))
-        check(linked, STRUCTURE)
+        check_rules(linked, STRUCTURE)
         if has_options(linked.file):
             self._interpret(linked)
-        check(linked, OPTIONS)
+        check_rules(linked, OPTIONS)
         self._keep(linked)
         check_built(read, self.pool.FindFileByName(name))
         return linked
@@ -60,19 +60,19 @@ class FileLibrary:
     def _imported(self, read: SourceFile, name: str) -> LinkedFile:
         if name in self.files:
             return self.files[name]
-        place = f"import {name}"
+        position = f"import {name}"
         if name in self._open or not name:
-            raise read.refusal(f'"{name}" imports itself, on a way that leads through here', place)
+            raise read.refusal(f'"{name}" imports itself, on a way that leads through here', position)
         if len(self._open) > SCHEMA_DEPTH_MAX:
-            raise read.refusal(f"more than {SCHEMA_DEPTH_MAX} files import each other", place)
+            raise read.refusal(f"more than {SCHEMA_DEPTH_MAX} files import each other", position)
         if name in self._references and name not in ALWAYS:
             return self.add(name, self._references[name])
-        return self._add_well_known(read, name, place)
+        return self._add_well_known(read, name, position)
 
-    def _add_well_known(self, read: SourceFile, name: str, place: str) -> LinkedFile:
+    def _add_well_known(self, read: SourceFile, name: str, position: str) -> LinkedFile:
         known = well_known(name)
         if known is None:
-            raise read.refusal(f'"{name}" is not among the references of this schema', place)
+            raise read.refusal(f'"{name}" is not among the references of this schema', position)
         self.well_known.add(name)
         return self._keep(link_file(known, self._imports(known)))
 
@@ -86,8 +86,8 @@ class FileLibrary:
         pool = None
         if has_custom_options(linked.file):
             pool = self._drafts
-            for name, each in self.files.items():
-                self._draft(name, each.source, each.file)
+            for name, file in self.files.items():
+                self._draft(name, file.source, file.file)
             self._draft(linked.file.name, linked.source, draft(linked))
         OptionInterpreter(linked, linked.scope(), pool).interpret(linked.file)
 
@@ -105,8 +105,8 @@ def _build(pool: Any, read: SourceFile, file: Any) -> None:
         raise read.refusal(f"it is not a sound file: {why.strip()}") from None
 
 
-def library(text: str, references: Mapping[str, str]) -> FileLibrary:
+def load_library(text: str, references: Mapping[str, str]) -> FileLibrary:
     """Load a schema and all that it refers to; its own file is the one under `ROOT`."""
-    made = FileLibrary(references)
-    made.add(ROOT, text)
-    return made
+    files = FileLibrary(references)
+    files.add(ROOT, text)
+    return files

@@ -37,20 +37,20 @@ class VisibleNames:
             return self._absolute(name[1:], sorts)
         first, _, rest = name.partition(".")
         for outer in _outwards(scope):
-            found = self.symbols.get(outer + first)
-            if found is None:
+            element = self.symbols.get(outer + first)
+            if element is None:
                 continue
             if not rest:
-                if found.sort in sorts or sorts != TYPES or outer == "":
-                    return _checked_kind(found, sorts, name)
-            elif found.sort in HOLDERS:
+                if element.sort in sorts or sorts != TYPES or outer == "":
+                    return _checked_kind(element, sorts, name)
+            elif element.sort in HOLDERS:
                 return self._absolute(outer + name, sorts, name)
         return f'"{name}" is not defined, here or in what is imported'
 
     def _absolute(self, full: str, sorts: tuple[ElementKind, ...], written: str = "") -> Element | str:
-        found = self.symbols.get(full)
-        if found is not None:
-            return _checked_kind(found, sorts, full)
+        element = self.symbols.get(full)
+        if element is not None:
+            return _checked_kind(element, sorts, full)
         if written and written != full:
             return f'"{written}" means "{full}" here, which is not defined; ".{written}" begins outermost'
         return f'"{full}" is not defined, here or in what is imported'
@@ -63,10 +63,10 @@ def _outwards(scope: str) -> Iterator[str]:
     yield ""
 
 
-def _checked_kind(found: Element, sorts: tuple[ElementKind, ...], name: str) -> Element | str:
-    if found.sort in sorts:
-        return found
-    return f'"{name}" ({found.sort.value.replace("_", " ")}) cannot stand here'
+def _checked_kind(element: Element, sorts: tuple[ElementKind, ...], name: str) -> Element | str:
+    if element.sort in sorts:
+        return element
+    return f'"{name}" ({element.sort.value.replace("_", " ")}) cannot stand here'
 
 
 _Proto: Final = descriptor_pb2.FieldDescriptorProto
@@ -116,7 +116,7 @@ def link_file(source: SourceFile, imports: tuple[LinkedFile, ...]) -> LinkedFile
 
 def _once(files: Iterable[LinkedFile]) -> tuple[Symbols, ...]:
     """Return the symbols that files show, each once: a file may be imported on many ways."""
-    return tuple({id(shown): shown for each in files for shown in each.shown}.values())
+    return tuple({id(shown): shown for file in files for shown in file.shown}.values())
 
 
 def _own_symbols(source: SourceFile) -> dict[str, Element]:
@@ -152,38 +152,38 @@ def _check_unique(linked: LinkedFile) -> None:
 def _resolve_field(source: SourceFile, scope: VisibleNames, element: Element) -> None:
     field = element.descriptor
     if field.type_name:
-        found = _found(source, scope, element, field.type_name, TYPES)
-        field.type_name = f".{found.name}"
-        _resolve_type(source, element, found)
+        target = _found(source, scope, element, field.type_name, TYPES)
+        field.type_name = f".{target.name}"
+        _resolve_type(source, element, target)
     elif not field.HasField("type") or field.type in (_Proto.TYPE_MESSAGE, _Proto.TYPE_ENUM, _Proto.TYPE_GROUP):
         raise source.refusal("a field without a type", element.name)
     if element.sort is ElementKind.EXTENSION:
-        found = _found(source, scope, element, field.extendee, (ElementKind.MESSAGE,))
-        field.extendee = f".{found.name}"
+        target = _found(source, scope, element, field.extendee, (ElementKind.MESSAGE,))
+        field.extendee = f".{target.name}"
     elif field.extendee:
         raise source.refusal("a field of a message extends nothing", element.name)
 
 
-def _resolve_type(source: SourceFile, element: Element, found: Element) -> None:
+def _resolve_type(source: SourceFile, element: Element, target: Element) -> None:
     field = element.descriptor
-    meant = _Proto.TYPE_ENUM if found.sort is ElementKind.ENUM else _Proto.TYPE_MESSAGE
+    meant = _Proto.TYPE_ENUM if target.sort is ElementKind.ENUM else _Proto.TYPE_MESSAGE
     if not field.HasField("type"):
         field.type = meant
-    if field.type != meant and not (field.type == _Proto.TYPE_GROUP and found.sort is ElementKind.MESSAGE):
-        raise source.refusal(f'"{found.name}" is not of the type the field says it has', element.name)
+    if field.type != meant and not (field.type == _Proto.TYPE_GROUP and target.sort is ElementKind.MESSAGE):
+        raise source.refusal(f'"{target.name}" is not of the type the field says it has', element.name)
 
 
 def _resolve_method(source: SourceFile, scope: VisibleNames, element: Element) -> None:
     method = element.descriptor
     for side in ("input_type", "output_type"):
-        found = _found(source, scope, element, getattr(method, side), (ElementKind.MESSAGE,))
-        setattr(method, side, f".{found.name}")
+        target = _found(source, scope, element, getattr(method, side), (ElementKind.MESSAGE,))
+        setattr(method, side, f".{target.name}")
 
 
 def _found(
     source: SourceFile, scope: VisibleNames, element: Element, name: str, sorts: tuple[ElementKind, ...]
 ) -> Element:
-    found = scope.find(name, element.name, sorts)
-    if isinstance(found, str):
-        raise source.refusal(found, element.name)
-    return found
+    target = scope.find(name, element.name, sorts)
+    if isinstance(target, str):
+        raise source.refusal(target, element.name)
+    return target

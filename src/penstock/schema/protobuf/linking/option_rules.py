@@ -42,10 +42,10 @@ def _has_features_of_its_edition(file: RuleContext, element: Element) -> str | N
     if file.dialect is not Dialect.EDITIONS:
         return "there are features in editions only"
     for field, value in features.ListFields():
-        told = field.GetOptions()
-        if _TARGETS[element.sort] not in told.targets:
+        options = field.GetOptions()
+        if _TARGETS[element.sort] not in options.targets:
             return f'the feature "{field.name}" cannot stand on this'
-        if told.feature_support.edition_introduced > file.linked.file.edition:
+        if options.feature_support.edition_introduced > file.linked.file.edition:
             return f'the feature "{field.name}" is of a later edition'
         if value == 0:
             return f'the feature "{field.name}" has to have a known value'
@@ -140,11 +140,11 @@ def _is_as_declared(file: RuleContext, element: Element) -> str | None:
     strict, known = file.declared(file.find(extension.extendee))
     if extension.number not in strict:
         return None
-    told = known.get(extension.number)
-    if told is None or told.reserved:
+    declaration = known.get(extension.number)
+    if declaration is None or declaration.reserved:
         return f"the message it extends declares no extension with the number {extension.number}"
     kind = extension.type_name or _SCALARS[extension.type]
-    declared = told.full_name, told.type, told.repeated
+    declared = declaration.full_name, declaration.type, declaration.repeated
     if declared != (f".{element.name}", kind, extension.label == _Proto.LABEL_REPEATED):
         return "the message it extends declares it otherwise"
     return None
@@ -158,7 +158,7 @@ def _has_text(file: RuleContext, field: Any) -> bool:
     if field.type == _Proto.TYPE_STRING:
         return True
     return _is_map(file, field) and any(
-        each.type == _Proto.TYPE_STRING for each in file.find(field.type_name).descriptor.field
+        entry_field.type == _Proto.TYPE_STRING for entry_field in file.find(field.type_name).descriptor.field
     )
 
 

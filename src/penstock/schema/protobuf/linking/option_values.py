@@ -96,10 +96,10 @@ class OptionInterpreter:
         return field
 
     def _extension(self, message: Any, name: str, scope: str, shown: str) -> Any:
-        found = self.scope.find(name, scope, (ElementKind.EXTENSION,))
-        if isinstance(found, str):
+        element = self.scope.find(name, scope, (ElementKind.EXTENSION,))
+        if isinstance(element, str):
             return None
-        field = self.pool.FindExtensionByName(found.name)
+        field = self.pool.FindExtensionByName(element.name)
         if field.containing_type is not message.DESCRIPTOR:
             raise _OptionError(
                 f"the option {shown} is one of {field.containing_type.full_name}, not of what it stands on"
@@ -209,9 +209,9 @@ def _held(message: Any, field: Any) -> Any:
 
 
 def _integer(field: Any, option: Any, shown: str) -> int:
-    for given in ("positive_int_value", "negative_int_value"):
-        if option.HasField(given):
-            value = int(getattr(option, given))
+    for value_field in ("positive_int_value", "negative_int_value"):
+        if option.HasField(value_field):
+            value = int(getattr(option, value_field))
             if value not in _RANGES[field.cpp_type]:
                 raise _OptionError(f"the value of the option {shown} does not fit its type")
             return value
@@ -219,9 +219,9 @@ def _integer(field: Any, option: Any, shown: str) -> int:
 
 
 def _real(field: Any, option: Any, shown: str) -> float:  # noqa: ARG001
-    for given in ("double_value", "positive_int_value", "negative_int_value"):
-        if option.HasField(given):
-            return float(getattr(option, given))
+    for value_field in ("double_value", "positive_int_value", "negative_int_value"):
+        if option.HasField(value_field):
+            return float(getattr(option, value_field))
     if option.identifier_value in ("inf", "nan"):
         return float(option.identifier_value)
     raise _OptionError(f"the value of the option {shown} is a number")

@@ -18,7 +18,7 @@ from penstock.schema.protobuf.elements import ElementKind, elements
 from penstock.schema.protobuf.limits import DESCRIPTOR_BYTES_MAX, TOKENS_MAX
 from penstock.schema.protobuf.names import QUALIFIED, camel_case, local
 from penstock.schema.protobuf.parsing.cursor import Cursor
-from penstock.schema.protobuf.parsing.files import EDITIONS, read
+from penstock.schema.protobuf.parsing.files import EDITIONS, parse_file
 from penstock.schema.protobuf.parsing.tokens import brief, refusal
 
 
@@ -52,15 +52,15 @@ def _drop_derived(file: Any) -> None:
 
 def _all_text_is_text(file: Any) -> bool:
     """Return whether all strings are UTF-8: the library returns bytes for a string that is not."""
-    return all(isinstance(each, str) for each in _strings(file))
+    return all(isinstance(text, str) for text in _strings(file))
 
 
 def _strings(message: Any) -> Iterator[Any]:
     for descriptor, value in message.ListFields():
         values = value if descriptor.is_repeated else (value,)
         if descriptor.message_type is not None:
-            for each in values:
-                yield from _strings(each)
+            for nested in values:
+                yield from _strings(nested)
         elif descriptor.type == descriptor.TYPE_STRING:
             yield from values
 
@@ -73,8 +73,8 @@ def _is_not_too_large(file: Any) -> bool:
         messages, enums, fields = waiting.pop()
         left -= len(messages) + len(enums) + len(fields)
         if left >= 0:
-            left -= sum(len(each.value) for each in enums)
-            waiting.extend((each.nested_type, each.enum_type, each.field) for each in messages)
+            left -= sum(len(element.value) for element in enums)
+            waiting.extend((element.nested_type, element.enum_type, element.field) for element in messages)
     return left >= 0
 
 
@@ -117,11 +117,11 @@ class SourceFile:
             if name in self.positions:
                 return refusal(message, self.text, self.positions[name], self.file.name, **path)
         within = f'"{self.file.name}": ' if self.file.name else ""
-        told = {"file": self.file.name} if self.file.name else {}
-        return InvalidSchema(brief(f"{within}{message}"), **told, **path)
+        details = {"file": self.file.name} if self.file.name else {}
+        return InvalidSchema(brief(f"{within}{message}"), **details, **path)
 
 
-def source(text: str, name: str, tokens_max: int) -> SourceFile:
+def read_source(text: str, name: str, tokens_max: int) -> SourceFile:
     """Read a .proto text or the base64 of a FileDescriptorProto, which is how some clients register schemas.
 
     A .proto text cannot be taken for base64: it contains a semicolon or a brace.
@@ -131,7 +131,7 @@ def source(text: str, name: str, tokens_max: int) -> SourceFile:
     if _BASE64.fullmatch(stripped):
         return SourceFile(decode_descriptor(stripped, name))
     cursor = Cursor(text, name, tokens_max)
-    read(cursor)
+    parse_file(cursor)
     return SourceFile(cursor.file, text, cursor.positions, cursor.tokens_read)
 
 

@@ -53,8 +53,8 @@ def _is_not_too_deep(file: RuleContext, element: Element) -> str | None:
 
 def _has_sound_ranges(file: RuleContext, element: Element) -> str | None:  # noqa: ARG001
     message = element.descriptor
-    for each in (*message.reserved_range, *message.extension_range):
-        if not 1 <= each.start < each.end:
+    for number_range in (*message.reserved_range, *message.extension_range):
+        if not 1 <= number_range.start < number_range.end:
             return "the numbers of fields begin at 1"
     number = Ranges.of((*message.reserved_range, *message.extension_range)).first_overlap()
     return None if number is None else f"the number {number} is in two ranges, reserved or of extensions"
@@ -248,7 +248,7 @@ def _has_values(file: RuleContext, element: Element) -> str | None:  # noqa: ARG
 
 def _has_values_that_are_not_reserved(file: RuleContext, element: Element) -> str | None:  # noqa: ARG001
     enum = element.descriptor
-    if any(each.start > each.end for each in enum.reserved_range):
+    if any(number_range.start > number_range.end for number_range in enum.reserved_range):
         return "a range ends before it begins"
     reserved = Ranges.of(enum.reserved_range, past=1)
     overlap = reserved.first_overlap()

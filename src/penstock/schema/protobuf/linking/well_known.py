@@ -19,7 +19,7 @@ from google.protobuf import (
 )
 
 from penstock.schema.protobuf.limits import TOKENS_MAX
-from penstock.schema.protobuf.linking.source import SourceFile, source
+from penstock.schema.protobuf.linking.source import SourceFile, read_source
 
 _DAYS: Final = ("MONDAY", "TUESDAY", "WEDNESDAY", "THURSDAY", "FRIDAY", "SATURDAY", "SUNDAY")
 _MONTHS: Final = (
@@ -47,8 +47,8 @@ def _all(type_: str, *names: str) -> tuple[str, ...]:
 
 
 def _file(package: str, *declarations: str) -> str:
-    imports = "".join(each for each in declarations if each.startswith("import"))
-    rest = "".join(each for each in declarations if not each.startswith("import"))
+    imports = "".join(declaration for declaration in declarations if declaration.startswith("import"))
+    rest = "".join(declaration for declaration in declarations if not declaration.startswith("import"))
     return f'syntax = "proto3"; {f"package {package};" if package else ""} {imports} {rest}'
 
 
@@ -140,4 +140,4 @@ def well_known(name: str) -> SourceFile | None:
     """Return the well-known file of that name, not linked yet; None if there is none."""
     if name in _FILES:
         return SourceFile(descriptor_pb2.FileDescriptorProto.FromString(_FILES[name]))
-    return source(TEXTS[name], name, TOKENS_MAX) if name in TEXTS else None
+    return read_source(TEXTS[name], name, TOKENS_MAX) if name in TEXTS else None

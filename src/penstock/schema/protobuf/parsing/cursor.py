@@ -48,8 +48,8 @@ class Cursor:
         return refusal(message, self.text, self.token.at if at is None else at, self.file.name)
 
     def expected(self, what: str) -> InvalidSchema:
-        found = "the end of the text" if self.at_kind(TokenKind.END) else _shortened(self.token.text)
-        return self.refuse(f"expected {what}, not {found}")
+        token = "the end of the text" if self.at_kind(TokenKind.END) else _shortened(self.token.text)
+        return self.refuse(f"expected {what}, not {token}")
 
     # Consumption
 

@@ -193,8 +193,8 @@ def _copy_features(added: Any, *entry_fields: Any) -> None:
     """Copy features of a map to its key and its value: how strings are checked, for one."""
     for option in added.options.uninterpreted_option:
         if option.name[0].name_part == "features" and not option.name[0].is_extension:
-            for each in entry_fields:
-                each.options.uninterpreted_option.append(option)
+            for entry_field in entry_fields:
+                entry_field.options.uninterpreted_option.append(option)
 
 
 def _group(cursor: Cursor, container: FieldContainer, added: Any, begin: int) -> None:

@@ -65,7 +65,7 @@ EDITIONS: Final = {"2023": descriptor_pb2.EDITION_2023}
 """Editions whose rules are all implemented here."""
 
 
-def read(cursor: Cursor) -> None:
+def parse_file(cursor: Cursor) -> None:
     """Parse the whole text into `cursor.file` and `cursor.positions`."""
     if cursor.at_kind(TokenKind.END):
         raise cursor.refuse("there is nothing in this schema")

@@ -104,8 +104,8 @@ def _copy_options(cursor: Cursor, added: Any) -> None:
     first, *others = added
     if len(others) * first.options.ByteSize() > SCHEMA_BYTES_MAX:
         raise cursor.refuse("so many options for so many ranges are too many")
-    for each in others if first.HasField("options") else ():
-        each.options.CopyFrom(first.options)
+    for extension_range in others if first.HasField("options") else ():
+        extension_range.options.CopyFrom(first.options)
 
 
 def _reserved(cursor: Cursor, into: Any, path: str) -> None:  # noqa: ARG001
@@ -126,9 +126,9 @@ def _exclusive(end: int | None) -> int:
 
 def _resolve_max_ends(into: Any) -> None:
     numbers_end = INT32_MAX if _is_message_set(into) else NUMBER_MAX + 1
-    for each in (*into.extension_range, *into.reserved_range):
-        if each.end == -1:
-            each.end = numbers_end
+    for number_range in (*into.extension_range, *into.reserved_range):
+        if number_range.end == -1:
+            number_range.end = numbers_end
 
 
 def _is_message_set(into: Any) -> bool:
@@ -140,14 +140,14 @@ def _is_message_set(into: Any) -> bool:
 
 def _make_synthetic_oneofs(cursor: Cursor, into: Any, path: str) -> None:
     """Add, after all other oneofs, a oneof for every `optional` of proto3."""
-    taken = {each.name for each in (*into.field, *into.oneof_decl)}
-    for each in into.field:
-        if each.proto3_optional:
-            name = synthetic_oneof(each.name, taken)
+    taken = {element.name for element in (*into.field, *into.oneof_decl)}
+    for element in into.field:
+        if element.proto3_optional:
+            name = synthetic_oneof(element.name, taken)
             taken.add(name)
-            each.oneof_index = len(into.oneof_decl)
+            element.oneof_index = len(into.oneof_decl)
             into.oneof_decl.add(name=name)
-            cursor.declare(path, name, cursor.positions[f"{path}.{each.name}"])
+            cursor.declare(path, name, cursor.positions[f"{path}.{element.name}"])
 
 
 def _options(cursor: Cursor, into: Any, path: str) -> None:

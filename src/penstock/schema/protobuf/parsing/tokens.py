@@ -51,12 +51,12 @@ def tokens(text: str, tokens_max: int, file: str = "") -> Iterator[Token]:
     """Yield all tokens, and one END. Raises `InvalidSchema` at the first character that belongs to none."""
     at = len(_BYTE_ORDER_MARK) if text.startswith(_BYTE_ORDER_MARK) else 0
     for _ in range(tokens_max):
-        found = _TOKEN.match(text, at)
-        if found is None:
+        match = _TOKEN.match(text, at)
+        if match is None:
             raise _out_of_place(text, at, file)
-        group = str(found.lastgroup)
-        word = found[group]
-        at = found.end()
+        group = str(match.lastgroup)
+        word = match[group]
+        at = match.end()
         begin = at - len(word)
         kind = _KINDS.get(group) or _number(word, text, begin, file)
         yield Token(kind, word, begin)
@@ -98,5 +98,5 @@ def _out_of_place(text: str, at: int, file: str) -> InvalidSchema:
     return refusal(f"the character {text[begin]!a} has no place here", text, begin, file)
 
 
-def _shortened(found: str) -> str:
-    return found if len(found) <= 40 else f"{found[:37]}..."
+def _shortened(word: str) -> str:
+    return word if len(word) <= 40 else f"{word[:37]}..."

@@ -44,10 +44,10 @@ def diagnosis(descriptor: Any, payload: bytes) -> PayloadFault:
             within.extend(_inspect(task, wire))
         except BrokenWire as broken:
             within.append(PayloadFault(task.path, str(broken)))
-        for each in within:
-            if isinstance(each, PayloadFault):
-                return each
-        waiting.extend(each for each in reversed(within) if isinstance(each, _Task))
+        for result in within:
+            if isinstance(result, PayloadFault):
+                return result
+        waiting.extend(result for result in reversed(within) if isinstance(result, _Task))
     return PayloadFault("", f"it is not a {descriptor.full_name}")
 
 
@@ -99,7 +99,7 @@ def _field(descriptor: Any, number: int) -> Any:
     known = descriptor.fields_by_number.get(number)
     if known is None and descriptor.is_extendable:
         extensions = descriptor.file.pool.FindAllExtensions(descriptor)
-        return next((each for each in extensions if each.number == number), None)
+        return next((extension for extension in extensions if extension.number == number), None)
     return known
 
 

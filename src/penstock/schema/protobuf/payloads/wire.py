@@ -99,9 +99,9 @@ class WireReader:
     def _varint(self, at: int, end: int) -> tuple[int, int]:
         """Return a varint's value and its end."""
         value = 0
-        for place in range(at, min(at + _VARINT_BYTES_MAX, end)):
-            byte = self.payload[place]
-            value |= (byte & 0x7F) << 7 * (place - at)
+        for offset in range(at, min(at + _VARINT_BYTES_MAX, end)):
+            byte = self.payload[offset]
+            value |= (byte & 0x7F) << 7 * (offset - at)
             if byte < 0x80:
-                return value, place + 1
+                return value, offset + 1
         raise BrokenWire(f"the number at byte {at} has no end")

@@ -56,13 +56,13 @@ def _sort_imports(file: Any) -> None:
     public = {file.dependency[index] for index in file.public_dependency}
     weak = {file.dependency[index] for index in file.weak_dependency}
     names = sorted(file.dependency)
-    for part, given in (
+    for attribute, values in (
         ("dependency", names),
         ("public_dependency", [index for index, name in enumerate(names) if name in public]),
         ("weak_dependency", [index for index, name in enumerate(names) if name in weak]),
     ):
-        file.ClearField(part)
-        getattr(file, part).extend(given)
+        file.ClearField(attribute)
+        getattr(file, attribute).extend(values)
 
 
 def _sort_enums_and_extensions(holder: Any) -> None:
@@ -87,10 +87,10 @@ def _sort_message(message: Any) -> None:
 def _sort_oneofs(message: Any) -> None:
     names = [each.name for each in message.oneof_decl]
     message.oneof_decl.sort(key=lambda each: each.name)
-    places = {each.name: place for place, each in enumerate(message.oneof_decl)}
+    indices = {each.name: index for index, each in enumerate(message.oneof_decl)}
     for field in message.field:
         if field.HasField("oneof_index"):
-            field.oneof_index = places[names[field.oneof_index]]
+            field.oneof_index = indices[names[field.oneof_index]]
 
 
 def _sort_enum(enum: Any) -> None:

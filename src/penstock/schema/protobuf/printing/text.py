@@ -30,7 +30,7 @@ def print_options(holder: Any, pool: Any) -> Iterator[str]:
         return
     known = known_options(holder.options, pool)
     fields = [(field, value) for field, value in known.ListFields() if field.name not in _SKIPPED]
-    for field, value in sorted(fields, key=lambda each: (each[0].is_extension, each[0].number)):
+    for field, value in sorted(fields, key=lambda item: (item[0].is_extension, item[0].number)):
         yield from _print_option(field, value)
     for option in holder.options.uninterpreted_option:
         yield print_uninterpreted_option(option)
@@ -44,8 +44,8 @@ def print_uninterpreted_option(option: Any) -> str:
 def _print_option(field: Any, value: Any) -> Iterator[str]:
     name = f"({field.full_name})" if field.is_extension else field.name
     if field.full_name.endswith("Options.features"):
-        for inner, given in value.ListFields():
-            yield from (f"{name}.{each}" for each in _print_option(inner, given))
+        for inner, inner_value in value.ListFields():
+            yield from (f"{name}.{each}" for each in _print_option(inner, inner_value))
         return
     for each in value if field.is_repeated else (value,):
         yield f"{name} = {_value(field, each)}"
@@ -104,11 +104,11 @@ class PrintContext:
     name: TypeNaming
 
     def options(self, holder: Any) -> Lines:
-        return (f"option {each};" for each in print_options(holder, self.pool))
+        return (f"option {option};" for option in print_options(holder, self.pool))
 
     def brackets(self, holder: Any, first: Iterable[str] = ()) -> str:
-        given = [*first, *print_options(holder, self.pool)]
-        return f" [{', '.join(given)}]" if given else ""
+        options = [*first, *print_options(holder, self.pool)]
+        return f" [{', '.join(options)}]" if options else ""
 
     def reserved(self, holder: Any, past: int, to_max: int) -> Lines:
         """Yield ranges and names; `past` and `to_max` as for `print_range`."""
@@ -119,12 +119,12 @@ class PrintContext:
             yield f"reserved {', '.join(names)};"
 
 
-def print_range(given: Any, past: int, to_max: int) -> str:
+def print_range(number_range: Any, past: int, to_max: int) -> str:
     """Return a range; `past` is 1 where the end is one past the last, and 0 where it is the last."""
-    last = given.end - past
-    if last == given.start:
+    last = number_range.end - past
+    if last == number_range.start:
         return str(last)
-    return f"{given.start} to {'max' if last >= to_max else last}"
+    return f"{number_range.start} to {'max' if last >= to_max else last}"
 
 
 def block(head: str, lines: Iterable[str]) -> Lines:
@@ -157,8 +157,8 @@ Companions = dict[str, Any]
 def companion_messages(scope: str, messages: Iterable[Any], fields: Iterable[Any]) -> Companions:
     """Return the companions among the messages of a scope, whose fields and extensions these are."""
     groups = {field.type_name for field in fields if field.type == _Proto.TYPE_GROUP}
-    named = ((f".{scoped_name(scope, each.name)}", each) for each in messages)
-    return {name: each for name, each in named if each.options.map_entry or name in groups}
+    named = ((f".{scoped_name(scope, candidate.name)}", candidate) for candidate in messages)
+    return {name: candidate for name, candidate in named if candidate.options.map_entry or name in groups}
 
 
 def message(context: PrintContext, descriptor: Any, name: str) -> Lines:
@@ -186,10 +186,10 @@ def _body(context: PrintContext, descriptor: Any, name: str) -> Lines:
     within = companion_messages(name, descriptor.nested_type, (*descriptor.field, *descriptor.extension))
     yield from context.options(descriptor)
     yield from context.reserved(descriptor, past=1, to_max=NUMBER_MAX)
-    for each in descriptor.extension_range:
-        yield f"extensions {print_range(each, 1, NUMBER_MAX)}{context.brackets(each)};"
-    for each in descriptor.enum_type:
-        yield from enum(context, each)
+    for element in descriptor.extension_range:
+        yield f"extensions {print_range(element, 1, NUMBER_MAX)}{context.brackets(element)};"
+    for element in descriptor.enum_type:
+        yield from enum(context, element)
     yield from _members(context, descriptor, name, within)
     for lines in extend_blocks(context, descriptor, name, within):
         yield from lines
@@ -215,9 +215,9 @@ def _plain_messages(context: PrintContext, waiting: deque[Any], name: str, withi
         full = scoped_name(name, waiting[0].name)
         if f".{full}" == up_to:
             return
-        each = waiting.popleft()
+        nested = waiting.popleft()
         if f".{full}" not in within:
-            yield from message(context, each, full)
+            yield from message(context, nested, full)
 
 
 def _field_groups(descriptor: Any) -> Iterator[list[Any]]:
@@ -252,14 +252,16 @@ def _field(context: PrintContext, field: Any, scope: str, within: Companions) ->
         head = f"{_label(context, field)}group {last_name(field.type_name)} = {field.number}{context.brackets(field)}"
         yield from block(head, _body(context, declared, field.type_name[1:]))
         return
-    given = context.brackets(field, _pseudo_options(field))
-    yield f"{_kind(context, field, declared, scoped_name(scope, field.name))} {field.name} = {field.number}{given};"
+    brackets = context.brackets(field, _pseudo_options(field))
+    yield f"{_kind(context, field, declared, scoped_name(scope, field.name))} {field.name} = {field.number}{brackets};"
 
 
 def _kind(context: PrintContext, field: Any, entry: Any, own: str) -> str:
     if entry is None:
         return f"{_label(context, field)}{_type(context, field, own)}"
-    key, value = (_type(context, each, f"{field.type_name[1:]}.{each.name}") for each in entry.field)
+    key, value = (
+        _type(context, entry_field, f"{field.type_name[1:]}.{entry_field.name}") for entry_field in entry.field
+    )
     return f"map<{key}, {value}>"
 
 
@@ -297,7 +299,7 @@ def print_proto(linked: LinkedFile, pool: Any) -> str:
 
 def print_file(context: PrintContext) -> str:
     blocks = (_head(context.file), _imports(context.file), context.options(context.file), *_declarations(context))
-    return "\n\n".join(each for each in ("\n".join(lines) for lines in blocks) if each) + "\n"
+    return "\n\n".join(text for text in ("\n".join(lines) for lines in blocks) if text) + "\n"
 
 
 def _short_names(linked: LinkedFile) -> TypeNaming:
@@ -307,8 +309,8 @@ def _short_names(linked: LinkedFile) -> TypeNaming:
 
     def name(full: str, scope: str) -> str:
         short = local(full[1:], linked.file.package)
-        found = visible.find(short, scope, (visible.symbols[full[1:]].sort,))
-        return short if not isinstance(found, str) and found.name == full[1:] else full
+        element = visible.find(short, scope, (visible.symbols[full[1:]].sort,))
+        return short if not isinstance(element, str) and element.name == full[1:] else full
 
     return name
 
@@ -330,15 +332,15 @@ def _imports(file: Any) -> Lines:
 def _declarations(context: PrintContext) -> Iterator[Lines]:
     file, scope = context.file, context.file.package
     within = companion_messages(scope, file.message_type, file.extension)
-    for each in file.message_type:
-        name = scoped_name(scope, each.name)
+    for element in file.message_type:
+        name = scoped_name(scope, element.name)
         if f".{name}" not in within:
-            yield message(context, each, name)
-    for each in file.enum_type:
-        yield enum(context, each)
+            yield message(context, element, name)
+    for element in file.enum_type:
+        yield enum(context, element)
     yield from extend_blocks(context, file, scope, within)
-    for each in file.service:
-        yield _service(context, each, scoped_name(scope, each.name))
+    for element in file.service:
+        yield _service(context, element, scoped_name(scope, element.name))
 
 
 def _service(context: PrintContext, service: Any, name: str) -> Lines:
@@ -351,9 +353,9 @@ def _service(context: PrintContext, service: Any, name: str) -> Lines:
 
 
 def _method(context: PrintContext, method: Any, name: str) -> Lines:
-    taken = ("stream " if method.client_streaming else "") + context.name(method.input_type, name)
-    given = ("stream " if method.server_streaming else "") + context.name(method.output_type, name)
-    head = f"rpc {method.name}({taken}) returns ({given})"
+    input_ = ("stream " if method.client_streaming else "") + context.name(method.input_type, name)
+    output = ("stream " if method.server_streaming else "") + context.name(method.output_type, name)
+    head = f"rpc {method.name}({input_}) returns ({output})"
     if method.HasField("options"):
         yield from block(head, context.options(method))
     else:

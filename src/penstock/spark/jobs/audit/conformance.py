@@ -46,7 +46,7 @@ class Conformance:
     def __init__(self, registry: RegistryLocation, topic: str) -> None:
         self._registry = registry
         self._topic = topic
-        self._examiner = SchemaLanguages()
+        self._languages = SchemaLanguages()
         self._checks: dict[int, SchemaChecks | str] = {}
 
     def __call__(self, block: Block) -> Sample[Nonconforming]:
@@ -89,7 +89,7 @@ class Conformance:
         if definition.kind is SchemaKind.BYTES:
             return None
         job = ValidationJob(definition, first=0, stop=0, count=0, size=0, newlines=False, schema_id=schema_id)
-        return FramedPayloadValidator(self._examiner.validator(definition), job)
+        return FramedPayloadValidator(self._languages.validator(definition), job)
 
     def _decoder(self, schema_id: int) -> Decoder | None:
         try:

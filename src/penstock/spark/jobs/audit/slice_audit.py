@@ -79,9 +79,8 @@ def _conformance_check(registry: RegistryLocation | None, topic: str) -> Conform
 
 @lru_cache(maxsize=64)
 def _conformance(registry: RegistryLocation, topic: str) -> ConformanceCheck:
-    from penstock.spark.jobs.audit.conformance import (
-        Conformance,
-    )  # imports all schema languages: only if they are needed
+    # Imported only if needed: it imports all schema languages.
+    from penstock.spark.jobs.audit.conformance import Conformance
 
     return Conformance(registry, topic)
 

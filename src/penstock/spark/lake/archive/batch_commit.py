@@ -25,7 +25,7 @@ from penstock.spark.lake.archive.engines import LOCAL_ENGINE, Engine
 from penstock.spark.lake.archive.write_task import Output, PayloadDecoding, QuarantinedOffsets, WriteResult, WriteTask
 from penstock.spark.lake.tables.columns import BAD_COLUMNS, DAY_COLUMN, SYSTEM_COLUMNS, place_fields
 from penstock.spark.lake.tables.compaction import file_layout_of
-from penstock.spark.lake.tables.names import ALL_TOPICS_TABLE, bad_table_of, table_of
+from penstock.spark.lake.tables.names import ALL_TOPICS_TABLE, bad_table_of, is_bad_table, table_of
 from penstock.spark.lake.tables.table import (
     AlreadyCommitted,
     CommitMarker,
@@ -232,13 +232,13 @@ class BatchRunner:
         else:
             rows = sum(file.rows for file in commit.files)
             size = sum(file.size for file in commit.files)
-            is_bad_table = commit.table.endswith(bad_table_of(""))
-            owner = commit.table.removesuffix(bad_table_of("")) if is_bad_table else commit.table
-            added = TableReport(0 if is_bad_table else rows, rows if is_bad_table else 0, len(commit.files), size)
+            is_bad = is_bad_table(commit.table)
+            main = commit.table.removesuffix(bad_table_of("")) if is_bad else commit.table
+            added = TableReport(0 if is_bad else rows, rows if is_bad else 0, len(commit.files), size)
             added.why = commit.why or added.why
-            report.tables.setdefault(owner, TableReport()).add(added)
+            report.tables.setdefault(main, TableReport()).add(added)
 
-    # tables and jobs
+    # tables and write tasks
 
     def cut_for_cores(self, slices: Sequence[Slice]) -> list[Slice]:
         """Cut the same offsets into slices that keep all cores busy to the end."""
@@ -282,14 +282,14 @@ class BatchRunner:
 
         Usually there are none: the bad-rows table is never ahead of the main table by more than one batch.
         """
-        companion = self.table(bad_table_of(name))
-        spans = companion.spans()
+        bad_table = self.table(bad_table_of(name))
+        spans = bad_table.spans()
         for topic, partition, start, stop in _ranges(slices):
             span = spans.get((topic, partition))
             if span is not None and span.first < stop and start < span.next:
                 low, high = max(start, span.first), min(stop, span.next)
                 yield QuarantinedOffsets(
-                    topic, partition, low, high, _offsets_in(companion, topic, partition, low, high)
+                    topic, partition, low, high, _offsets_in(bad_table, topic, partition, low, high)
                 )
 
     def _prepare_output(self, name: str, topic: str) -> tuple[Output, PayloadDecoding | None]:

@@ -21,11 +21,11 @@ SOURCES: Final = ROOT / "src"
 PUBLIC: Final = ("__init__.py", "aio.py", "errors.py", "client/aio.py", "client/sync.py", "testing/broker.py")
 """Modules of the package `penstock` whose public classes, functions and methods have docstrings."""
 _RIDDLES: Final = (
-    *("Asked", "Given", "Told", "Said", "Its", "It", "Of", "One", "None", "Nobody", "Nothing", "Others", "Somebody"),
+    *("Asked", "Given", "Told", "Said", "Its", "It", "Of", "None", "Nobody", "Nothing", "Others", "Somebody"),
     *("Someone", "Something", "That", "Their", "These", "They", "Those", "What", "Whatever", "Where", "Wherever"),
     *("Whether", "Which", "Whichever", "Who", "Whoever", "Whose", "How"),
 )
-_RIDDLE: Final = re.compile(rf"({'|'.join(_RIDDLES)})\b")
+_RIDDLE: Final = re.compile(rf"({'|'.join(_RIDDLES)}|One (?:by|for|in|of|that|which|who|with))\b")
 
 Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 

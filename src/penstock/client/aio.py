@@ -156,6 +156,7 @@ class AsyncClient:
 
     @property
     def connected(self) -> bool:
+        """Return whether the connection to the broker is open now."""
         return self._connection.open
 
     async def close(self) -> None:

@@ -113,6 +113,7 @@ class Subscription(_ClosedOnExit):
 
     @property
     def pattern(self) -> str:
+        """The topic or pattern that was subscribed to."""
         return str(self._inner.pattern)
 
     def get(self, timeout: float | None = None) -> Message | None:
@@ -160,6 +161,7 @@ class Producer(_ClosedOnExit, Generic[V]):
 
     @property
     def producer_id(self) -> int:
+        """The number that the broker gave this producer."""
         return self._inner.producer_id
 
     @property
@@ -179,6 +181,7 @@ class Producer(_ClosedOnExit, Generic[V]):
 
     @property
     def payload_bytes_max(self) -> int:
+        """The largest payload that the broker takes."""
         return self._inner.payload_bytes_max
 
     def send(
@@ -230,6 +233,7 @@ class Consumer(_ClosedOnExit, Generic[V]):
 
     @property
     def subscription(self) -> str:
+        """The name of the durable subscription."""
         return self._inner.subscription
 
     @property
@@ -319,6 +323,7 @@ class Consumer(_ClosedOnExit, Generic[V]):
         self._loop.run(self._inner.pause())
 
     def resume(self) -> None:
+        """Resume delivery to all consumers of the subscription."""
         self._loop.run(self._inner.resume())
 
 
@@ -338,6 +343,7 @@ class Client:
 
     @property
     def connected(self) -> bool:
+        """Return whether the connection to the broker is open now."""
         return self._inner.connected
 
     def close(self) -> None:

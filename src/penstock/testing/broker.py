@@ -57,14 +57,17 @@ class RunningBroker:
 
     @property
     def pid(self) -> int:
+        """The process id of the broker."""
         return int(self.ready["pid"])
 
     @property
     def tcp_port(self) -> int:
+        """The port for TCP."""
         return int(self.ready["tcp_port"])
 
     @property
     def ws_port(self) -> int:
+        """The port for WebSockets."""
         return int(self.ready["ws_port"])
 
     @property
@@ -79,6 +82,7 @@ class RunningBroker:
 
     @property
     def log(self) -> str:
+        """Everything that the broker has logged."""
         return self._log_file.read_text(errors="replace")
 
     def stop(self, number: int = signal.SIGTERM) -> int:

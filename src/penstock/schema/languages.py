@@ -84,8 +84,10 @@ def _size(definition: Definition) -> int:
 
 
 def language(kind: SchemaKind) -> Language:
-    """Return the module of a language, imported on first use: a worker that never sees Protobuf does not hold it in
-    memory."""
+    """Return the implementation of a schema language; for plain kinds, a `PlainSchema`.
+
+    Its module is imported on first use: a worker that never sees Protobuf does not hold it in memory.
+    """
     match kind:
         case SchemaKind.AVRO:
             from penstock.schema import avro

@@ -19,7 +19,10 @@ _PARTITION_DIGITS: Final = 4
 
 
 def read_fields(payload: bytes, missing: str = "The payload must be a JSON object") -> Fields:
-    """Decode a JSON object. An empty payload is an empty object."""
+    """Decode a JSON object; an empty payload counts as an empty object.
+
+    Raises `MalformedMessage` if it is not JSON, and `InvalidRequest` with the text `missing` if it is no object.
+    """
     if not payload:
         return {}
     try:

@@ -104,8 +104,8 @@ class MessageFilter:
 
 
 def rows_containing(block: Block, needle: bytes, starts: Longs, stops: Longs) -> Bools:
-    """Return a mask of records that contain these bytes within their bounds: one search of the whole buffer, a step a
-    record."""
+    """Return a mask of the records whose bytes between `starts` and `stops`, positions in the block's data, contain
+    `needle`. The buffer is searched as a whole; after each match the search goes on at the next record."""
     matched = np.zeros(len(block), np.bool_)
     raw, base = block.raw.tobytes(), int(block.columns[0, at.START])
     begins, ends = (starts - base).tolist(), (stops - base).tolist()

@@ -74,7 +74,10 @@ def parse_source(name: str, section: Section, defaults: Defaults) -> Source | No
 
 
 def one_kind(section: Section, kinds: tuple[str, ...]) -> str | None:
-    """Return the one of these exclusive keys that is there; None, and a problem, unless it is exactly one."""
+    """Return the only key of `kinds` that the section has. If it has none or several, note a problem and return None.
+
+    `format` beside `file` does not count.
+    """
     found = [kind for kind in kinds if section.has(kind)]
     if "file" in found and "format" in found:
         found.remove("format")

@@ -357,8 +357,8 @@ def _symbol_problems(reader: Enum, writer: Enum) -> ProblemsAndPairs:
 
 
 def _logical_problems(reader: Primitive | Fixed, writer: Primitive | Fixed) -> ProblemsAndPairs:
-    """Yield a problem if both sides have a logical type and the two differ. If only one side has one, the other uses the
-    underlying type, which is no problem."""
+    """Yield a problem if both sides have a logical type and the two differ. If only one side has one, the other uses
+    the underlying type, which is no problem."""
     read, written = reader.logical, writer.logical
     if read is None or written is None or read == written:
         return

@@ -119,7 +119,8 @@ class SubscriptionMachine:
         """Messages that passed the filter. Without a filter, all that were fetched."""
 
         self.filtered = 0
-        """Messages that the filter excluded: they are acked without a delivery."""
+        """Messages that a fetch passed over, because the filter excluded them or they are lost. They are acked without
+        a delivery."""
 
         keyed = options.kind is SubscriptionKind.KEY_SHARED
         self._queue: ReadyQueue = KeySharedQueue() if keyed else OrderedQueue(self.cursors)

@@ -489,8 +489,8 @@ class Subscriptions:
         return [*effects, *self.cursor_store.when_durable(reply, answer)] if confirm else effects
 
     def seek(self, client: Client, topic: TopicName, fields: Fields, reply: Reply) -> list[Effect]:
-        """Move a subscription to a position, in one partition or in all. The reply comes once that is durable. A reader
-        can be moved only by its own connection."""
+        """Move a subscription to a position, in one partition or in all. The reply comes once that is durable. A
+        reader, whose position is never saved, can be moved only by its own connection."""
         read.check_known(fields, ("subscription", "position", "partition", "topic"))
         runner = self.find(topic, read.text(fields, "subscription"))
         if runner.is_reader:

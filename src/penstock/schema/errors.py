@@ -63,7 +63,7 @@ class IncompatibleSchema(RegistryError):
 
 
 class InvalidSchema(RegistryError):
-    """The schema is invalid or not supported. `details["path"]` is the position of the fault in it, if that is known."""
+    """The schema is invalid or not supported. `details["path"]` is the position of the fault, if that is known."""
 
     number = 42201
 

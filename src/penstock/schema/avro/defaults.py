@@ -18,7 +18,7 @@ Types = Mapping[str, Record | Enum | Fixed]
 
 
 def check_defaults(types: Types) -> None:
-    """Raise `InvalidSchema` for the first default that is not a value of its type, or if checking takes too many steps."""
+    """Raise `InvalidSchema` for the first default that is not a value of its type, or if the check takes too long."""
     checker = _DefaultChecker(types)
     for field in _fields(types):
         checker.check(field)

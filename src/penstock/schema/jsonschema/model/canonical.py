@@ -45,7 +45,7 @@ def _types(types: Any) -> Any:
 
 
 def _names(needed: Any) -> Any:
-    """Sort every list of names in a mapping. Schemas, which may stand among them in `dependencies`, stay as they are."""
+    """Sort every list of names in a mapping. Schemas, which may stand among them, stay as they are."""
     return {name: _sorted(dependency) for name, dependency in needed.items()} if isinstance(needed, dict) else needed
 
 

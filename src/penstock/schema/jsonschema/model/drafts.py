@@ -114,7 +114,7 @@ def minimum_draft(raw: dict[str, Any] | bool) -> Draft:
 
 
 def subschema_keywords(raw: dict[str, Any], draft: Draft) -> list[tuple[str, Shape]]:
-    """Return the keywords of a schema that contain schemas in this draft, each with the arrangement of those schemas."""
+    """Return the keywords of a schema that contain schemas in this draft, each with the arrangement of them."""
     keywords = [(keyword, SUBSCHEMA_KEYWORDS[keyword]) for keyword in raw if keyword in SUBSCHEMA_KEYWORDS]
     if "$ref" in raw and draft.reference_stands_alone:
         keywords = [(keyword, position) for keyword, position in keywords if keyword in DEFINITIONS]

@@ -35,7 +35,8 @@ async def browse(request: ApiRequest) -> object:
 
 
 def _attributes(one: str | None, several: str | None) -> dict[str, Any]:
-    """Return the attributes to filter by. `one` is a single attribute, written NAME:VALUE; `several` is a JSON object."""
+    """Return the attributes to filter by. `one` is a single attribute, written NAME:VALUE; `several` is a JSON
+    object."""
     attributes: dict[str, Any] = {}
     if several is not None:
         try:

@@ -111,7 +111,8 @@ class Refuse(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """A dialect of the HTTP API: its media types, of which the first is the preferred one, and the shape of its errors."""
+    """A dialect of the HTTP API: its media types, of which the first is the preferred one, and the shape of its
+    errors."""
 
     media: tuple[str, ...]
     problem: type[Any]

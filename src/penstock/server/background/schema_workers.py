@@ -59,7 +59,8 @@ After any other signal the job is tried again."""
 
 
 class WorkerGone(Exception):
-    """The error for a worker that ended without an answer, though not because of its job. The job may be tried again."""
+    """The error for a worker that ended without an answer, though not because of its job. The job may be tried
+    again."""
 
 
 class SchemaWorker:

@@ -69,7 +69,8 @@ def _header_value(name: str, value: str) -> str:
 
 
 def from_object(raw: bytes | msgspec.Raw) -> Message:
-    """Return the message for an event in structured mode: a JSON object. Raises `InvalidRequest` or `MalformedMessage`."""
+    """Return the message for an event in structured mode: a JSON object. Raises `InvalidRequest` or
+    `MalformedMessage`."""
     try:
         bytes(raw).decode()  # a `Raw` that is stored as it was written is not validated otherwise
         fields = _OBJECT.decode(raw)

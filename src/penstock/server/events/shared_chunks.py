@@ -1,4 +1,5 @@
-"""Shared chunks: parts of event streams, encoded once for all readers at the same position, within a limit of memory."""
+"""Shared chunks: parts of event streams, encoded once for all readers at the same position, within a limit of
+memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The service of events: the open streams, the chunks that they share, and the requests to the broker that they make."""
+"""The service of events: the open streams, the chunks that they share, and the requests to the broker that they
+make."""
 
 from __future__ import annotations
 

@@ -158,7 +158,8 @@ def _config(app: ASGIApp) -> uvicorn.Config:
 
 
 class _Server(uvicorn.Server):
-    """A uvicorn server on listeners that are open already. It stops at once when told to, and does not handle signals."""
+    """A uvicorn server on listeners that are open already. It stops at once when told to, and does not handle
+    signals."""
 
     def __init__(self, config: uvicorn.Config, slots: ConnectionSlots[_Connection]) -> None:
         super().__init__(config)

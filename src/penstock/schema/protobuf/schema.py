@@ -31,7 +31,8 @@ class ProtobufSchema:
         return canonical(self.library)
 
     def compatibility_problems(self, writer: ProtobufSchema, *, lenient: bool = False) -> list[Problem]:
-        """Compare; `lenient` ignores problems that concern only some of the values that a writer can write, and the
+        """Return the reasons why a reader with this schema cannot read data written with `writer`; empty if it can.
+        `lenient` ignores problems that concern only some of the values that a writer can write, and a changed
         package."""
         return compatibility_problems(self.library, writer.library, lenient=lenient)
 

@@ -180,7 +180,8 @@ def _import_record(state: RegistryState, record: Mapping[str, Any], missing: set
 
 
 def _check_references_imported(record: VersionRecord, missing: set[VersionKey]) -> None:
-    """Refuse a record whose reference was refused: under that name this registry has another schema."""
+    """Raise `RegistryError` for a record that refers to a record refused in this import: under that version this
+    registry may have another schema."""
     for reference in record.references:
         if (reference.subject, reference.version) in missing:
             raise RegistryError(

@@ -35,7 +35,8 @@ FIXED_BYTES: Final[Mapping[str, int]] = {"uuid": 16, "duration": 12}
 
 
 def logical(kind: str, properties: Mapping[str, Any], size: int | None = None) -> Logical | None:
-    """Return the logical type of a type of this kind with these properties; `size` is that of a fixed."""
+    """Return the logical type that `properties` give to a type of this kind; None if there is none or it must be
+    ignored. `size`: the bytes of a fixed."""
     name = properties.get("logicalType")
     if not isinstance(name, str) or kind not in UNDERLYING.get(name, ()):
         return None

@@ -53,7 +53,8 @@ def pointer(tokens: Iterable[str]) -> str:
 
 
 def refuse(message: str, path: SchemaPath) -> NoReturn:
-    """Raise `InvalidSchema` with a message and its path."""
+    """Raise `InvalidSchema` with this path in its details. If the path is in a reference's text, the message names the
+    reference."""
     where = f'in reference "{fragment(path.reference)}": ' if path.reference else ""
     raise InvalidSchema(where + message, path=str(path))
 
@@ -189,8 +190,8 @@ Type = Definition | Link
 class Schema:
     """A schema with all the named types that it or its references define.
 
-    `types` is in the order in which their definitions end: the types that a type contains come before it, except those
-    that contain it in turn.
+    `types` is in the order in which the definitions end: a type comes after the types it contains, except where types
+    contain each other.
     """
 
     root: Type

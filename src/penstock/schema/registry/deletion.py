@@ -30,7 +30,7 @@ class DeletionOptions:
     """Delete permanently a version that was soft-deleted before."""
 
     archived: bool = False
-    """Delete also where archives have messages with the schema."""
+    """Delete permanently even if archives have messages with the schema."""
 
 
 def delete_version(state: RegistryState, subject: str, version: int | None, options: DeletionOptions) -> Procedure[int]:
@@ -111,7 +111,8 @@ def _check_unreferenced(index: RegistryIndex, deleted: Sequence[SubjectVersion],
 
 
 def undelete(state: RegistryState, subject: str, version: int | None) -> Procedure[tuple[int, ...]]:
-    """Undelete a version; `None` means every deleted version of the subject."""
+    """Undelete a version, or with `None` every soft-deleted version of the subject. Returns the numbers of the
+    undeleted versions."""
     return state.retry_on_conflict(lambda: _undelete(state, subject, version))
 
 

@@ -86,8 +86,8 @@ class Worker:
         self._payload = -1
 
     def serve(self) -> int:
-        """Serve jobs until the broker closes the pipe, a job leaves the process unfit, or its memory has grown too
-        much."""
+        """Serve jobs until the broker closes the pipe, a header is wrong, a job leaves the process unfit, or its memory
+        has grown too much. Returns the exit status for the process."""
         kib = peak_kib()
         while True:
             self._set_state(WorkerState.IDLE)
@@ -186,7 +186,8 @@ def start_of(ends: memoryview, row: int) -> int:
 
 
 def chunk_stop(ends: memoryview, first: int, last: int) -> int:
-    """Return the end of a chunk that starts at `first` and is limited in rows and bytes."""
+    """Return the row after a chunk of payloads that starts at row `first`. The chunk has at most `_ROWS` payloads and,
+    unless it is a single one, `_CHUNK_BYTES` bytes. It does not go beyond `last`, the row after the last one."""
     start, stop = start_of(ends, first), min(first + _ROWS, last)
     while stop > first + 1 and ends[stop - 1] - start > _CHUNK_BYTES:
         stop = first + (stop - first) // 2
@@ -202,7 +203,8 @@ def aligned(offset: int) -> int:
 
 
 def set_timers(seconds: float) -> None:
-    """Set the CPU and the wall-clock timer. Either ends the process: their signals have no handlers."""
+    """Set the CPU timer to `seconds` and the wall-clock timer to a multiple of it; 0 stops both. Either ends the
+    process when it runs out: their signals have no handlers."""
     signal.setitimer(signal.ITIMER_PROF, seconds)
     signal.setitimer(signal.ITIMER_REAL, seconds * _WALL_FACTOR)
 
@@ -239,7 +241,8 @@ def give_up_rights() -> None:
 
 
 def fork_children(shared: mmap.mmap) -> None:
-    """Fork one child after the other, until one ends because the pipe is closed, or in the middle of a message."""
+    """Fork one child after the other, and report the job that a child died of. Returns when a child ended because the
+    pipe is closed, or in the middle of a message."""
     while True:
         child = os.fork()
         if not child:

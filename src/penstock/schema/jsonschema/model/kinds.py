@@ -52,7 +52,7 @@ def _kinds(name: str, draft: Draft) -> ValueKinds:
 
 
 def kind_of(value: Any) -> ValueKind:
-    """Return the kind of a value as JSON parsers return it."""
+    """Return the kind of a value that a JSON parser returned."""
     if isinstance(value, bool):
         return ValueKind.BOOLEAN
     if isinstance(value, float):

@@ -59,7 +59,8 @@ class WireReader:
             at = piece.after
 
     def _group(self, start: WireField, end: int) -> WireField:
-        """Return a group with all groups in it, up to its end."""
+        """Return a group with the end of its contents and the begin of the next field. Groups within it are passed
+        over. Raises `BrokenWire`."""
         numbers, at = [start.number], start.after
         while len(numbers) <= PAYLOAD_DEPTH_MAX:
             if at >= end:

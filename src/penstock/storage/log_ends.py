@@ -20,7 +20,7 @@ LogKey = tuple[int, int]
 
 
 class LogEnds:
-    """Where a store's logs end: as the catalog has it, and as the open logs are now."""
+    """The ends of a store's logs: those that the catalog has, and those of the open logs, which are saved next."""
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog

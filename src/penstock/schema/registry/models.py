@@ -129,7 +129,7 @@ def hinted_subject(text: str) -> str | None:
 
 
 def subject_prefix(text: str) -> str:
-    """Return a prefix of subject names without `:*:` or `:.:` before it, which mean all contexts or the only one."""
+    """Return a prefix of subject names without `:*:` (all contexts) or `:.:` (the default one) before it."""
     return text[3:] if text.startswith((":*:", ":.:")) else text
 
 

@@ -114,7 +114,7 @@ class Registry:
 
     def accepted_versions(self, subjects: Iterable[str]) -> Mapping[tuple[int, int], VersionStatus]:
         """Return the versions that messages may name if they use one of these subjects: status by schema id and
-        version.
+        version. Soft-deleted versions are included; the status tells.
 
         Where two subjects have the same id and version, the better status counts.
         """
@@ -150,7 +150,8 @@ class Registry:
         return registration.register(self._state, request)
 
     def look_up(self, subject: str, schema: Schema, *, deleted: bool = False) -> Procedure[RegisteredVersion]:
-        """Return the version of the subject that is this schema. Raises `SubjectNotFound` or `SchemaNotFound`."""
+        """Return the version of the subject that has this schema. `deleted`: soft-deleted versions count too. Raises
+        `SubjectNotFound`, `SchemaNotFound`, or `InvalidSchema`."""
         lookup = LookupFilter.INCLUDE_DELETED if deleted else LookupFilter.ACTIVE
         return registration.look_up(self._state, parse_subject(subject), schema, lookup)
 

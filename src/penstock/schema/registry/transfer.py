@@ -89,7 +89,8 @@ class ImportResult:
 
 
 def export_records(index: RegistryIndex, prefix: str) -> list[dict[str, Any]]:
-    """Return records of the subjects whose names begin with `prefix`, and of the versions that they refer to."""
+    """Return records of all versions and settings of the subjects whose names begin with `prefix`, and of the versions
+    that these refer to."""
     versions = [
         _version_record(index, version)
         for version in _in_order(index, index.subjects(prefix, LookupFilter.INCLUDE_DELETED))

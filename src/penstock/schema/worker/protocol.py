@@ -44,7 +44,8 @@ class WorkerState(IntEnum):
 
 
 class ValidationJob(msgspec.Struct, frozen=True, tag="validate", array_like=True):
-    """A job: validate payloads `first` to `stop` of the `count` in the shared memory, `size` bytes in all."""
+    """A job: validate the payloads from index `first` to before `stop`, of the `count` payloads in the shared memory,
+    which have `size` bytes in all."""
 
     definition: Definition
     first: int

@@ -47,7 +47,7 @@ from penstock.storage.log.segment import (
 _LOG = logging.getLogger(__name__)
 _NEW_IDS = "let the log give new ones (--restamp)"
 _AHEAD_MS_MAX = 60_000
-"""How far ids made elsewhere may be ahead of the clock here, in milliseconds: as much as two well kept clocks may
+"""The largest lead of ids made elsewhere over the clock here, in milliseconds: as much as two well kept clocks may
 differ."""
 
 

@@ -115,7 +115,7 @@ def _accepting_branch(comparison: Comparison, branches: Sequence[SchemaNode], wr
 
 
 def _exactly_one_accepts(comparison: Comparison, branches: Sequence[SchemaNode], writer: WriterFacts) -> bool:
-    """Return whether one branch takes all values and the others take none."""
+    """Return whether it is shown that one branch takes all values and the others take none."""
     accepting = _accepting_branch(comparison, branches, writer)
     others = [branch for branch in branches if branch is not accepting]
     return accepting is not None and all(comparison.strict.impossible(writer.conforming(other)) for other in others)

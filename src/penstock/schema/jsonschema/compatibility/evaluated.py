@@ -19,7 +19,7 @@ class Evaluated:
         self._others = [node for node in self._nodes if node is not reader]
 
     def has(self, name: str) -> bool:
-        """Return whether a property of this name is evaluated."""
+        """Return whether a property of this name is certainly evaluated."""
         return self.all_properties or any(_mentions(node, name) for node in self._nodes)
 
     @property

@@ -15,7 +15,7 @@ from penstock.schema.jsonschema.writer.writer_facts import WriterFacts
 from penstock.schema.problems import Problem, fragment
 
 _VALUES_NAMED: Final = 3
-"""Unreadable values named in a problem: enough to recognise them."""
+"""Values that a problem names as refused by the reader: enough to recognise them."""
 
 
 def false_schema(_: Comparison, reader: SchemaNode, writer: WriterFacts) -> list[Problem]:

@@ -36,7 +36,7 @@ def check_added(
     mine: Any, theirs: Any, my_fields: Fields, their_fields: Fields, path: str, collector: ProblemCollector
 ) -> None:
     """Report required fields of the reader that the writer does not have: data lacks them. Report also added fields
-    whose number the writer had reserved, if the reader no longer reserves all of the writer's names."""
+    whose number the writer had reserved, if the reader neither uses nor reserves some name that the writer reserves."""
     added = [field for number, field in my_fields.items() if number not in their_fields]
     if not added:
         return

@@ -107,7 +107,8 @@ class SourceFile:
     tokens: int = 0
 
     def refusal(self, message: str, *names: str) -> InvalidSchema:
-        """Return an error at the first of `names` whose position in the text is known.
+        """Return an error at the first of `names` whose position in the text is known; without a position if there is
+        none.
 
         `names` are full names or keys of `positions`.
         """

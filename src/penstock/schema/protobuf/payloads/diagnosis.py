@@ -32,7 +32,7 @@ class _Task(NamedTuple):
 
 
 def diagnosis(descriptor: Any, payload: bytes) -> PayloadFault:
-    """Return the first fault, as deep in the payload as it can be located."""
+    """Return the first fault of a payload that is not a valid message, as deep in it as it can be located."""
     wire = WireReader(payload)
     waiting = [_Task(descriptor, 0, len(payload), "", 0)]
     while waiting:

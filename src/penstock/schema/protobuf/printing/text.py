@@ -156,7 +156,7 @@ Companions = dict[str, Any]
 
 
 def companion_messages(scope: str, messages: Iterable[Any], fields: Iterable[Any]) -> Companions:
-    """Return the companions among the messages of a scope, whose fields and extensions these are."""
+    """Return the companions among the messages of a scope. `fields`: the fields and extensions of that scope."""
     groups = {field.type_name for field in fields if field.type == _Proto.TYPE_GROUP}
     named = ((f".{scoped_name(scope, candidate.name)}", candidate) for candidate in messages)
     return {name: candidate for name, candidate in named if candidate.options.map_entry or name in groups}

@@ -1,1 +1,2 @@
-"""Broker: who gets what. Topics, requests, services. Events in, effects out: no sockets, no asyncio, no clock."""
+"""Broker: who gets which message. Topics, requests, services. Events in, effects out: no sockets, no asyncio, no
+clock."""

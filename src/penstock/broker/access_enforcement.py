@@ -1,7 +1,8 @@
-"""The access enforcer: authenticates connections, and disconnects them when what they may do has changed.
+"""The access enforcer: authenticates connections, and disconnects them when they lose access.
 
-The rules are `AccessPolicy`. Here they are carried out on connections: on those that never authenticate, those whose
-credentials end, and consumers that may consume no more. Time and the catalog are passed in.
+`AccessPolicy` decides who may do what. This module applies it to connections: it ends those that do not authenticate in
+time and those whose credentials end, and removes consumers that may no longer consume. Time and the catalog are
+arguments.
 """
 
 from __future__ import annotations
@@ -23,10 +24,12 @@ from penstock.protocol.header import NO_HEADER
 from penstock.storage.catalog.access import AccessCatalog, AccessRows
 
 UNKNOWN_MS_MAX: Final = 10_000
-"""Time for a connection to authenticate: enough for a slow network, too little to occupy connections for nothing."""
+"""The time in which a connection must authenticate: long enough for a slow network, too short for idle connections to
+pile up."""
 
 READ_EVERY_MS: Final = 500
-"""Interval of reading keys and bindings, which other processes change: a revoked key is closed within a second."""
+"""The interval at which keys and bindings are read, as other processes change them: a connection with a revoked key is
+closed within a second."""
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -52,13 +55,15 @@ class AccessEnforcer:
         return self._context.access
 
     def attach(self, catalog: AccessCatalog, subscriptions: Subscriptions) -> None:
-        """Connect the catalog of keys and bindings, which is read at once, and the subscriptions to revoke from."""
+        """Set the catalog of keys and bindings, which is read at once, and the subscriptions whose consumers are
+        removed when they lose access."""
         self._catalog, self._subscriptions = catalog, subscriptions
         if self.access.enabled:
             self.access.load(catalog.load())
 
     def _may_receive(self, kind: LiveKind, client_id: str, topic: TopicName) -> bool:
-        """Return whether a client may still receive what it subscribed to. The answer is cached with the routes."""
+        """Return whether a client may receive messages of a topic that it subscribed to. The routes cache the answer
+        until `Routes.forget`."""
         client = self._clients.get(client_id)
         return client is not None and self.may_receive(client.principal, kind, topic)
 
@@ -68,7 +73,8 @@ class AccessEnforcer:
     # authentication
 
     def authenticate(self, client: Client, token: str) -> Principal:
-        """Authenticate a connection. Raises `BadCredentials`, or `InvalidRequest` for another principal than before."""
+        """Authenticate a connection and return its principal. Raises `BadCredentials`, or `InvalidRequest` if the
+        connection has authenticated as another principal before."""
         principal = self.access.authenticate(token, client.origin)
         before = client.principal
         if before.name != principal.name and (before.key_id or before.expires_ms is not None):
@@ -81,11 +87,12 @@ class AccessEnforcer:
     # changes
 
     def load(self, rows: AccessRows) -> list[Effect]:
-        """Replace keys and bindings, and return the effects on connections that lose access."""
+        """Replace keys and bindings. Returns the effects that end connections and subscriptions that lose access."""
         return self._enforce_again() if self.access.load(rows) and self.access.enabled else []
 
     def trust_changed(self) -> list[Effect]:
-        """Decide anew after another change, such as of the trusted token issuers."""
+        """Check all connections again after another change of permissions, such as of the trusted token issuers.
+        Returns the effects that end what is no longer allowed."""
         self.access.invalidate()
         return self._enforce_again() if self.access.enabled else []
 
@@ -100,7 +107,7 @@ class AccessEnforcer:
         return effects
 
     def _end_unpermitted(self, client: Client) -> list[Effect]:
-        """Take back the subscriptions that the client may no longer have; the connection stays."""
+        """End the log and durable subscriptions that the client may no longer have. The connection stays open."""
         if client.log_filter is not None and not self.access.allows(client.principal, Operation.SERVER_VIEW, SERVER):
             self._clients.filter_logs(client, None)
         if self._subscriptions is None:
@@ -116,7 +123,8 @@ class AccessEnforcer:
     # time
 
     def next_due_ms(self, due_ms: int) -> int:
-        """Return when `tick` has something to do, at most `due_ms`."""
+        """Return when `tick` must be called next: `due_ms`, or earlier if keys and bindings are to be read before
+        that."""
         return min(due_ms, self._next_read_ms) if self.access.enabled and not self._reading_catalog else due_ms
 
     def tick(self) -> list[Effect]:

@@ -1,7 +1,7 @@
 """The broker: routes every message, and answers it.
 
-It is given events (a client connected, sent a message, left; time passed) and returns effects. `now_ms` is a monotonic
-clock; the time of day, for people, comes from a `Clock`.
+It takes events (a client connected, sent a message, left; time passed) and returns effects. `now_ms` is a monotonic
+clock; the time of day, which only people need, comes from a `Clock`.
 """
 
 from __future__ import annotations
@@ -68,7 +68,8 @@ class Broker:
         auto_create: AutoCreate = AutoCreate.RELIABLE,
         access: AccessPolicy | None = None,
     ) -> None:
-        """Create a broker. Without a store all topics are live; without `access` every client may do everything."""
+        """Create a broker. Without a store all topics are live; without `access` every client may do everything.
+        `probe` returns further metrics, by name."""
         self._limits = limits
         self._random = random
         self._probe = probe
@@ -102,7 +103,8 @@ class Broker:
     def connect(
         self, address: str, now_ms: int, *, principal: Principal = ANONYMOUS, surface: str = "tcp"
     ) -> tuple[Client, list[Effect]]:
-        """Accept a connection; the broker speaks first. Raises `ServiceUnavailable` if there are too many."""
+        """Accept a connection. Returns the client, and the effect that sends it the first frame. Raises
+        `ServiceUnavailable` if there are too many connections, or the broker is stopping."""
         self.context.now_ms = now_ms
         if len(self.clients) >= self._limits.connections_max or self._draining:
             self.metrics.add("connection.rejected")
@@ -117,7 +119,8 @@ class Broker:
         return client, [Send(client.id, own_message(INITIALIZE, b"{}"))]
 
     def disconnect(self, client: Client, now_ms: int, reason: str = "closed by the client") -> list[Effect]:
-        """Remove a connection with its subscriptions, and fail the requests that wait for its answers."""
+        """Remove a connection and its subscriptions. Requests that it should have responded to fail. Does nothing if it
+        was removed before."""
         self.context.now_ms = now_ms
         if self.clients.remove(client.id) is None:
             return []
@@ -155,7 +158,8 @@ class Broker:
         ]
 
     def drain(self, now_ms: int, grace_ms: int) -> list[Effect]:
-        """Accept no more connections and requests from now on, and tell all clients."""
+        """Accept no more connections and requests from now on, and tell all clients that the broker stops in
+        `grace_ms`."""
         self.context.now_ms = now_ms
         self._draining = True
         payload = json_bytes({"reason": "the broker is stopping", "graceMs": grace_ms})
@@ -164,21 +168,21 @@ class Broker:
 
     @property
     def is_draining(self) -> bool:
-        """True while the broker stops: it accepts nothing new."""
+        """True while the broker stops: new connections and requests are refused."""
         return self._draining
 
     @property
     def requests_open(self) -> int:
-        """The number of requests that wait for their answer."""
+        """The number of requests that wait for a response."""
         return len(self._requests)
 
     @property
     def idle(self) -> bool:
-        """True if no request waits for a service, and no write for the disk."""
+        """True if no request waits for a response, and no write waits for the disk."""
         return len(self._requests) == 0 and (self.durable is None or self.durable.idle)
 
     def abandon_requests(self, now_ms: int) -> list[Effect]:
-        """Fail all open requests: the broker stops before they were answered."""
+        """Fail all open requests, because the broker stops before they were answered."""
         self.context.now_ms = now_ms
         error = ServiceUnavailable("The broker stops before this was answered; try again later")
         return [
@@ -186,7 +190,7 @@ class Broker:
         ]
 
     def close(self) -> None:
-        """Save what is unsaved. The broker is not used after this."""
+        """Save what is not saved yet. Waits for the disk. The broker must not be used afterwards."""
         if self.durable is not None:
             self.durable.close()
 
@@ -201,8 +205,8 @@ class Broker:
         principal: Principal = ANONYMOUS,
         waits: Callable[[], bool] = lambda: True,
     ) -> list[Effect]:
-        """Handle a request to a system topic that did not come through a connection. `waits` tells whether its caller
-        still waits."""
+        """Handle a request to a system topic that did not come through a connection. `waits` returns whether the caller
+        still waits for the reply."""
         self.context.now_ms = now_ms
         caller = Client(
             id="",
@@ -219,11 +223,12 @@ class Broker:
             return reply(error)
 
     def resume(self, done: Callable[[Any], list[Effect]], outcome: Any, now_ms: int) -> list[Effect]:
-        """Pass the outcome of an effect that was carried out, or failed, to its continuation."""
+        """Call the continuation of an effect with its outcome: a value, or the error in its place. Returns the effects
+        that follow."""
         return self.resume_all([(done, outcome)], now_ms)
 
     def resume_all(self, results: Iterable[tuple[Callable[[Any], list[Effect]], Any]], now_ms: int) -> list[Effect]:
-        """Pass many outcomes to their continuations, and then wake subscribers once for all of them."""
+        """Call many continuations with their outcomes. Subscribers are woken once for all of them."""
         self.context.now_ms = max(self.context.now_ms, now_ms)
         effects = [effect for done, outcome in results for effect in self._resumed(done, outcome)]
         return effects if self.durable is None else [*effects, *self.durable.wake_subscribers()]
@@ -255,7 +260,7 @@ class Broker:
                 return self._reject(client, item)
 
     def note_activity(self, client: Client, now_ms: int) -> None:
-        """Note that a connection is alive, from bytes that are no message."""
+        """Note that a connection is alive, because bytes came that are not a whole message yet."""
         client.heard_ms, client.heartbeat_pending = now_ms, False
 
     def _reject(self, client: Client, rejected: RejectedFrame) -> list[Effect]:
@@ -328,15 +333,16 @@ class Broker:
                 )
 
     def _check(self, client: Client, head: Head) -> None:
-        """Raise the refusal of a message that its client may not send, or whose topic it may not create."""
+        """Raise `Unauthorized` or `Forbidden` if the client may not send the message, or may not create the topic that
+        the message would create."""
         topic = None if isinstance(head.name, TopicPattern) else head.destination
         check_action(self.access, client, head.action, topic)
         if self.durable is not None and topic is not None and head.action in _STORING:
             self.durable.check_create(client, topic)
 
     def _answered(self, client: Client, frame: Frame, payload: bytes, *, always: bool = False) -> list[Effect]:
-        """Return the answer, if one was requested. `always`: the founding protocol answers also a request without an
-        id."""
+        """Return the answer to a frame, if the frame has a request id. With `always`, answer without one too, as the
+        protocol's first version did."""
         if frame.header.request_id is None and not always:
             return []
         return [self.context.answer(client.id, frame.header.head, frame.header.request_id, payload)]
@@ -392,7 +398,8 @@ class Broker:
     def _deliver(
         self, client: Client, batch: PublishBatch, routed: dict[tuple[str, ...], list[int]], first_id: str
     ) -> list[Effect]:
-        """Send every subscriber its messages, in their order of arrival. `routed`: head numbers, by subscribers."""
+        """Send every subscriber its messages, in their order of arrival, and answer the sender. `routed` has the
+        numbers of heads, by the subscribers that get them."""
         effects: list[Effect] = []
         for numbers, subscribers in _by_recipients(routed).items():
             chosen = batch.with_heads(numbers)
@@ -405,12 +412,14 @@ class Broker:
         return effects
 
     def _refuse(self, client: Client, batch: PublishBatch, first_id: str, error: PenstockError) -> Effect:
-        """Answer every message of a batch with an error, even without a request id: nothing is dropped silently."""
+        """Answer every message of a batch with an error, also those without a request id: nothing is dropped
+        silently."""
         self.metrics.add("router.publish.error", len(batch))
         return Send(client.id, batch.answer_frames(first_id, self.context.failure(client, error, len(batch))))
 
     def _publish_one(self, client: Client, frame: Frame) -> list[Effect]:
-        """Publish a message that is not part of a batch."""
+        """Publish a message that is not part of a batch. Raises `QuotaExceeded`, or `NoRouteFound` if a live topic has
+        no subscriber."""
         head = frame.header.head
         if not self.rate_limiter.allow(None, head.destination, self.context.now_ms):
             raise self.rate_limiter.exceeded()
@@ -466,7 +475,8 @@ class Broker:
         return self._answered(client, frame, SUCCESS if self.unsubscribe(client, kinds, pattern) else FAILURE)
 
     def subscribe(self, client: Client, kinds: tuple[LiveKind, ...], pattern: TopicPattern, priority: int) -> None:
-        """Subscribe live, from the next message on. A second call changes the priority."""
+        """Subscribe a client to a live pattern, from the next message on. If it is subscribed already, only the
+        priority changes."""
         for kind in kinds if self.access.enabled else ():
             self.access.check(client.principal, LIVE_OPERATIONS[kind], Resource.topic(pattern), client.origin)
         new = sum((kind, pattern) not in client.subscriptions for kind in kinds)
@@ -480,7 +490,7 @@ class Broker:
             self._routes.add(kind, pattern, client.id, priority)
 
     def unsubscribe(self, client: Client, kinds: tuple[LiveKind, ...], pattern: TopicPattern) -> bool:
-        """End live subscriptions. Returns False if there was none."""
+        """End live subscriptions of these kinds to this pattern. Returns False if there was none."""
         subscribed = [kind for kind in kinds if (kind, pattern) in client.subscriptions]
         for kind in subscribed:
             del client.subscriptions[kind, pattern]
@@ -495,7 +505,7 @@ class Broker:
     # time
 
     def tick(self, now_ms: int) -> list[Effect]:
-        """Do what is due: request timeouts, heartbeats, and closing connections that stayed silent."""
+        """Do what is due: time out requests, send heartbeats, close connections that stayed silent."""
         self.context.now_ms = now_ms
         effects = self.enforcer.tick()
         for late in self._requests.expire(now_ms):
@@ -510,7 +520,7 @@ class Broker:
         return effects if self.durable is None else [*effects, *self.durable.tick()]
 
     def next_due_ms(self) -> int:
-        """Return when `tick` is to be called next."""
+        """Return the time at which `tick` must be called next."""
         due = self._counted_ms + _SECOND_MS
         deadline = self._requests.next_deadline_ms()
         due = self.enforcer.next_due_ms(due if deadline is None else min(due, deadline))
@@ -528,17 +538,17 @@ class Broker:
         return effects
 
     def closing_error(self, client: Client, error: PenstockError) -> Send:
-        """Return the error that tells a client why its connection is about to be closed."""
+        """Return the effect that sends a client the error for which its connection is about to be closed."""
         return Send(client.id, self.error_frame(error))
 
     def error_frame(self, error: PenstockError) -> bytes:
-        """Return the frame of an error that answers no particular message."""
+        """Return the frame of an error that is not the answer to a particular message."""
         return response(NO_HEADER.topic, NO_HEADER.version, self.context.new_id(), self.context.error(error))
 
     # logs and metrics
 
     def log(self, level: str, text: str, facts: dict[str, Any]) -> list[Effect]:
-        """Send a log line to the clients that subscribed to such lines."""
+        """Send a line of the log to the clients whose log filter matches."""
         if not self.clients.loggers:
             return []
         followers = [
@@ -570,12 +580,13 @@ class Broker:
 
     @property
     def answer_bytes_max(self) -> int:
-        """The largest list of an answer: one message without the frame around the list."""
+        """The most bytes of a list in an answer: the largest message, less the frame around the list."""
         return self._limits.answer_bytes_max
 
 
 def _by_recipients(routed: dict[tuple[str, ...], list[int]]) -> dict[tuple[int, ...], list[str]]:
-    """Invert `routed`: recipients by the heads that they get together, so that each batch is built once."""
+    """Return subscribers by the numbers of all heads that they get. Subscribers with the same heads share one batch,
+    which is then built once. `routed` has head numbers by subscribers."""
     heads: dict[str, list[int]] = {}
     for subscribers, numbers in routed.items():
         for subscriber in subscribers:

@@ -1,4 +1,4 @@
-"""The broker's context, shared by all its parts: ids, clocks, metrics, the framing of replies and errors."""
+"""The broker's context, which all its parts share: ids, clocks, metrics, and how replies and errors are framed."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from penstock.protocol.header import Head, Header
 _ID_TAIL_MAX: Final = 0x7FFFFFFFFFFF  # half of the last group's range: the rest is for counting up
 
 Reply = Callable[[Any], list[Effect]]
-"""A continuation: takes the outcome (a value, or the `PenstockError` in its place) and returns the effects that follow.
-"""
+"""A continuation: takes the outcome, which is a value or a `PenstockError`, and returns the effects that follow."""
 
 
 def errors_to(reply: Reply, then: Callable[..., list[Effect]]) -> Reply:
-    """Return a continuation that passes a value to `then`; an error, also one raised by `then`, goes to `reply`."""
+    """Return a continuation that passes a value to `then`, and an error to `reply`. An error that `then` raises goes to
+    `reply` too."""
 
     def go_on(outcome: Any) -> list[Effect]:
         if isinstance(outcome, PenstockError):
@@ -39,7 +39,8 @@ def errors_to(reply: Reply, then: Callable[..., list[Effect]]) -> Reply:
 
 
 class BrokerContext:
-    """Shared state of one broker. `now_ms` is a monotonic clock; the time of day, for people, comes from a `Clock`."""
+    """Shared state of one broker. `now_ms` is a monotonic clock; the time of day, which only people need, comes from a
+    `Clock`."""
 
     def __init__(self, clock: Clock, random: Random, now_ms: int, access: AccessPolicy | None = None) -> None:
         self._clock = clock
@@ -49,21 +50,21 @@ class BrokerContext:
         self.metrics = Metrics()
         self.redactor = PathRedactor()
         self.address = ""
-        """Address at which clients reach this broker, as MessageIDs name it."""
+        """The address at which clients reach this broker. Message ids sent to consumers contain it."""
 
     def new_id(self) -> str:
-        """Create a UUID4 whose last group has room for counting up within one read of a socket."""
+        """Create a UUID4. Its last group leaves room for counting up: the messages of one read get consecutive ids."""
         bits = self._random.getrandbits(122)
         tail = bits & _ID_TAIL_MAX
         variant = 0x8000 | (bits >> 48 & 0x3FFF)
         return f"{bits >> 90:08x}-{bits >> 74 & 0xFFFF:04x}-4{bits >> 62 & 0xFFF:03x}-{variant:04x}-{tail:012x}"
 
     def unix_ms(self) -> int:
-        """Return the time of day."""
+        """Return the time of day, in ms since 1970."""
         return clock_ms(self._clock)
 
     def unix_ms_of(self, at_ms: int) -> int:
-        """Convert a time of the monotonic clock to the time of day."""
+        """Convert a time of the monotonic clock to the time of day, in ms since 1970."""
         return self.unix_ms() - (self.now_ms - at_ms)
 
     def answer(self, client_id: str, head: Head, request_id: str | None, payload: bytes) -> Send:
@@ -77,13 +78,14 @@ class BrokerContext:
         return error_payload(self.redact(error), self.unix_ms())
 
     def failure(self, client: Client, error: PenstockError, count: int = 1) -> bytes:
-        """Count an error against the client and return its payload."""
+        """Count `count` errors of a client, and return the payload that tells it of the error."""
         client.errors += count
         self.metrics.add("router.message.error", count)
         return self.error(error)
 
     def reply(self, client: Client, header: Header, *, always: bool = False) -> Reply:
-        """Build the reply to one message: a result is sent as JSON if an answer was requested, an error in any case."""
+        """Return the reply to one message. It answers a result, as JSON unless it is bytes, if the message has a
+        request id or with `always`; it answers an error in any case."""
 
         def answer(result: Any) -> list[Effect]:
             if isinstance(result, PenstockError):

@@ -1,4 +1,4 @@
-"""The durable broker: durable topics with their producers and subscriptions, put together."""
+"""The durable broker: durable topics with their producers and subscriptions."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _SESSION_CHARS_MAX: Final = 64
 
 
 class DurableBroker:
-    """The part of the broker that outlives a connection."""
+    """The part of the broker whose state outlives a connection: topics, producers, subscriptions, schemas."""
 
     def __init__(
         self,
@@ -88,16 +88,17 @@ class DurableBroker:
         enforcer.attach(self.topics.store.catalog.access, self.subscriptions)
 
     def is_allowed(self, client: Client, operation: Operation, resource: Resource) -> bool:
-        """Tell whether a client may do this, without an audit entry: for lists that hide what a client may not see."""
+        """Return whether a client may do this. Writes no audit entry: lists use it to leave out what a client may not
+        see."""
         return self._context.access.allows(client.principal, operation, resource)
 
     def can_describe(self, client: Client, name: TopicName) -> bool:
-        """Tell whether a topic appears in the lists of this client."""
+        """Return whether a client may see a topic in lists."""
         return self.is_allowed(client, Operation.DESCRIBE, Resource.topic(name))
 
     def check(self, client: Client, operation: Operation, resource: Resource, action: str = "") -> None:
-        """Check a permission and note it for the audit log, where `action` is what was requested. Raises `Unauthorized`
-        or `Forbidden`."""
+        """Check a permission, and add it to the audit trail of the current request. `action` is what the audit entry
+        says was requested. Raises `Unauthorized` or `Forbidden`."""
         audited = AuditedAction(action)
         self._context.access.require(client.principal, operation, resource, client.origin, audited)
         if client.trail is None:
@@ -106,43 +107,47 @@ class DurableBroker:
             client.trail.add(operation, resource, audited)
 
     def check_create(self, client: Client, name: TopicName) -> None:
-        """Check that a client may create a topic that its message would create."""
+        """Check that a client may create a topic, if a message to that topic would create it. Raises `Unauthorized` or
+        `Forbidden`."""
         if self.would_create(name):
             self.check(client, Operation.CREATE, Resource.topic(name))
 
     def check_references(self, client: Client, schema: Schema) -> None:
-        """Check that a client may read the subjects that a schema refers to: a reference reads and pins its subject."""
+        """Check that a client may read the subjects that a schema refers to. A reference shows the content of its
+        subject, and keeps it from being deleted. Raises `Unauthorized` or `Forbidden`."""
         if self._context.access.enabled:
             for subject in sorted({reference.subject for reference in schema.references}):
                 self.check(client, Operation.SCHEMA_READ, Resource.subject(subject))
 
     def would_create(self, name: TopicName) -> bool:
-        """Tell whether a message to this topic would create it."""
+        """Return whether a message to this topic would create it, because it does not exist."""
         return self.topics.auto_create is AutoCreate.RELIABLE and self.topics.get(name) is None
 
     def unix_ms(self) -> int:
-        """Return the time of day."""
+        """Return the time of day, in ms since 1970."""
         return self._context.unix_ms()
 
     @property
     def answer_bytes_max(self) -> int:
-        """The largest list of an answer: one message without the frame around the list."""
+        """The most bytes of a list in an answer: the largest message, less the frame around the list."""
         return self._limits.answer_bytes_max
 
     @property
     def idle(self) -> bool:
-        """True if the disk has answered everything."""
+        """True if no message and no cursor waits for the disk, and no block for its validation."""
         return not self.publisher.pending and self.schema_enforcer.idle and self.subscriptions.cursor_store.idle
 
     # topics
 
     def is_durable(self, name: TopicName) -> bool:
-        """Tell whether messages to this topic are stored, also if the topic is yet to be created."""
+        """Return whether messages to this topic are stored. If the topic does not exist, return whether a message would
+        create it as a durable one."""
         topic = self.topics.get(name)
         return topic.is_durable if topic is not None else self.topics.auto_create is AutoCreate.RELIABLE
 
     def publish_error(self, name: TopicName) -> PenstockError | None:
-        """Return the reason why nothing may be published to a topic; None if it may."""
+        """Return the error for a message to a topic that does not exist and is not created by itself; None if the topic
+        may be published to."""
         if self.topics.auto_create is AutoCreate.OFF and self.topics.get(name) is None:
             return TopicNotSupported(
                 f"there is no topic {name}, and this broker creates none by itself: `penstock topic create` does",
@@ -151,7 +156,7 @@ class DurableBroker:
         return None
 
     def wake_subscribers(self) -> list[Effect]:
-        """Tell feeds and subscriptions of what was just stored: once for all that became durable together."""
+        """Tell feeds and subscriptions about all blocks that became durable since the last call."""
         effects: list[Effect] = []
         stored = self.publisher.take_stored()
         if stored:
@@ -180,13 +185,14 @@ class DurableBroker:
         return self._ensure(client, name, then, AdjustBacklog(client.id, kept.payload_bytes))
 
     def _ensure(self, client: Client, name: TopicName, then: Reply, backlog: AdjustBacklog) -> list[Effect]:
-        """Continue with the topic to write to. Its creation is audited here where access is not enforced."""
+        """Call `then` with the topic to write to, which is created if necessary, or with the error. If access is not
+        enforced, the creation is audited here; otherwise it was when the message was checked."""
         if not self._context.access.enabled:
             self.check_create(client, name)
         return self.topics.get_or_create(name, then, backlog=backlog)
 
     def handle(self, client: Client, frame: Frame) -> list[Effect]:
-        """Handle a message about durable topics, other than a batch. Raises what is wrong with it."""
+        """Handle a message to a durable topic that is not part of a publish batch. Raises the error to answer with."""
         head, reply = frame.header.head, self._context.reply(client, frame.header)
         backlog = AdjustBacklog(client.id, len(frame.payload))
         match frame.header.action:
@@ -208,7 +214,8 @@ class DurableBroker:
                 raise InvalidRequest(f"Only the broker sends {action.value}", action=action.value)
 
     def _check_seek(self, client: Client, topic: TopicName, fields: Fields) -> None:
-        """Check that a client may seek: its consumers may, other clients only if they may manage the topic."""
+        """Check that a client may seek: a consumer of the subscription must be allowed to consume, any other client to
+        manage the topic. Raises `Unauthorized` or `Forbidden`."""
         is_consumer = self.subscriptions.consumes(client, topic, fields.get("subscription"))
         self.check(client, Operation.CONSUME if is_consumer else Operation.MANAGE, Resource.topic(topic))
 
@@ -230,7 +237,8 @@ class DurableBroker:
         return store(client, topic, payload, reply)
 
     def is_durable_subscription(self, fields: Fields) -> bool:
-        """Tell whether a `subscribe` or `unsubscribe` is about a durable subscription or a reader."""
+        """Return whether a `subscribe` or `unsubscribe` with these fields is about a durable subscription or a reader.
+        Otherwise it is live."""
         return not fields.keys().isdisjoint(DURABLE_OPTIONS)
 
     def subscribe(self, client: Client, frame: Frame, fields: Fields) -> list[Effect]:
@@ -258,7 +266,7 @@ class DurableBroker:
     # producers
 
     def register_producer(self, client: Client, fields: Fields, reply: Reply) -> list[Effect]:
-        """Give a producer of a topic its id: always the same for a name, a new one without a name."""
+        """Reply with the id of a producer on a topic. A name always has the same id; without a name the id is new."""
         read.check_known(fields, ("topic", "name", "access", "producer_id", "session", "resume"))
         topic = read.topic_name(fields)
         self.check_create(client, topic)
@@ -359,7 +367,7 @@ class DurableBroker:
             topic.second_passed()
 
     def _retained(self, outcome: object) -> list[Effect]:
-        """Let subscriptions skip what retention has deleted."""
+        """Tell subscriptions which messages retention has deleted, so that they skip them."""
         if isinstance(outcome, int):
             self._context.metrics.add("retention.segments", outcome)
         return [effect for topic in self.topics for effect in self.skip_expired(topic)]
@@ -374,7 +382,7 @@ class DurableBroker:
         return effects
 
     def close(self) -> None:
-        """Save all changes now: the broker stops, and nothing is written after this."""
+        """Save all changes now, and wait for the disk. The broker stops: nothing is written afterwards."""
         self.schema_enforcer.mismatch_log.close()
         self.subscriptions.cursor_store.close()
         for topic in self.topics:

@@ -1,7 +1,7 @@
-"""The permissions that messages need: one row for every action of the wire and every system topic.
+"""The permissions that messages need: a row for each action of the wire protocol and each system topic.
 
-There is no way past them: an action or a system topic without a row is refused. HTTP rows have a permission of their
-own.
+While access control is on, an action or a system topic without a row is refused. HTTP routes name their permissions
+elsewhere.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ AUTHENTICATE: Final = "system.client.authenticate"
 
 @dataclass(frozen=True, slots=True)
 class RequiredPermission:
-    """The operation that the sender must be allowed to perform, and the resource it concerns."""
+    """The operation that the sender must be allowed to do, and the kind of resource that it concerns."""
 
     operation: Operation
     kind: ResourceKind = ResourceKind.SERVER
     field: str = ""
-    """Payload field that names the resource; for an action, the topic in its header is used instead."""
+    """The payload field that names the resource. Actions do not use it: their resource is the topic of the header."""
 
     checked_by_handler: bool = False
-    """The resource is known only to the handler, which checks it. Before that, the sender need only be authenticated.
-    """
+    """True if only the handler knows the resource, and checks the permission. Before that, the sender need only be
+    authenticated."""
 
 
 def _topic(operation: Operation) -> RequiredPermission:
@@ -78,7 +78,8 @@ ACTION_PERMISSIONS: Final[dict[Action, RequiredPermission]] = {
 }
 
 LIVE_OPERATIONS: Final = {LiveKind.PUBLISH: Operation.CONSUME, LiveKind.REQUEST: Operation.RESPOND}
-"""Operations that live subscriptions need: checked when one is made, and again when its topic's routes are resolved."""
+"""The operation that each kind of live subscription needs. It is checked at the `subscribe`, and again when routes are
+looked up."""
 
 SYSTEM_TOPIC_PERMISSIONS: Final[dict[str, RequiredPermission]] = {
     HEARTBEAT: RequiredPermission(Operation.PUBLIC),
@@ -162,20 +163,22 @@ SYSTEM_TOPIC_PERMISSIONS: Final[dict[str, RequiredPermission]] = {
 
 
 def check_identified(access: AccessPolicy, client: Client, topic: str) -> None:
-    """Raise `Unauthorized` for an unauthenticated client, before any other error about a system topic is reported."""
+    """Raise `Unauthorized` if the client is not authenticated but must be. Called first, so that such a client learns
+    nothing from other errors."""
     if access.enabled:
         _check_identified(access, client, SYSTEM_TOPIC_PERMISSIONS.get(topic, _CONNECT))
 
 
 def trail_of(access: AccessPolicy, client: Client, topic: str) -> AuditTrail:
-    """Begin the audit trail of a message to a system topic whose fields have not been read yet."""
+    """Begin the audit trail of a message to a system topic. Its fields are not read yet."""
     trail = AuditTrail(access, client.principal, client.origin)
     trail.expect(SYSTEM_TOPIC_PERMISSIONS.get(topic, _CONNECT).operation, SERVER, topic)
     return trail
 
 
 def check_system(access: AccessPolicy, client: Client, topic: str, fields: Fields, trail: AuditTrail) -> None:
-    """Check the permission of a system topic and add it to the audit trail. Raises the refusal."""
+    """Check the permission that a system topic needs, and add the action to the audit trail. Raises `Unauthorized` or
+    `Forbidden`."""
     rule = SYSTEM_TOPIC_PERMISSIONS.get(topic)
     if not access.enabled:
         _note(trail, rule, topic, fields)
@@ -190,7 +193,8 @@ def check_system(access: AccessPolicy, client: Client, topic: str, fields: Field
 
 
 def _note(trail: AuditTrail, rule: RequiredPermission | None, topic: str, fields: Fields) -> None:
-    """Add the action to the trail where access control is off; a wrong name is reported by the handler instead."""
+    """Add the action to the audit trail while access control is off. A wrong name of the resource is left out here; the
+    handler reports it."""
     if rule is None or rule.checked_by_handler or rule.operation not in ADMINISTRATION:
         return
     with suppress(PenstockError):
@@ -198,7 +202,8 @@ def _note(trail: AuditTrail, rule: RequiredPermission | None, topic: str, fields
 
 
 def check_action(access: AccessPolicy, client: Client, action: Action, topic: TopicName | None) -> None:
-    """Check the permission of a message to an ordinary topic, before it is parsed further. Raises the refusal."""
+    """Check the permission of a message to an ordinary topic, before the message is parsed further. Raises
+    `Unauthorized` or `Forbidden`."""
     rule = ACTION_PERMISSIONS.get(action)
     if rule is None:
         raise _no_rule(action.value)
@@ -210,7 +215,8 @@ def check_action(access: AccessPolicy, client: Client, action: Action, topic: To
 
 
 def _check_identified(access: AccessPolicy, client: Client, rule: RequiredPermission) -> None:
-    """Raise for an unauthenticated or expired principal, so that it learns nothing about other errors."""
+    """Raise `Unauthorized` for a client that is not authenticated, or whose credentials have expired, unless the
+    operation is public."""
     if rule.operation is Operation.PUBLIC:
         return
     if client.principal is ANONYMOUS:

@@ -1,4 +1,4 @@
-"""The asyncio client. No call is dropped in silence: it returns when the broker has confirmed it, or raises."""
+"""The asyncio client. Every call either returns after the broker has confirmed it, or raises."""
 
 from __future__ import annotations
 
@@ -48,17 +48,17 @@ if TYPE_CHECKING:
 
 _LOG: Final = logging.getLogger(__name__)
 _HANDLERS_MAX: Final = 1000
-"""Requests that are handled at once; more are refused."""
+"""The most requests that are handled at a time. Further ones are refused with `ServiceUnavailable`."""
 _GOODBYE_SECONDS: Final = 2.0
-"""The time that handlers have to finish when the client is closed."""
+"""The time in seconds that request handlers have to finish when the client is closed."""
 _REQUEST_GRACE_SECONDS: Final = 2.0
-"""Extra time to wait for a response: the broker itself reports when a request has timed out."""
+"""The time in seconds to wait beyond the request's timeout: the broker itself reports a request that has timed out."""
 WINDOW_MESSAGES: Final = 50_000
 WINDOW_BYTES: Final = 2 * MIB
-"""Messages and bytes in flight at a consumer: enough to keep a fast one busy, and half of what one connection may have.
-"""
+"""The default limits of messages and bytes in flight at a consumer. They keep a fast consumer busy, and are half of
+what one connection may have."""
 _WINDOW: Final = 512
-"""Messages of `publish_many` that wait for confirmation at once."""
+"""The most messages of `publish_many` that wait for confirmation at a time."""
 
 Handler = Callable[[Message], Payload | Awaitable[Payload]]
 Callback = Callable[[Message], object]
@@ -79,13 +79,14 @@ def connect(
     token: Token | None = None,
     token_file: Path | str | None = None,
 ) -> AsyncClient:
-    """Create a client of the broker at `url` (`tcp://host:port`, `tls://host:port`). Use it with `async with`, or
-    `await` it.
+    """Create a client of the broker at `url` (`tcp://host:port` or `tls://host:port`). Use it with `async with`, or
+    `await` it; only then it connects.
 
-    `name` registers it as a service. `timeout` bounds connecting, every call but `request`, and the time that a call
-    waits for a reconnect. `payload_bytes_max` is the broker's limit: it closes the connection of a client that sends
-    more. `token` is a key or a token, or a function that returns one for each connection; `token_file` holds one.
-    Without either, PENSTOCK_TOKEN and PENSTOCK_TOKEN_FILE are used.
+    `name` registers the client as a service. `timeout`, in seconds, limits connecting, every call but `request`, and
+    the time that a call waits for a reconnect. `payload_bytes_max` is the broker's limit: the broker closes the
+    connection of a client that sends more. `token` is a key or a token, or a function that returns one for each
+    connection; `token_file` is a file with one. Without either, PENSTOCK_TOKEN and PENSTOCK_TOKEN_FILE are used. Raises
+    `InvalidRequest`.
     """
     address = parse_url(url)
     if not address.secure and any(option is not None for option in (tls, tls_ca, tls_cert, tls_key)):
@@ -98,7 +99,7 @@ def connect(
 
 
 class AsyncClient:
-    """A connection to a broker, reopened when it breaks. Created by `connect`."""
+    """A client of a broker, created by `connect`. Its connection is reopened when it breaks."""
 
     def __init__(
         self,
@@ -156,11 +157,12 @@ class AsyncClient:
 
     @property
     def connected(self) -> bool:
-        """Return whether the connection to the broker is open now."""
+        """True if the connection to the broker is open now."""
         return self._connection.open
 
     async def close(self) -> None:
-        """Let handlers finish, send written bytes, and end. Calls that still wait fail, iterators end."""
+        """Let request handlers finish, for up to two seconds, send written bytes, and close the connection. Calls that
+        still wait raise `ServiceUnavailable`; iterators end."""
         mine = asyncio.current_task()
         try:
             await self._endpoints.close_producers()
@@ -184,18 +186,18 @@ class AsyncClient:
     # calls
 
     async def publish(self, topic: str, payload: Payload = b"", *, version: str = "1.0.0") -> Receipt | None:
-        """Publish a message: returns when it is on disk, with its receipt; None for a live topic, when the broker has
-        passed it on.
+        """Publish a message. Return its receipt when it is on disk; for a live topic, return None when the broker has
+        passed it on to subscribers.
 
         Raises `NoRouteFound` if the topic is live and has no subscriber.
         """
         return receipt_of(await self._connection.call(self._protocol.publish(topic, payload, version)))
 
     async def publish_many(self, topic: str, payloads: Iterable[Payload], *, version: str = "1.0.0") -> int:
-        """Publish in order, many at a time; return the number of messages.
+        """Publish messages in order, many in flight at a time; return their number once all are confirmed.
 
-        Stops at the first failure and raises it; its `details` have the number `confirmed` before it. Up to 511
-        messages after it may have been sent.
+        Stops at the first failure and raises it; `confirmed` in its `details` is the number of messages confirmed
+        before it. Up to 511 messages after the failed one may have been published.
         """
         window: deque[asyncio.Future[bytes]] = deque()
         confirmed = 0
@@ -219,14 +221,17 @@ class AsyncClient:
     async def request(
         self, topic: str, payload: Payload = b"", *, version: str = "1.0.0", timeout: float | None = None
     ) -> bytes:
-        """Send a request and return the response of the service. Raises its error, `NoRouteFound`, or `Timeout`."""
+        """Send a request and return the response of the service. `timeout` is in seconds.
+
+        Raises the error with which the service responded, `NoRouteFound` if there is no service, or `Timeout`.
+        """
         timeout_ms = None if timeout is None else milliseconds(timeout)
         call = self._protocol.request(topic, payload, version, timeout_ms)
         return await self._connection.call(call, (timeout or self._connection.timeout) + _REQUEST_GRACE_SECONDS)
 
     async def ask(self, topic: str, facts: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Return the answer of a system topic: `ask("system.topic.describe", {"topic": "orders"})`. Raises
-        its error."""
+        """Send a request to a system topic and return its answer, such as `ask("system.topic.describe", {"topic":
+        "orders"})`. Raises the error in the answer."""
         try:
             payload = json.dumps(dict(facts or {}), ensure_ascii=False).encode()
         except UnicodeEncodeError as error:
@@ -235,12 +240,12 @@ class AsyncClient:
         return answer
 
     async def register(self, name: str, description: str = "") -> None:
-        """Register as a service, now and on every new connection."""
+        """Register this client as a service, now and on every new connection."""
         await self._connection.call(self._protocol.register(name, description or name))
         self._protocol.remember_service(name, description or name)
 
     async def ping(self) -> float:
-        """Return the seconds to the broker and back."""
+        """Return the time in seconds of a round trip to the broker."""
         loop = asyncio.get_running_loop()
         began = loop.time()
         await self._connection.call(self._protocol.heartbeat())
@@ -249,10 +254,10 @@ class AsyncClient:
     # subscriptions
 
     def subscribe(self, pattern: str, callback: Callback | None = None) -> Pending[Subscription]:
-        """Subscribe to live messages of a topic or a pattern (`+` one level, `#` the rest), from now on. Await it, or
-        `async with`.
+        """Subscribe to messages of a topic, or of a pattern (`+` is one level, `#` the rest), that are published from
+        now on. Use it with `await`, `async with` or `async for`.
 
-        A callback, which may be a coroutine function, is called for each message in turn. Without one, iterate.
+        `callback`, which may be a coroutine function, is called for one message after another. Without it, iterate.
         """
         return Pending(self._subscribe(pattern, callback))
 
@@ -269,9 +274,10 @@ class AsyncClient:
         return subscription
 
     def respond(self, pattern: str, handler: Handler, *, priority: int = 0) -> Pending[Serving]:
-        """Serve a topic: the result of the handler is the response. Await it, or `async with`.
+        """Serve requests for a topic or a pattern: the result of `handler` is the response. Use it with `await` or
+        `async with`.
 
-        A `PenstockError` that the handler raises is the response too; of any other exception only the type is sent.
+        If the handler raises a `PenstockError`, that is the response; of any other exception only the type is sent.
         """
         return Pending(self._respond_to(pattern, handler, priority))
 
@@ -295,7 +301,8 @@ class AsyncClient:
         return Serving(leave)
 
     async def _subscribe_on_broker(self, spec: SubscriptionSpec) -> None:
-        """Make a subscription. If that fails the broker may have made it all the same, so an unsubscribe is sent."""
+        """Subscribe at the broker. If the call fails, the broker may still have subscribed us, so an unsubscribe is
+        sent too."""
         try:
             await self._connection.call(self._protocol.subscribe(spec))
         except BaseException:
@@ -320,7 +327,7 @@ class AsyncClient:
         self._pause_or_resume_reading()
 
     def _subscription_refused(self, spec: SubscriptionSpec, error: PenstockError) -> None:
-        """End the subscriptions that the broker has refused on a new connection."""
+        """End the local subscriptions of `spec`, which the broker has refused on a new connection."""
         self._protocol.forget(spec)
         self._endpoints.subscription_refused(spec, error)
         if spec.kind == "request":
@@ -350,16 +357,17 @@ class AsyncClient:
         framing: str | None = None,
         **options: Any,
     ) -> Pending[Producer[Any]]:
-        """Create a producer for a durable topic: it sends blocks, each stored once. Await it, or `async with`.
+        """Create a producer for a durable topic. It sends messages in blocks; each is stored once. Use it with `await`
+        or `async with`.
 
-        Options: `name` (the same producer whenever it comes back), `type` (of every message that names none), `linger`
-        (seconds that messages gather), `batch_messages`, `batch_bytes`, `access` (`exclusive`, or `shared` for programs
-        that number their messages together), `timeout` (for how long a block is sent again).
+        Options: `name` (with it, the same producer after a restart), `type` (of messages that are sent without one),
+        `linger` (seconds for which messages gather), `batch_messages`, `batch_bytes`, `access` (`exclusive`, or
+        `shared` for programs that number their messages together), `timeout` (seconds for which a block is sent again).
 
-        With a `schema` it takes values in place of payloads: a type, an `AvroSchema`, `JsonSchema` or `ProtobufSchema`,
-        `UseLatest` or `Pinned`. The schema is registered under `subject`, by default the topic's own, or with
-        `register=False` must be there already. `framing="confluent"` writes payloads as clients of other registries
-        read them.
+        With a `schema` it sends values instead of payloads. The schema is a type, an `AvroSchema`, `JsonSchema` or
+        `ProtobufSchema`, `UseLatest` or `Pinned`. It is registered under `subject`, by default the topic's own; with
+        `register=False` it must be registered already. `framing="confluent"` writes payloads that clients of other
+        registries can read.
         """
         serde = Serde(source=schema, subject=subject, register=register, framing=framing)
         return Pending(self._endpoints.open_producer(topic, serde, options))
@@ -389,16 +397,17 @@ class AsyncClient:
         framing: str | None = None,
         **options: Any,
     ) -> Pending[Consumer[Any]]:
-        """Create a consumer of a durable subscription, which is created at `start` if it is new. Await it, or `async
-        with`.
+        """Create a consumer of a durable subscription, which is created at position `start` if it does not exist. Use
+        it with `await` or `async with`.
 
-        `start` is `earliest`, `latest`, an offset, a time (a `datetime`, or ISO 8601) or a message id. Without a
-        subscription it is a reader: it begins at `start`, and the broker keeps no position for it. `type` is
-        `exclusive`, `failover`, `shared` or `key_shared`. `name` is the consumer's: a later consumer of the same name
-        takes over. Options: `ack_timeout_ms`, `backoff_ms`, `backoff_ms_max`, `redeliveries`, `exhausted`.
+        `start` is `earliest`, `latest`, an offset, a time (a `datetime`, or ISO 8601) or a message id. Without
+        `subscription` it is a reader: it begins at `start`, and the broker keeps no cursor. `type` is `exclusive`,
+        `failover`, `shared` or `key_shared`. `name` is the consumer's name: a later consumer of the same name takes
+        over from this one. Options: `ack_timeout_ms`, `backoff_ms`, `backoff_ms_max`, `redeliveries`, `exhausted`.
 
-        With a `schema` values are decoded into it, whichever schema they were written with; reading one that does not
-        fit raises. `framing="confluent"` reads payloads that clients of other registries wrote, `"auto"` takes both.
+        With a `schema`, values are converted to it, whichever schema they were written with; `value` raises for one
+        that does not fit. `framing="confluent"` reads payloads that clients of other registries wrote; `"auto"` reads
+        those and plain ones.
         """
         request: dict[str, Any] = {
             "from": position_field(start, "start"),
@@ -439,7 +448,7 @@ class AsyncClient:
                     self._connection.hold_reading(hold=True)
 
     def _pause_or_resume_reading(self) -> None:
-        """Stop reading while a subscription is full."""
+        """Stop reading from the connection while a subscription is full, and resume when none is."""
         full = any(subscription.full for listening in self._subscriptions.values() for subscription in listening)
         self._connection.hold_reading(hold=full)
 

@@ -1,4 +1,4 @@
-"""The endpoints of one client: its producers and consumers, and the broker's records and notices for each of them."""
+"""The producers and consumers of one client, and the dispatch of the broker's records and notices to them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ def _require_stream_extra() -> Iterator[None]:
 
 
 def _topic_name(topic: object, who: str) -> str:
-    """Check that a topic is one name: callers are not always type-checked."""
+    """Return the topic if it is a text, else raise `InvalidRequest`: callers may pass a list. `who` names the caller in
+    the error."""
     if not isinstance(topic, str):
         raise InvalidRequest(
             f"topic is one name, such as 'orders.created', not {topic!r}: make {who} for each topic", argument="topic"

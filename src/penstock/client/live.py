@@ -1,4 +1,5 @@
-"""Live messages: subscriptions, topics being served, and calls that can be awaited or entered."""
+"""Live messaging: subscriptions, topics that are served, and `Pending`, a call that can be awaited or used with `async
+with`."""
 
 from __future__ import annotations
 
@@ -14,14 +15,16 @@ from penstock.core.names import TopicPattern
 
 _WAITING_MAX: Final = 65_536
 _WAITING_BYTES_MAX: Final = 64 * MIB
-"""The largest backlog of one subscription, in messages and bytes; at it, the connection reads only responses."""
+"""The size of the backlog of one subscription, in messages (`_WAITING_MAX`) and bytes, from which on the subscription
+is full. While one is full, the connection is read only if a call waits for its response."""
 _HALF: Final = 0.5
 _OVERFULL: Final = 4
-"""The multiple of that backlog at which the subscription ends with an error: it does not keep up."""
+"""The multiple of that size at which the subscription ends with `QuotaExceeded`, since it is too slow."""
 
 
 class Subscription:
-    """Messages of one pattern, in order: iterate over it, or give `subscribe` a callback. Leaving it ends it."""
+    """Messages of one pattern, in order: iterate over it, or pass a callback to `subscribe`. Use it with `async with`,
+    which unsubscribes at the end."""
 
     def __init__(
         self,
@@ -41,7 +44,7 @@ class Subscription:
 
     @property
     def _fill(self) -> float:
-        """The fill level: 1 is full."""
+        """The fill level of the backlog: 1 means full."""
         return max(len(self._waiting) / _WAITING_MAX, self._bytes / _WAITING_BYTES_MAX)
 
     @property
@@ -59,7 +62,8 @@ class Subscription:
             self.end(error)
 
     def end(self, reason: PenstockError | None) -> None:
-        """End the subscription; messages that have arrived can still be taken."""
+        """End the subscription. Messages that have arrived can still be taken; then iterating raises `reason`, or stops
+        if there is none."""
         self._reason, self._closed = reason, True
         self._arrived.set()
 
@@ -82,7 +86,8 @@ class Subscription:
         return message
 
     async def get(self, timeout: float | None = None) -> Message | None:
-        """Return the next message; None if the subscription is over. Raises `TimeoutError`."""
+        """Return the next message; None if the subscription was closed. Raises `TimeoutError` after `timeout` seconds,
+        or the error that ended the subscription."""
         async with asyncio.timeout(timeout):
             return await anext(self, None)
 
@@ -106,7 +111,8 @@ _Closing = TypeVar("_Closing", bound=_Leavable)
 
 
 class Pending(Generic[_Closing]):
-    """A call to be awaited, or to be entered with `async with`, which closes its result."""
+    """A call that has not run yet. Await it for its result, or use it with `async with`, which closes the result at the
+    end."""
 
     def __init__(self, work: Coroutine[Any, Any, _Closing]) -> None:
         self._work = work
@@ -116,7 +122,7 @@ class Pending(Generic[_Closing]):
         return self._work.__await__()
 
     def __aiter__(self: Pending[Subscription]) -> AsyncIterator[Message]:
-        """Subscribe, iterate, and unsubscribe when the loop ends."""
+        """Subscribe, yield messages, and unsubscribe when the iterator ends."""
         return self._messages()
 
     async def _messages(self: Pending[Subscription]) -> AsyncIterator[Message]:
@@ -134,7 +140,7 @@ class Pending(Generic[_Closing]):
 
 
 class Serving:
-    """A topic being served. Leaving it ends it."""
+    """A topic that this client serves. Use it with `async with`, or call `close` to stop serving."""
 
     def __init__(self, leave: Callable[[], Awaitable[None]]) -> None:
         self._leave = leave

@@ -1,4 +1,4 @@
-"""Threads of the blocking client: one for its event loop, and a pool for callbacks and handlers."""
+"""The threads of the blocking client: one runs the event loop, and a pool runs callbacks and handlers."""
 
 from __future__ import annotations
 
@@ -20,16 +20,17 @@ _IDLE_SECONDS: Final = 10.0
 
 
 class CallbackThreads:
-    """A pool of threads for callbacks and handlers, grown on demand up to a bound. They do not keep the
+    """A pool of up to 64 daemon threads for callbacks and handlers, started on demand. Daemon threads do not keep the
     program alive."""
 
     def __init__(self) -> None:
         self._work: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._idle = 0
-        """Threads that wait and have no job on its way to them."""
+        """The number of threads that wait for a job and have not been assigned one."""
 
         self._unclaimed = 0
-        """Jobs that no thread was free for when the pool was full."""
+        """The number of queued jobs that no thread was free for when they were submitted, because the pool had its
+        largest size."""
 
         self._count = 0
         self._lock = threading.Lock()
@@ -57,7 +58,7 @@ class CallbackThreads:
         return done
 
     def _run(self) -> None:
-        """Run jobs until there has been none for a while."""
+        """Run jobs until there has been none for ten seconds."""
         while True:
             try:
                 work = self._work.get(timeout=_IDLE_SECONDS)
@@ -73,7 +74,7 @@ class CallbackThreads:
                     self._idle += 1
 
     def _leaves(self) -> bool:
-        """Leave the pool, unless a job is on its way to this thread."""
+        """Remove this thread from the pool and return True; return False if a queued job is assigned to it."""
         with self._lock:
             if not self._idle:
                 return False
@@ -83,7 +84,7 @@ class CallbackThreads:
 
 
 class LoopThread:
-    """An event loop in a daemon thread."""
+    """An event loop that runs in a daemon thread."""
 
     def __init__(self) -> None:
         self._process = os.getpid()
@@ -93,7 +94,9 @@ class LoopThread:
         self._thread.start()
 
     def run(self, work: Coroutine[Any, Any, _T], timeout: float | None = None) -> _T:
-        """Run a coroutine and return its result. Ctrl-C and a timeout cancel it."""
+        """Run a coroutine in the loop and return its result. Raises `TimeoutError` after `timeout` seconds; that, and
+        Ctrl-C, cancel the coroutine. Raises `ServiceUnavailable` if the client is closed or belongs to another
+        process."""
         if self._loop.is_closed() or os.getpid() != self._process:
             work.close()
             gone = "is closed" if self._loop.is_closed() else "was made in another process: each needs its own"
@@ -106,8 +109,8 @@ class LoopThread:
             raise
 
     def _begun(self, work: Coroutine[Any, Any, _T]) -> Future[_T]:
-        """Hand a coroutine to the loop's thread; close it if Ctrl-C comes before it is there, since it will
-        never run."""
+        """Schedule a coroutine in the loop's thread. If Ctrl-C interrupts this before it is scheduled, close the
+        coroutine, since it will never run."""
         try:
             return asyncio.run_coroutine_threadsafe(work, self._loop)
         except BaseException:
@@ -116,7 +119,8 @@ class LoopThread:
             raise
 
     def call(self, function: Callable[..., object], *arguments: Any) -> None:
-        """Schedule a call in the loop's thread, without waiting for it."""
+        """Schedule a call in the loop's thread, without waiting for it. Raises `ServiceUnavailable` if the client is
+        closed."""
         if self._loop.is_closed():
             raise ServiceUnavailable("the client is closed")
         self._loop.call_soon_threadsafe(function, *arguments)

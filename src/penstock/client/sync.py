@@ -1,4 +1,5 @@
-"""The blocking client: the asyncio client in an event loop of its own thread; every call waits for it."""
+"""The blocking client. It runs the asyncio client in an event loop in a thread of its own; its methods block until the
+asyncio call is done."""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 _AT_ONCE: Final = 2000
-"""Payloads taken from the caller's iterable at a time, in the caller's thread: it may be slow, or use this client."""
+"""The number of payloads taken from the caller's iterable at a time. They are taken in the caller's thread, since the
+iterable may be slow, or use this client."""
 
 
 def connect(
@@ -51,7 +53,8 @@ def connect(
     token: Token | None = None,
     token_file: Path | str | None = None,
 ) -> Client:
-    """Connect: as `penstock.aio.connect`, and connected on return: `with penstock.connect() as client: ...`."""
+    """Connect to a broker and return the client: `with penstock.connect() as client: ...`. The parameters are those of
+    `penstock.aio.connect`. Raises `ServiceUnavailable` or `Timeout` if no broker answers."""
     loop = LoopThread()
 
     async def start() -> aio.AsyncClient:
@@ -82,7 +85,7 @@ class _AsyncCloseable(Protocol):
 
 
 class _ClosedOnExit:
-    """A resource that is closed by `close`, or on leaving its `with`."""
+    """A resource that is closed by `close`, or at the end of its `with` block."""
 
     def __init__(self, loop: LoopThread, inner: _AsyncCloseable) -> None:
         self._loop = loop
@@ -100,11 +103,12 @@ class _ClosedOnExit:
 
 
 class Serving(_ClosedOnExit):
-    """A topic being served. Leaving it ends it."""
+    """A topic that this client serves. Use it with `with`, or call `close` to stop serving."""
 
 
 class Subscription(_ClosedOnExit):
-    """Messages of one pattern, in order: iterate over it, or `get` one. Leaving it ends it."""
+    """Messages of one pattern, in order: iterate over it, or call `get`. Use it with `with`, which unsubscribes at the
+    end."""
 
     _inner: AioSubscription
 
@@ -113,11 +117,12 @@ class Subscription(_ClosedOnExit):
 
     @property
     def pattern(self) -> str:
-        """The topic or pattern that was subscribed to."""
+        """The topic or pattern of the subscription."""
         return str(self._inner.pattern)
 
     def get(self, timeout: float | None = None) -> Message | None:
-        """Return the next message; None if the subscription is over. Raises `TimeoutError`."""
+        """Return the next message; None if the subscription was closed. Raises `TimeoutError` after `timeout` seconds,
+        or the error that ended the subscription."""
         return self._loop.run(self._inner.get(timeout))
 
     def __iter__(self) -> Iterator[Message]:
@@ -126,29 +131,30 @@ class Subscription(_ClosedOnExit):
 
 
 class Sent:
-    """Messages on their way: one or several. A failure that is not looked at here is raised by `flush`."""
+    """One or several messages on their way to the broker. `flush` of the producer raises a failure too."""
 
     def __init__(self, loop: LoopThread, inner: AioSent) -> None:
         self._loop = loop
         self._inner = inner
 
     def result(self, timeout: float | None = None) -> Any:
-        """Wait until every message is on disk; return the receipt, or the list of them. Raises the failure, or
-        `TimeoutError`."""
+        """Wait until every message is on disk; return the receipt, or the list of receipts. Raises the error of a
+        message that was not stored, or `TimeoutError` after `timeout` seconds."""
         return self._loop.run(_await(self._inner), timeout)
 
     def stored(self, timeout: float | None = None) -> None:
-        """Wait as `result` does, without making receipts."""
+        """Wait until every message is on disk. Raises as `result` does, but builds no receipts, which is faster."""
         self._loop.run(self._inner.stored(), timeout)
 
     def outcomes(self, timeout: float | None = None) -> list[Receipt | PenstockError]:
-        """Return the outcome of each message: its receipt, or the error that kept it from being stored."""
+        """Wait for the outcome of each message and return them in order: its receipt, or the error for which it was not
+        stored. Raises only `TimeoutError`."""
         return self._loop.run(self._inner.outcomes(), timeout)
 
 
 class Producer(_ClosedOnExit, Generic[V]):
-    """A producer: messages for a topic, in blocks, each stored once. Leaving it flushes, and raises the
-    first failure."""
+    """A producer for one topic. It sends messages in blocks; each is stored once. Use it with `with`, which flushes at
+    the end and raises the first failure."""
 
     _inner: AioProducer[V]
 
@@ -161,12 +167,12 @@ class Producer(_ClosedOnExit, Generic[V]):
 
     @property
     def producer_id(self) -> int:
-        """The number that the broker gave this producer."""
+        """The number that the broker gave to this producer."""
         return self._inner.producer_id
 
     @property
     def last_request_id(self) -> int:
-        """The highest request id that the broker knew of this producer when it registered."""
+        """The highest request id of this producer that the broker knew when it registered."""
         return self._inner.last_request_id
 
     @property
@@ -176,12 +182,12 @@ class Producer(_ClosedOnExit, Generic[V]):
 
     @property
     def window(self) -> int:
-        """The number of its last messages that the broker recognises when they are sent again."""
+        """The number of its latest messages that the broker recognises as duplicates if they are sent again."""
         return self._inner.window
 
     @property
     def payload_bytes_max(self) -> int:
-        """The largest payload that the broker takes."""
+        """The largest payload that the topic accepts, in bytes."""
         return self._inner.payload_bytes_max
 
     def send(
@@ -193,8 +199,12 @@ class Producer(_ClosedOnExit, Generic[V]):
         attributes: Mapping[str, str] | None = None,
         schema: SchemaRef | None = None,
     ) -> Sent:
-        """Send a message; returns when there is room for more. Raises `SchemaRejected` for a value that
-        does not fit."""
+        """Send a message. Waits only while too many bytes are unconfirmed: call `result` to wait until the message is
+        on disk.
+
+        Raises `SchemaRejected` for a value that does not fit the producer's schema, `PayloadTooLarge`, and the error
+        that ended the producer.
+        """
         if not self._inner.has_room:
             self._loop.run(self._inner.wait_for_room())
         return Sent(self._loop, self._inner.put(value, key=key, type=type, attributes=attributes, schema=schema))
@@ -208,21 +218,28 @@ class Producer(_ClosedOnExit, Generic[V]):
         attributes: Mapping[str, str] | None = None,
         schema: SchemaRef | None = None,
     ) -> Sent:
-        """Send many messages of one type, in order; the fastest way from Python objects. `keys`: one for each value."""
+        """Send many messages with the same type and attributes, in order. This is the fastest way to send Python
+        objects. `keys` has one key, or None, for each value.
+
+        Raises `SchemaRejected`, `PayloadTooLarge` or `InvalidRequest` for an invalid value or key: then no message is
+        sent.
+        """
         work = self._inner.send_many(values, keys=keys, type=type, attributes=attributes, schema=schema)
         return Sent(self._loop, self._loop.run(work))
 
     def send_arrow(self, batch: pa.RecordBatch, *, numbered: bool = False) -> Sent:
-        """Send the rows of a batch with a `value` column; `numbered` as for the producer of `penstock.aio`."""
+        """Send the rows of a batch with a `value` column. The other columns, and `numbered`, are those of `send_arrow`
+        of the producer in `penstock.aio`."""
         return Sent(self._loop, self._loop.run(self._inner.send_arrow(batch, numbered=numbered)))
 
     def flush(self) -> None:
-        """Wait until every message is on disk. Raises the first failure since the last flush."""
+        """Wait until every message so far is on disk. Raises the first failure since the last flush."""
         self._loop.run(self._inner.flush())
 
 
 class Consumer(_ClosedOnExit, Generic[V]):
-    """A consumer of a durable subscription, or a reader: iterate, and acknowledge messages."""
+    """A consumer of a durable subscription, or a reader: iterate over it, and acknowledge messages. Use it with `with`,
+    which closes it at the end; the subscription stays."""
 
     _inner: AioConsumer[V]
 
@@ -233,7 +250,7 @@ class Consumer(_ClosedOnExit, Generic[V]):
 
     @property
     def subscription(self) -> str:
-        """The name of the durable subscription."""
+        """The name of the subscription."""
         return self._inner.subscription
 
     @property
@@ -248,18 +265,21 @@ class Consumer(_ClosedOnExit, Generic[V]):
 
     @property
     def lost(self) -> int:
-        """The number of messages that cannot be delivered, since this consumer began: damaged, or dropped
-        by retention."""
+        """The number of messages that could not be delivered since this consumer was created: they are damaged, or
+        retention dropped them."""
         return self._inner.lost
 
     @property
     def gaps(self) -> list[Gap]:
-        """The last gaps that make up `lost`."""
+        """The gaps in which the messages counted by `lost` were, the oldest first; only the last 1,000."""
         return list(self._inner.gaps.copy())
 
     def receive_batch(self, timeout: float | None = None) -> Batch[V] | None:
-        """Return messages that arrived together, or the rest of them; None if the subscription is over. Raises
-        `TimeoutError`."""
+        """Return the next messages of one partition that arrived together; None if the consumer was closed.
+
+        If `receive` has taken some messages of a batch, return the rest of that batch. Raises `TimeoutError` after
+        `timeout` seconds without a message, or the error that ended the subscription.
+        """
         left = len(self._current)
         if left and self._opened is not None:
             self._current.clear()
@@ -269,12 +289,14 @@ class Consumer(_ClosedOnExit, Generic[V]):
     def receive_arrow(
         self, timeout: float | None = None, columns: Iterable[str] | None = None
     ) -> pa.RecordBatch | None:
-        """Return a batch as a `pyarrow.RecordBatch`, which can be acknowledged as it is."""
+        """Return the next batch as a `pyarrow.RecordBatch`, which can be passed to `ack`; None if the consumer was
+        closed. Raises as `receive_batch` does."""
         batch = self.receive_batch(timeout)
         return None if batch is None else batch.to_arrow(columns)
 
     def receive(self, timeout: float | None = None) -> StreamMessage[V] | None:
-        """Return the next message; None if the subscription is over. Raises `TimeoutError`."""
+        """Return the next message; None if the consumer was closed. Raises `TimeoutError` after `timeout` seconds
+        without a message, or the error that ended the subscription."""
         while True:
             with suppress(IndexError):  # the client's own thread may empty it
                 return self._current.popleft()
@@ -289,13 +311,15 @@ class Consumer(_ClosedOnExit, Generic[V]):
             yield message
 
     def ack(self, done: StreamMessage | Batch | pa.RecordBatch) -> None:
-        """Acknowledge: it is not delivered again. `flush` waits until that is durable, and raises if it is not."""
+        """Acknowledge a message or a batch, so that it is not delivered again. Returns at once; call `flush` to wait
+        until acknowledgements are durable."""
         from penstock.client.consume.messages import offsets_of
 
         self._loop.call(self._inner.ack_offsets, *offsets_of(done))
 
     def ack_cumulative(self, message: StreamMessage) -> None:
-        """Acknowledge everything of its partition up to and including this message; exclusive and failover only."""
+        """Acknowledge this message and every earlier one of its partition. Only for exclusive and failover
+        subscriptions."""
         self._loop.call(self._inner.ack_offsets_through, message.partition, message.offset)
 
     def nack(
@@ -305,21 +329,25 @@ class Consumer(_ClosedOnExit, Generic[V]):
         delay: float | None = None,
         reason: str | None = None,
     ) -> None:
-        """Have it delivered again, after the usual backoff or `delay`; after too many failures it becomes a dead
-        letter."""
+        """Report that processing a message or a batch failed, so that the broker delivers it again.
+
+        It does so after `delay` seconds, or by default after the subscription's backoff. After too many failures the
+        message becomes a dead letter with this `reason`.
+        """
         self._loop.run(self._inner.nack(failed, delay=delay, reason=reason))
 
     def flush(self) -> None:
-        """Wait until every acknowledgement is durable."""
+        """Wait until every acknowledgement so far is durable. Raises `NotOwner` if some came too late: their messages
+        are delivered again."""
         self._loop.run(self._inner.flush())
 
     def seek(self, position: Start, *, partition: int | None = None) -> None:
-        """Move the subscription to `earliest`, `latest`, an offset, a time (a `datetime`, or ISO 8601) or a
-        message id."""
+        """Move the subscription, or one partition of it, to a position: `earliest`, `latest`, an offset, a time (a
+        `datetime`, or ISO 8601) or a message id. Messages that have arrived and were not taken are dropped."""
         self._loop.run(self._inner.seek(position, partition=partition))
 
     def pause(self) -> None:
-        """Stop delivery to every consumer of the subscription, until it is resumed."""
+        """Stop delivery to every consumer of the subscription until `resume` is called."""
         self._loop.run(self._inner.pause())
 
     def resume(self) -> None:
@@ -328,7 +356,8 @@ class Consumer(_ClosedOnExit, Generic[V]):
 
 
 class Client:
-    """A connection to a broker, reopened when it breaks. Created by `penstock.connect`; any thread may use it."""
+    """A client of a broker, created by `penstock.connect`. Its connection is reopened when it breaks; any thread may
+    use it."""
 
     def __init__(self, loop: LoopThread, inner: aio.AsyncClient) -> None:
         self._loop = loop
@@ -343,19 +372,19 @@ class Client:
 
     @property
     def connected(self) -> bool:
-        """Return whether the connection to the broker is open now."""
+        """True if the connection to the broker is open now."""
         return self._inner.connected
 
     def close(self) -> None:
-        """Send written bytes and end."""
+        """Let request handlers finish, for up to two seconds, send written bytes, and close the connection."""
         if self._open:
             self._open = False
             self._loop.run(self._inner.close())
             self._loop.stop()
 
     def publish(self, topic: str, payload: Payload = b"", *, version: str = "1.0.0") -> Receipt | None:
-        """Publish a message: returns when it is on disk, with its receipt; None for a live topic, when the broker has
-        passed it on.
+        """Publish a message. Return its receipt when it is on disk; for a live topic, return None when the broker has
+        passed it on to subscribers.
 
         Raises `NoRouteFound` if the topic is live and has no subscriber.
         """
@@ -371,7 +400,7 @@ class Client:
     def producer(self, topic: str, **options: Any) -> Producer[Any]: ...
 
     def producer(self, topic: str, **options: Any) -> Producer[Any]:
-        """Create a producer, as `AsyncClient.producer` does."""
+        """Create a producer for a durable topic. The options are those of `AsyncClient.producer`."""
         return Producer(self._loop, self._loop.run(_await_call(lambda: self._inner.producer(topic, **options))))
 
     @overload
@@ -383,13 +412,15 @@ class Client:
     def consumer(self, topic: str, subscription: str | None = None, **options: Any) -> Consumer[Any]: ...
 
     def consumer(self, topic: str, subscription: str | None = None, **options: Any) -> Consumer[Any]:
-        """Create a consumer, as `AsyncClient.consumer` does."""
+        """Create a consumer of a durable subscription, or without `subscription` a reader. The options are those of
+        `AsyncClient.consumer`."""
         return Consumer(
             self._loop, self._loop.run(_await_call(lambda: self._inner.consumer(topic, subscription, **options)))
         )
 
     def publish_many(self, topic: str, payloads: Iterable[Payload], *, version: str = "1.0.0") -> int:
-        """Publish in order, many at a time; return the number of messages. Stops at the first failure and raises it."""
+        """Publish messages in order, many in flight at a time; return their number once all are confirmed. Stops at the
+        first failure and raises it; `confirmed` in its `details` is the number confirmed before it."""
         confirmed, rest = 0, iter(payloads)
         try:
             while part := list(islice(rest, _AT_ONCE)):
@@ -402,16 +433,20 @@ class Client:
     def request(
         self, topic: str, payload: Payload = b"", *, version: str = "1.0.0", timeout: float | None = None
     ) -> bytes:
-        """Send a request and return the response of the service. Raises its error, `NoRouteFound`, or `Timeout`."""
+        """Send a request and return the response of the service. `timeout` is in seconds.
+
+        Raises the error with which the service responded, `NoRouteFound` if there is no service, or `Timeout`.
+        """
         return self._loop.run(self._inner.request(topic, payload, version=version, timeout=timeout))
 
     def ask(self, topic: str, facts: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Return the answer of a system topic: `ask("system.topic.describe", {"topic": "orders"})`. Raises
-        its error."""
+        """Send a request to a system topic and return its answer, such as `ask("system.topic.describe", {"topic":
+        "orders"})`. Raises the error in the answer."""
         return self._loop.run(self._inner.ask(topic, facts))
 
     def topics(self, namespace: str | None = None) -> Iterator[dict[str, Any]]:
-        """Iterate over topics in the order of their names, as `system.topic.catalog` describes them."""
+        """Iterate over topics, of one namespace or of all, in the order of their names. Each is a dict as
+        `system.topic.catalog` describes it."""
         fields = {} if namespace is None else {"namespace": namespace}
         page: dict[str, Any] = {"truncated": True}
         while page.get("truncated"):
@@ -422,27 +457,28 @@ class Client:
             fields["after"] = page["topics"][-1]["topic"]
 
     def register(self, name: str, description: str = "") -> None:
-        """Register as a service, now and on every new connection."""
+        """Register this client as a service, now and on every new connection."""
         self._loop.run(self._inner.register(name, description))
 
     def ping(self) -> float:
-        """Return the seconds to the broker and back."""
+        """Return the time in seconds of a round trip to the broker."""
         return self._loop.run(self._inner.ping())
 
     def subscribe(self, pattern: str, callback: Callable[[Message], object] | None = None) -> Subscription:
-        """Subscribe to live messages of a topic or a pattern, from now on. A callback runs in a thread of
-        the client."""
+        """Subscribe to messages of a topic or a pattern that are published from now on. `callback` is called for each
+        of them, in a thread of the client; without it, iterate."""
         called = None if callback is None else _in_thread(self._loop, callback)
         return Subscription(self._loop, self._loop.run(_await(self._inner.subscribe(pattern, called))))
 
     def respond(self, pattern: str, handler: Callable[[Message], Payload], *, priority: int = 0) -> Serving:
-        """Serve a topic, each request in a thread: the result of the handler is the response."""
+        """Serve requests for a topic or a pattern: the result of `handler` is the response. Each request runs in a
+        thread."""
         pending = self._inner.respond(pattern, _in_thread(self._loop, handler), priority=priority)
         return Serving(self._loop, self._loop.run(_await(pending)))
 
 
 async def _await_call(make: Callable[[], Awaitable[_T]]) -> _T:
-    """Call a function in the event loop and await its result."""
+    """Call a function in the event loop and return the awaited result."""
     return await make()
 
 
@@ -451,8 +487,8 @@ async def _await(pending: Awaitable[_T]) -> _T:
 
 
 def _in_thread(loop: LoopThread, function: Callable[[Message], _T]) -> Callable[[Message], Coroutine[Any, Any, _T]]:
-    """Wrap a function so that it runs in a thread: it may wait, and call this very client, without blocking
-    the loop."""
+    """Wrap a function as a coroutine function that runs it in a thread of the pool. There it may block, and call this
+    client, without blocking the loop."""
 
     async def called(message: Message) -> _T:
         return await asyncio.wrap_future(loop.workers.submit(function, message))

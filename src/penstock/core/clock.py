@@ -15,14 +15,15 @@ from penstock.core.limits import CLOCK_HOLD_MS_MAX, CLOCK_JUMP_MS_MAX, CLOCK_RES
 _LOG: Final = logging.getLogger(__name__)
 _NS_PER_MS: Final = 1_000_000
 _BEYOND_NS: Final = 2**63
-"""The year 2262: no time that `time_ns` can return, nor one that messages are published at."""
+"""The year 2262, in nanoseconds. No message can have a later time: `time_ns` raises an error from then on."""
 
 
 class Clock(Protocol):
     """A source of the time of day."""
 
     def now_ns(self) -> int:
-        """Return nanoseconds since the Unix epoch. The time goes back when the clock is set back."""
+        """Return nanoseconds since the Unix epoch. The result is smaller than an earlier one if the clock was set
+        back."""
         ...
 
 
@@ -37,16 +38,18 @@ class SystemClock:
 
 
 def boot_clock_ns() -> int:
-    """Return a clock that cannot be set: it only goes forward, where possible also while the machine sleeps."""
+    """Return the nanoseconds of a clock that nobody can set: it only goes forward, where possible also while the
+    machine sleeps. Its zero has no meaning."""
     return time.clock_gettime_ns(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 class SteadyClock:
-    """The machine's clock without jumps ahead that did not pass on the boot clock, which cannot be set.
+    """The machine's clock, with sudden jumps ahead held back.
 
-    Message ids never go back, so a clock that is years ahead for a minute would make every later time untrue for years.
-    Such a jump is logged, and held back: time goes on at its own pace. A clock that is still there after a while, and
-    ran evenly, is believed. A clock that is set back is followed at once. Safe for any thread.
+    A jump is a lead over the boot clock, which nobody can set, of more than `CLOCK_JUMP_MS_MAX`. Message ids never go
+    back, so one message in a minute with a clock years ahead would give all messages false times for years. A jump is
+    logged, and time goes on at its own pace. After `CLOCK_HOLD_MS_MAX` the clock is believed if it still has the same
+    lead. A clock that is set back is followed at once. Safe for any thread.
     """
 
     def __init__(self, wall_ns: Callable[[], int] = time.time_ns, boot_ns: Callable[[], int] = boot_clock_ns) -> None:
@@ -56,13 +59,13 @@ class SteadyClock:
         self._base: tuple[int, int] | None = None
         """The last time returned, and the boot clock at that moment."""
         self._jump: tuple[int, int] | None = None
-        """The lead of the machine's clock while it is not believed, and the boot clock when that began."""
+        """The lead of the machine's clock while it is not believed, and the boot clock when the jump was noticed."""
 
     def now_ns(self) -> int:
         return self.reading()[0]
 
     def reading(self) -> tuple[int, int]:
-        """Return the time of day, and the boot clock at that moment."""
+        """Return the time of day and the boot clock at the same moment, both in nanoseconds."""
         with self._turn:
             boot, wall = self._boot_ns(), self._read()
             now = wall if self._base is None else self._steadied(wall, self._base[0] + boot - self._base[1], boot)
@@ -70,7 +73,8 @@ class SteadyClock:
             return self._base
 
     def resume(self, wall_ns: int, boot_ns: int) -> None:
-        """Continue from a reading of another process, on this machine and since its boot."""
+        """Continue from a reading that another process took since the machine's boot. A reading from the future of the
+        boot clock is ignored."""
         with self._turn:
             if boot_ns <= self._boot_ns():
                 self._base = (wall_ns, boot_ns)
@@ -110,7 +114,8 @@ def now_ms(clock: Clock) -> int:
 
 
 def idle_clock_warning(seen_ms: int, wall_ms: int) -> str | None:
-    """Return a warning if the clock is long past the last time ever seen; None if it is not."""
+    """Return a warning if the clock is far past `seen_ms`, the last time that is known; None if it is not, or if no
+    time is known (0). Far is more than `CLOCK_REST_MS_MAX`; both times are Unix milliseconds."""
     if seen_ms <= 0 or wall_ms - seen_ms <= CLOCK_REST_MS_MAX:
         return None
     return (
@@ -121,5 +126,5 @@ def idle_clock_warning(seen_ms: int, wall_ms: int) -> str | None:
 
 
 def iso_time(unix_ms: int) -> str:
-    """Return a time as ISO 8601, in UTC, with milliseconds."""
+    """Return a time, given in Unix milliseconds, as ISO 8601 text in UTC, with milliseconds."""
     return datetime.fromtimestamp(unix_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

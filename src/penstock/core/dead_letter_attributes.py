@@ -26,7 +26,8 @@ DEATH_ATTRIBUTES: Final = (ORIGINAL_TOPIC, ORIGINAL_SUBSCRIPTION, ORIGINAL_OFFSE
 """Attributes that a message gets as a dead letter, and loses when it is sent back."""
 
 REDRIVE_SUBSCRIPTION: Final = "redrive"
-"""The subscription of a dead letter topic whose unacked messages are still to be dealt with."""
+"""The broker's own subscription of a dead letter topic: the messages that it has not acked are still to be dealt
+with."""
 DEAD_LETTER_PRODUCER_PREFIX: Final = "dead-letters "
 """The start of the names of producers that store dead letters."""
 REDRIVE_PRODUCER_PREFIX: Final = "redrive "
@@ -46,40 +47,46 @@ _COUNT: Final = re.compile(r"[0-9]{1,9}", re.ASCII)
 
 
 def original_topic_of(attributes: Mapping[str, str]) -> str:
-    """Return the original topic without its partition; empty if the attributes do not have it."""
+    """Return the topic that the dead letter came from, without its partition; empty if the attributes do not name
+    it."""
     return _PARTITION.sub("", attributes.get(ORIGINAL_TOPIC, ""))
 
 
 def is_redrive_subscription(topic: TopicName, subscription: str) -> bool:
-    """Return True for the broker's own subscription that records which dead letters were dealt with."""
+    """Return True for the broker's own subscription, which records the dead letters that have been dealt with."""
     return subscription == REDRIVE_SUBSCRIPTION and topic.holds_dead_letters
 
 
 def redrive_count(attributes: Mapping[str, str]) -> int:
-    """Return how often the message was sent back before."""
+    """Return the number of times that the message was sent back before; 0 if the attribute is missing or no number."""
     text = attributes.get(REDRIVES, "0")
     return int(text) if _COUNT.fullmatch(text) else 0
 
 
 def redriven_attributes(attributes: Mapping[str, str]) -> dict[str, str]:
-    """Return the attributes of the message that is sent back: the original ones, and the redrive count."""
+    """Return the attributes of a dead letter when it is sent back: its original ones, and a redrive count that is one
+    higher."""
     original = {name: value for name, value in attributes.items() if name not in DEATH_ATTRIBUTES and name != REDRIVES}
     # First, because the last attributes are dropped where a dead letter has too many.
     return {REDRIVES: str(redrive_count(attributes) + 1)} | original
 
 
 def redrive_verdict(attributes: Mapping[str, str], original: TopicName, redrives_max: int) -> str:
-    """Return what a redrive to this topic does with a dead letter."""
+    """Return the decision about a dead letter in a redrive to the topic `original`.
+
+    `REDRIVE`: send it back. `REDRIVEN_TOO_OFTEN`: leave it, since it was sent back `redrives_max` times.
+    `FOREIGN_LETTER`: leave it, since it came from another topic.
+    """
     if original_topic_of(attributes).lower() != str(original):
         return FOREIGN_LETTER
     return REDRIVEN_TOO_OFTEN if redrive_count(attributes) >= redrives_max else REDRIVE
 
 
 def redrive_producer_name(letters: TopicName, partition: int, partitions: int, created_ms: int) -> str:
-    """Return the producer name under which the dead letters of a partition are sent back; it is used for nothing else.
+    """Return the producer name for redrives of one partition of the dead letter topic `letters`; nothing else uses it.
 
-    Each message is numbered by its offset, so that none is stored twice. The name contains the topic's creation time,
-    since a topic that was deleted and created again counts its offsets from 0.
+    Each message is numbered by its offset there, so that none is stored twice. The name contains `created_ms`, the time
+    at which the dead letter topic was created: a topic that was deleted and created again counts its offsets from 0.
     """
     name = f"/{letters.namespace}/{letters.partition(partition, partitions)} {created_ms}"
     return (
@@ -88,7 +95,8 @@ def redrive_producer_name(letters: TopicName, partition: int, partitions: int, c
 
 
 def topic_and_dead_letter_topic(name: TopicName) -> tuple[TopicName, TopicName]:
-    """Return a topic and its dead letter topic; `name` may be either."""
+    """Return a topic and its dead letter topic; `name` may be either. Raises `InvalidRequest` for a dead letter topic
+    without an original."""
     if not name.namespace.endswith(DEAD_LETTER_SUFFIX):
         return name, name.dead_letters
     original = name.namespace.removesuffix(DEAD_LETTER_SUFFIX)

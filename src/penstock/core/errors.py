@@ -1,6 +1,6 @@
-"""The tree of errors. Each has its wire code, whether a retry can help, and the numbers that explain it.
+"""The project's exceptions. Each class has its wire code, and says if a retry can help; each error has details.
 
-HTTP status, wire reply and exit code are tables elsewhere, keyed by `Code`.
+HTTP status, wire reply and exit code are in tables elsewhere, by `Code`.
 """
 
 from __future__ import annotations
@@ -34,11 +34,13 @@ class Code(StrEnum):
 
 
 class VerbatimDetails(list[Any]):
-    """Details that quote nothing a client sent: an answer has all of them, however long they are."""
+    """A list among an error's details that quotes nothing a client sent: an answer contains all of it, however long it
+    is."""
 
 
 class PenstockError(Exception):
-    """The root. `str()` is a sentence for a person; `details` holds the same facts for a program."""
+    """The base of all exceptions of the project. `str()` is a sentence for a person; `details` has the same facts for a
+    program."""
 
     code: ClassVar[Code] = Code.INTERNAL_ERROR
     retriable: ClassVar[bool] = False
@@ -66,25 +68,25 @@ class InvalidRequest(PenstockError):
 
 
 class InvalidRequestId(PenstockError):
-    """An id that is not a request id, or belongs to no open request."""
+    """An id that is not a request id, or that belongs to no open request."""
 
     code = Code.INVALID_REQUEST_ID
 
 
 class VersionNotSupported(PenstockError):
-    """A format or protocol version this release does not speak."""
+    """A format, catalog or protocol of a version that this release does not support."""
 
     code = Code.VERSION_NOT_SUPPORTED
 
 
 class Unauthorized(PenstockError):
-    """A client that has not authenticated."""
+    """A request of a client that has not authenticated."""
 
     code = Code.UNAUTHORIZED
 
 
 class Forbidden(PenstockError):
-    """An authenticated client without the permission."""
+    """A request for which an authenticated client lacks the permission."""
 
     code = Code.FORBIDDEN
 
@@ -96,7 +98,7 @@ class TopicNotSupported(PenstockError):
 
 
 class NoRouteFound(PenstockError):
-    """A message that no subscriber would have received."""
+    """A message for which there is no subscriber now."""
 
     code = Code.NO_ROUTE_FOUND
     retriable = True
@@ -129,20 +131,22 @@ class PayloadTooLarge(PenstockError):
 
 
 class DiskFull(PenstockError):
-    """A refusal before anything was written; reads and acks go on, and appends do once there is room."""
+    """A refusal for lack of disk space, before anything was written. Reads and acks go on; appends work again once
+    there is room."""
 
     code = Code.DISK_FULL
     retriable = True
 
 
 class StorageFailed(PenstockError):
-    """A failed write or sync, or stored data that cannot be trusted. Final until the log is opened again."""
+    """A failed read, write or sync, or stored data that cannot be trusted. A log or catalog that could not write
+    refuses further writes until it is opened again."""
 
     code = Code.STORAGE_FAILED
 
 
 class OffsetOutOfRange(PenstockError):
-    """An offset before the first or after the last that the log holds."""
+    """An offset outside the range that the log holds."""
 
     code = Code.OFFSET_OUT_OF_RANGE
 
@@ -154,7 +158,7 @@ class NotOwner(PenstockError):
 
 
 class QuotaExceeded(PenstockError):
-    """A request over a rate or a bound, for now."""
+    """A request above a rate or another bound; it may succeed later."""
 
     code = Code.QUOTA_EXCEEDED
     retriable = True
@@ -165,7 +169,8 @@ _BY_CODE: Final = {kind.code.value: kind for kind in _KINDS}
 
 
 def error_from_dict(described: Mapping[str, Any]) -> PenstockError:
-    """Return the error that another process described. An unknown code is kept among the details."""
+    """Return the exception for the dict in which another process described its error. An unknown code is kept in
+    `details`."""
     code, message, details = described.get("code"), described.get("message"), described.get("details")
     error_details = {str(name): value for name, value in details.items()} if isinstance(details, dict) else {}
     kind = _BY_CODE.get(code) if isinstance(code, str) else None

@@ -28,5 +28,5 @@ class _Damage(Protocol):
 
 
 def gaps_of(damages: Iterable[_Damage]) -> list[Gap]:
-    """Return the gap that each damage of a log leaves."""
+    """Return a gap for each damage of a log, in the same order."""
     return [Gap(int(damage.offsets.start), int(damage.offsets.stop), f"damaged: {damage.reason}") for damage in damages]

@@ -29,7 +29,7 @@ _LOW_MASK: Final = 0x3FFF_FFFF_FFFF_FFFF
 
 
 def ticks_of_unix_ms(ms: int) -> int:
-    """Return the first tick of a millisecond."""
+    """Return the timestamp, in ticks, of the beginning of a millisecond."""
     return ms * TICKS_PER_MS + UNIX_EPOCH_TICKS
 
 
@@ -38,7 +38,7 @@ def unix_ms_of_ticks(ticks: int) -> int:
 
 
 def high_word(ticks: int) -> int:
-    """Return the first eight bytes of an id: timestamp and version."""
+    """Return the first eight bytes of an id, as a number: its timestamp and version."""
     return (ticks >> 12) << 16 | 0x6000 | ticks & 0xFFF
 
 
@@ -55,7 +55,7 @@ def ticks_of_id(value: bytes) -> int:
 
 
 def parse_id(text: str) -> bytes:
-    """Return the sixteen bytes of a UUIDv6 as a person writes it, with or without hyphens."""
+    """Parse a message id, a UUIDv6 with or without hyphens, and return its sixteen bytes. Raises `InvalidRequest`."""
     try:
         value = uuid.UUID(text)
         if text.lower() not in (str(value), value.hex):  # UUID() also takes `_`, `+`, spaces and other scripts' digits
@@ -93,9 +93,11 @@ class IdRun:
 
 
 class IdGenerator:
-    """The generator of a data directory's ids: runs from `max(now, last + 1)` on. Used by the one writer.
+    """The generator of a data directory's ids. A run begins at the current time, or right after the last id if that is
+    later.
 
-    `after_ticks` is the timestamp of the store's newest record: no id given out is older.
+    `after_ticks` is the timestamp of the newest record that is stored: all ids come after it. Only one thread may use
+    the generator.
     """
 
     def __init__(self, clock: Clock, *, node: int, after_ticks: int = 0) -> None:
@@ -109,11 +111,11 @@ class IdGenerator:
         return self._last
 
     def advance(self, ticks: int) -> None:
-        """Give out no id at or before `ticks`: a log with a newer record has been opened."""
+        """Give no id at or before the timestamp `ticks`, because a record with that id is stored."""
         self._last = max(self._last, ticks)
 
     def check(self) -> None:
-        """Log an error, before any id is given out, if the newest message is ahead of the clock."""
+        """Log an error if the last id is more than a minute ahead of the clock. Called before any new id is given."""
         now = self._clock.now_ns() // 100 + UNIX_EPOCH_TICKS
         if self._last - now > CLOCK_JUMP_MS_MAX * TICKS_PER_MS:
             _LOG.error(
@@ -124,8 +126,11 @@ class IdGenerator:
             )
 
     def take(self, count: int) -> IdRun:
-        """Return the next `count` ids, greater than all before. They are used up even if nothing is stored under
-        them."""
+        """Return the next `count` ids. All are greater than every earlier id, and none is given again, even if it is
+        not used.
+
+        Raises `InvalidRequest` for a count below 1.
+        """
         if count < 1:
             raise InvalidRequest(f"a run has at least one id, not {count}")
         now = self._clock.now_ns() // 100 + UNIX_EPOCH_TICKS
@@ -140,7 +145,7 @@ class IdGenerator:
         return IdRun(first, count, self._low)
 
     def _watch(self, ahead_ticks: int) -> None:
-        """Warn once that ids run ahead of the clock, and not again before the clock has caught up."""
+        """Log a warning when ids are more than a second ahead of the clock; once, until the clock has caught up."""
         if ahead_ticks > _TICKS_PER_SECOND and not self._warned:
             self._warned = True
             seconds = ahead_ticks / _TICKS_PER_SECOND

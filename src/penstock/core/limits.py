@@ -123,7 +123,7 @@ class Limits:
     """Logs whose files stay open at once; the least used are closed and opened again when needed."""
 
     def check(self) -> Limits:
-        """Return self, or raise `InvalidRequest` naming the field that cannot be."""
+        """Return self. Raises `InvalidRequest`, naming the field, if a value is impossible."""
         _check(self, _CEILINGS, _ORDER)
         return self
 
@@ -187,11 +187,12 @@ class WireLimits:
 
     @property
     def answer_bytes_max(self) -> int:
-        """Bytes of one message without the frame of a list."""
+        """The most bytes that a list in an answer may take: the largest payload, less 256 bytes for the fields around
+        the list."""
         return max(self.payload_bytes_max - 256, 1024)
 
     def check(self) -> WireLimits:
-        """Return self, or raise `InvalidRequest` naming the field that cannot be."""
+        """Return self. Raises `InvalidRequest`, naming the field, if a value is impossible."""
         _check(self, _WIRE_CEILINGS, _WIRE_ORDER)
         return self
 
@@ -220,21 +221,21 @@ _CEILINGS: Final = (
     ("segment_bytes_max", SEGMENT_BYTES_CEILING),
     ("block_bytes_max", BLOCK_BYTES_CEILING),
 )
-"""The capacity of the formats, which no operator can raise."""
+"""The most that the formats can hold: no operator can set a larger limit."""
 
 _ORDER: Final = (
     ("segment_bytes_first", "segment_bytes_max", "segments grow up to it"),
     ("payload_bytes_max", "block_bytes_max", "a message is never split over two blocks"),
     ("block_bytes_max", "segment_bytes_max", "a block is never split over two segments"),
 )
-"""Pairs of limits of which the first must not be larger than the second, and why."""
+"""Pairs of limits and a reason: the first must not be larger than the second."""
 
 _WIRE_CEILINGS: Final = (
     ("payload_bytes_max", BLOCK_BYTES_CEILING),
     ("block_bytes_max", BLOCK_BYTES_CEILING),
     ("request_timeout_ms_max", REQUEST_TIMEOUT_MS_CEILING),
 )
-"""The capacity of the protocol, which no operator can raise."""
+"""The most that the protocol can hold: no operator can set a larger limit."""
 
 _WIRE_ORDER: Final = (
     ("payload_bytes_max", "output_bytes_max", "a message must fit into what may wait for one connection"),
@@ -243,4 +244,4 @@ _WIRE_ORDER: Final = (
     ("request_timeout_ms", "request_timeout_ms_max", "the default is itself a timeout"),
     ("heartbeat_retry_ms", "heartbeat_deregister_ms", "whoever is silent is asked before being given up"),
 )
-"""Pairs of limits of which the first must not be larger than the second, and why."""
+"""Pairs of limits and a reason: the first must not be larger than the second."""

@@ -21,7 +21,7 @@ _BELOW_SYSTEM: Final = f"{SYSTEM}."
 _LEVEL: Final = re.compile(r"[A-Za-z][A-Za-z0-9]*", re.ASCII)
 _NAMESPACE: Final = re.compile(r"[A-Za-z0-9_-]+", re.ASCII)
 _ALIKE: Final = 0.6
-"""The least likeness, of 1, of two names that may have been mistaken for each other."""
+"""The least likeness, on a scale from 0 to 1, at which one name is suggested in place of another."""
 _ONE_LEVEL: Final = "+"
 _THE_REST: Final = "#"
 # One bound for every partition: a topic must not get its first ten directories and be refused the eleventh.
@@ -30,7 +30,8 @@ _PARTITIONED_CHARS_MAX: Final = TOPIC_CHARS_MAX - len(f"-part-{PARTITIONS_MAX - 
 
 @dataclass(frozen=True, slots=True, order=True)
 class TopicName:
-    """A topic name `/{namespace}/{topic}`, lower-case. Every instance is valid."""
+    """A topic name `/{namespace}/{topic}`, in lower case. Every instance is valid: the constructor raises
+    `TopicNotSupported`."""
 
     namespace: str
     topic: str
@@ -44,7 +45,7 @@ class TopicName:
 
     @classmethod
     def parse(cls, text: str) -> TopicName:
-        """Parse `orders.created` (in the default namespace) or `/shop/orders.created`."""
+        """Parse `orders.created` (in the default namespace) or `/shop/orders.created`. Raises `TopicNotSupported`."""
         return _parsed(text) if len(text) <= TOPIC_CHARS_MAX else cls(*_split(text))
 
     def __str__(self) -> str:
@@ -56,7 +57,8 @@ class TopicName:
 
     @property
     def is_system(self) -> bool:
-        """True for names below `system`, which are the broker's own; `system` itself is a topic like any other."""
+        """True for a name such as `system.topic.create`: the broker answers these itself. `system` alone is an ordinary
+        topic."""
         return self.topic.startswith(_BELOW_SYSTEM)
 
     @property
@@ -68,7 +70,10 @@ class TopicName:
         return TopicName(self.namespace + DEAD_LETTER_SUFFIX, self.topic)
 
     def partition(self, index: int, partitions: int) -> str:
-        """Return the name of a partition, in MessageIDs and in paths: the topic itself if it is not partitioned."""
+        """Return the name of a partition, for message ids and paths: the topic's own if it has only one partition.
+
+        Raises `TopicNotSupported` for an impossible number, or a name that is too long with it.
+        """
         if not 1 <= partitions <= PARTITIONS_MAX:
             raise TopicNotSupported(f"a topic has 1 to {PARTITIONS_MAX} partitions, not {partitions}")
         if not 0 <= index < partitions:
@@ -85,7 +90,7 @@ class TopicName:
 
 @dataclass(frozen=True, slots=True, order=True)
 class TopicPattern:
-    """A topic name in which `+` stands for one level and a last `#` for the rest, at least one level of it."""
+    """A pattern for topic names: `+` stands for exactly one level, and `#` at the end for one or more levels."""
 
     namespace: str
     pattern: str
@@ -114,7 +119,7 @@ class TopicPattern:
 
     @property
     def is_system(self) -> bool:
-        """True if it matches only topics of the broker's own."""
+        """True if the pattern can only match topics of the broker itself."""
         return self.pattern.startswith(_BELOW_SYSTEM)
 
     def matches(self, name: TopicName) -> bool:
@@ -171,9 +176,10 @@ def _check_level(level: str, what: str) -> None:
 
 
 def nearest(name: TopicName, known: Iterable[TopicName]) -> TopicName | None:
-    """Return the name that the author of `name` may have meant: alike in topic and namespace; None if none is.
+    """Return the known name that is most like `name`, which somebody may have misspelt; None if none is like it.
 
-    Only the differing parts are compared: names of one namespace, or below one level, are alike already for that.
+    The levels at the start that both names have in common are not compared: with them, names of one family would all
+    seem alike.
     """
     alike = {candidate: _likeness(name, candidate) for candidate in known}
     return max(alike, key=lambda candidate: alike[candidate], default=None) if any(alike.values()) else None
@@ -185,7 +191,8 @@ def _likeness(one: TopicName, other: TopicName) -> float:
 
 
 def _apart(one: Sequence[str], other: Sequence[str]) -> tuple[str, str]:
-    """Drop the levels that both names begin with, unless nothing would be left of one of them."""
+    """Return both names without the levels that they begin with in common; unchanged if that would leave nothing of
+    one."""
     same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
     if same in (len(one), len(other)):
         same = 0

@@ -1,4 +1,4 @@
-"""Sets of offsets as half-open ranges: a million acknowledged offsets are one pair of numbers."""
+"""Sets of offsets, stored as half-open ranges: a million consecutive offsets take two numbers."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 
 Span = tuple[int, int]
-"""A range that contains `start` and not `stop`."""
+"""A range `(start, stop)` that contains `start` and not `stop`."""
 
 
 class OffsetSet:
-    """A set of offsets as ranges: sorted, disjoint, not empty, and not touching each other."""
+    """A set of offsets, stored as sorted ranges. No range is empty, and no two overlap or touch."""
 
     __slots__ = ("_starts", "_stops", "count")
 
@@ -71,7 +71,8 @@ class OffsetSet:
         self._stops[first:last] = [stop for _, stop in spans]
 
     def take_first_if(self, start: int) -> int:
-        """Remove the first range if it begins at `start`, and return its end; otherwise return `start`."""
+        """Remove the first range if it begins at `start`, and return its stop. Otherwise change nothing and return
+        `start`."""
         if not self._starts or self._starts[0] != start:
             return start
         stop = self._stops[0]
@@ -104,7 +105,7 @@ class OffsetSet:
 
 
 def offset_spans(offsets: Iterable[int]) -> Iterator[Span]:
-    """Yield rising offsets as ranges."""
+    """Yield offsets, which must be in rising order, as ranges."""
     start = stop = -1
     for offset in offsets:
         if offset == stop:

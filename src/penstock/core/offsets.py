@@ -22,7 +22,7 @@ def parse_offset(value: object) -> Offset:
 
 @dataclass(frozen=True, slots=True, order=True)
 class OffsetRange:
-    """A range that contains `start` and not `stop`; an empty range is no special case."""
+    """A range of offsets that contains `start` and not `stop`; it is empty if the two are equal."""
 
     start: Offset
     stop: Offset

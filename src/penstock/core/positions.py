@@ -18,31 +18,31 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class Earliest:
-    """The oldest message there is."""
+    """The position of the oldest message that is kept."""
 
 
 @dataclass(frozen=True, slots=True)
 class Latest:
-    """The end of the log: messages from now on."""
+    """The position behind the newest message: only later messages follow."""
 
 
 @dataclass(frozen=True, slots=True)
 class AtOffset:
-    """The message at that offset."""
+    """The position of the message with this offset."""
 
     offset: Offset
 
 
 @dataclass(frozen=True, slots=True)
 class AtTime:
-    """The first message published at that time or later."""
+    """The position of the first message published at this time (Unix milliseconds) or later."""
 
     unix_ms: int
 
 
 @dataclass(frozen=True, slots=True)
 class AtId:
-    """The message with that id, or the first after it."""
+    """The position of the message with this id, or of the first with a greater one."""
 
     id: bytes
 
@@ -55,7 +55,8 @@ Position = Earliest | Latest | AtOffset | AtTime | AtId
 
 
 def parse_position(text: str) -> Position:
-    """Parse `earliest`, `latest`, an offset, a message id, or a time in ISO 8601 (UTC by default)."""
+    """Parse `earliest`, `latest`, an offset, a message id, or a time in ISO 8601 (UTC by default). Raises
+    `InvalidRequest`."""
     if text in ("earliest", "latest"):
         return Earliest() if text == "earliest" else Latest()
     if _DIGITS.fullmatch(text):
@@ -80,7 +81,10 @@ def _parse_time(text: str) -> int:
 
 
 def parse_positions(start: str, stop: str | None) -> tuple[Position, Position | None]:
-    """Parse a start and a stop. Raises `InvalidRequest` if nothing can lie between them in any log."""
+    """Parse a start and a stop; without a stop, the second result is None.
+
+    Raises `InvalidRequest` for an invalid text, or if both are of one kind and the start comes after the stop.
+    """
     first, last = parse_position(start), None if stop is None else parse_position(stop)
     match first, last:
         case (AtOffset(one), AtOffset(other)) | (AtTime(one), AtTime(other)) | (AtId(one), AtId(other)):

@@ -1,4 +1,5 @@
-"""Vocabulary of the schema registry that every room knows: kinds of schemas, references, compatibility and modes."""
+"""Words of the schema registry that all parts of Penstock use: kinds of schemas, references, compatibility and
+modes."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from penstock.core.names import DEFAULT_NAMESPACE, TopicName
 
 
 class SchemaKind(StrEnum):
-    """The language of a schema. The last three need no text: their name says it all."""
+    """The language of a schema. A schema of one of the last three kinds needs no text."""
 
     AVRO = "AVRO"
     JSON = "JSON"
@@ -26,9 +27,10 @@ class SchemaKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reference:
-    """Another registered schema that a schema uses, and its name there.
+    """A reference of one schema to another, which is version `version` of `subject`; `name` is its name in the
+    referring text.
 
-    In Avro that is the full name of a type, in JSON Schema the value of `$ref`, in Protobuf the import.
+    In Avro the name is the full name of a type, in JSON Schema the value of `$ref`, in Protobuf the path of the import.
     """
 
     name: str
@@ -38,7 +40,7 @@ class Reference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schema:
-    """A schema as its author wrote it."""
+    """A schema as its author wrote it: kind, text and references."""
 
     kind: SchemaKind
     text: str
@@ -52,18 +54,18 @@ class Definition:
     kind: SchemaKind
     text: str
     references: tuple[tuple[str, str], ...] = ()
-    """Name and text of each reference, dependencies first."""
+    """Name and text of each referenced schema. A schema comes after all that it refers to itself."""
 
 
 class Compatibility(StrEnum):
-    """The rule that a subject's new version is checked by: against which earlier versions, and in which direction."""
+    """The rule for a new version of a subject: which earlier versions it is compared with, and in which direction."""
 
     NONE = "NONE"
     BACKWARD = "BACKWARD"
-    """The new version reads what the last one wrote."""
+    """Readers with the new version can read what was written with the last one."""
     BACKWARD_TRANSITIVE = "BACKWARD_TRANSITIVE"
     FORWARD = "FORWARD"
-    """The last version reads what the new one writes."""
+    """Readers with the last version can read what is written with the new one."""
     FORWARD_TRANSITIVE = "FORWARD_TRANSITIVE"
     FULL = "FULL"
     FULL_TRANSITIVE = "FULL_TRANSITIVE"
@@ -77,7 +79,7 @@ class SubjectMode(StrEnum):
     READONLY_OVERRIDE = "READONLY_OVERRIDE"
     """Every subject is read-only, whatever its own mode is."""
     IMPORT = "IMPORT"
-    """Schemas come with the ids and versions they had elsewhere."""
+    """Schemas keep the ids and versions that they had in another registry."""
 
 
 SCHEMA_BYTES_MAX: Final = 1_048_576
@@ -87,11 +89,11 @@ SCHEMA_REFERENCES_MAX: Final = 128
 """References of one schema, with those of its references: a check holds all of them at once."""
 
 SCHEMA_CLOSURE_BYTES_MAX: Final = 4 * 1024 * 1024
-"""Bytes of one schema's text with all its references: a check has 64 MiB of memory for them, and a parsed text takes
-many times its size."""
+"""Bytes of one schema's text with all its references. A check may use 64 MiB of memory for them, and a parsed text
+takes many times its size."""
 
 SCHEMA_DEPTH_MAX: Final = 64
-"""The deepest nesting of a schema: people stop at ten, and parsers recurse."""
+"""The deepest nesting of a schema. Schemas that people write have about ten levels, and parsers recurse at each."""
 
 SCHEMA_VERSION_MAX: Final = 2**31 - 1
 """The largest version in the envelope, and the largest that other registries' clients can read."""
@@ -100,7 +102,8 @@ LATEST: Final = "latest"
 """The word in place of a version number for the last version that is not deleted."""
 
 SUBJECT_CHARS_MAX: Final = 512
-"""The longest subject: a topic's name twice, and some, since it is often made of a topic's and a type's name."""
+"""The longest subject. Subjects are often made of the names of a topic and a type, so it is more than twice a topic's
+name."""
 
 
 _SUBJECT: Final = re.compile(rf"[^\x00-\x1f\x7f-\x9f\ud800-\udfff]{{1,{SUBJECT_CHARS_MAX}}}")
@@ -112,9 +115,10 @@ def is_subject(text: str) -> bool:
 
 
 def default_subject(topic: TopicName) -> str:
-    """Return the subject of a topic that names none, as other registries' clients name it.
+    """Return the subject of a topic whose settings name none: the topic's name with the ending that other registries'
+    clients use.
 
-    Topic names have no slash, so no two topics share a subject.
+    No two topics share a subject, because the parts of a name are joined by a character that no part can contain.
     """
     if topic.namespace == DEFAULT_NAMESPACE:
         return f"{topic.topic}-value"

@@ -14,12 +14,12 @@ _SPANS_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400
 
 
 def parse_size(text: str) -> int:
-    """Parse `512`, `64KiB`, `10MB` or `2GiB` into bytes."""
+    """Parse `512`, `64KiB`, `10MB` or `2GiB`, and return bytes. Raises `InvalidRequest` for any other text."""
     return _parse(text, _SIZES, "a size such as 512, 64KiB, 10MB or 2GiB")
 
 
 def parse_duration_ms(text: str) -> int:
-    """Parse `500ms`, `30s`, `5m`, `2h` or `7d` into milliseconds."""
+    """Parse `500ms`, `30s`, `5m`, `2h` or `7d`, and return milliseconds. Raises `InvalidRequest` for any other text."""
     return _parse(text, _SPANS_MS, "a span of time such as 500ms, 30s, 5m, 2h or 7d")
 
 

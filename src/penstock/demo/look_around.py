@@ -19,7 +19,8 @@ _NAME: Final = "penstock"
 
 
 def program(executable: str = sys.executable) -> str:
-    """Return how this very Penstock is called from a shell: by its name, if that finds it."""
+    """Return the shell command for the Penstock that runs now: the bare name, if the shell finds the same program by
+    it."""
     ours = Path(executable).with_name(_NAME)
     found = shutil.which(_NAME)
     if found is not None and Path(found).resolve() == ours.resolve():

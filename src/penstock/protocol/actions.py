@@ -25,10 +25,10 @@ class Action(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActionRules:
-    """Rules for the header of an action. The broker decides elsewhere if a message is permitted."""
+    """Rules for the header of an action. The broker decides elsewhere if a client may send it."""
 
     takes_pattern: bool = False
-    """True if the topic may hold `+` and `#`."""
+    """True if the topic may contain the wildcards `+` and `#`."""
 
     takes_timeout: bool = False
     """True if the sender waits for an answer, and may set a timeout."""

@@ -1,4 +1,5 @@
-"""The batch reader: splits each read of a socket with a kernel, and keeps published messages together as a batch."""
+"""The batch reader: a kernel splits each read of a socket, and consecutive published messages stay together as a
+batch."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ from penstock.record.message import Message, SchemaRef
 from penstock.record.payloads import encode_ranges
 
 _ROWS: Final = 4096
-"""Messages split at a time: 100-byte ones of the largest read of a socket. The rest is split next."""
+"""The most messages split at a time: 100-byte messages of the largest read of a socket. The rest is split next."""
 
 _BEFORE_ID: Final = as_array(b',"id":"')
 _AFTER_ID: Final = as_array(b'","duplicate":false}')
@@ -33,7 +34,7 @@ class PublishBatch:
 
     def __init__(self, heads: list[Head | None], data: Any, rows: Any, totals: Totals | None = None) -> None:
         self.heads = heads
-        """Heads by number, heads of other messages among them."""
+        """Heads by number; heads of messages outside the batch are among them, and None stands for an invalid head."""
 
         self.data = data
         self._rows = rows
@@ -50,18 +51,18 @@ class PublishBatch:
             yield self.data[start:end].tobytes()
 
     def counts(self) -> Iterator[tuple[int, Head, int]]:
-        """Yield the batch's heads: number, head, and how many messages have it."""
+        """Yield the number of each head in the batch, the head, and the number of messages that have it."""
         for number, count in self._counts:
             head = self.heads[number]
             if head is not None:
                 yield number, head, count
 
     def rows_with_head(self, number: int) -> Any:
-        """Return the rows of the messages with this head."""
+        """Return the numbers, within the batch, of the messages that have the head with this number."""
         return np.flatnonzero(self._rows[:, at.HEAD] == number)
 
     def with_heads(self, numbers: Collection[int]) -> PublishBatch:
-        """Return the messages with one of these heads, in order."""
+        """Return the messages that have one of the heads with these numbers, in order."""
         if len(numbers) == len(self._counts):
             return self
         is_wanted = np.zeros(len(self.heads), np.bool_)
@@ -69,11 +70,11 @@ class PublishBatch:
         return self.selected(is_wanted[self._rows[:, at.HEAD]])
 
     def expecting_answers(self) -> PublishBatch:
-        """Return the messages with a request id, which expect an answer."""
+        """Return the messages with a request id: they expect an answer."""
         return self if self._ids == len(self) else self.selected(self._rows[:, at.KIND] == at.WITH_ID)
 
     def selected(self, mask: Any) -> PublishBatch:
-        """Return the messages of a mask."""
+        """Return the messages for which the mask is true."""
         return PublishBatch(self.heads, self.data, self._rows[mask])
 
     def copy(self) -> PublishBatch:
@@ -81,24 +82,34 @@ class PublishBatch:
         return PublishBatch(self.heads, self.data, self._rows.copy(), self._totals)
 
     def draft(self, producer_name: bytes, schema: SchemaRef | None = None) -> Draft:
-        """Return the messages as records with only their payload, this producer name and this schema, for the log to
-        stamp."""
+        """Return the messages as records for the log to stamp. Each has the payload, this producer name and this
+        schema.
+
+        An invalid UTF-8 name raises `InvalidRequest`.
+        """
         starts = self._rows[:, at.NEWLINE] + 1
         # Invalid UTF-8 becomes a lone surrogate, which no text may hold, and is refused as such.
         common = Message(payload=b"", producer_name=producer_name.decode(errors="surrogateescape"), schema=schema)
         return Draft(encode_ranges(self.data, starts, self._rows[:, at.END] - starts, common), len(self))
 
     def delivery_frames(self, first_id: str) -> bytes:
-        """Return each message framed again, under an id of the broker's."""
+        """Return the messages as frames for subscribers, each with an id of the broker's: `first_id` with its last
+        group counted up."""
         return self._composed(Action.PUBLISH, first_id, b"", own_ids=False, with_payload=True)
 
     def answer_frames(self, first_id: str, payload: bytes) -> bytes:
-        """Return an answer to each message: under its own id, or under one of the broker's if it has none."""
+        """Return an answer with this payload to each message, under its own request id.
+
+        A message without one is answered under an id of the broker's: `first_id` with its last group counted up.
+        """
         return self._composed(Action.RESPONSE, first_id, payload, own_ids=True, with_payload=False)
 
     def receipt_frames(self, *, partition: int, first_offset: int, first_ticks: int, id_low: int) -> bytes:
-        """Return an answer with offset and id to each message that has a request id. All were stored one after
-        another."""
+        """Return an answer with offset and id to each message that has a request id.
+
+        All messages of the batch were stored one after another, from `first_offset` and from the id of `first_ticks`
+        and `id_low` on.
+        """
         before = as_array(b'{"partition":%d,"offset":' % partition)
         digits = len(str(first_offset + len(self)))
         fixed = before.size + digits + _BEFORE_ID.size + at.ID_CHARS + _AFTER_ID.size
@@ -117,8 +128,8 @@ class PublishBatch:
         return out.tobytes()
 
     def _lines(self, action: Action, ending: str, more: int) -> tuple[Any, Any, int]:
-        """Return the header of each head, where each lies, and the size of all messages' frames with `more` bytes
-        each."""
+        """Return the header for each head, where each lies, and the size of all frames. Each frame has `more` bytes
+        besides its length and header."""
         places = np.zeros((len(self.heads), 2), np.int64)
         lines, end, room = [], 0, 0
         for number, head, count in self.counts():
@@ -131,7 +142,8 @@ class PublishBatch:
 
 
 def publish_frames(block: Block, topic: str, version: str, first_id: str) -> bytes:
-    """Return each record's payload as a published message, under ids that count up from the first."""
+    """Return a frame with the payload of each record, as a published message. Ids count up from `first_id` in their
+    last group."""
     line = as_array(f"{Action.PUBLISH}:{topic}:{version}:{first_id}".encode())
     room = len(block) * (LENGTH_BYTES + line.size + 1) + int(block.payload_sizes.sum())
     out = np.empty(room, np.uint8)
@@ -140,12 +152,14 @@ def publish_frames(block: Block, topic: str, version: str, first_id: str) -> byt
 
 
 def _id_tail(first_id: str) -> int:
-    """Return an id's last group: 48 bits, which count up within a read or a block of far fewer messages."""
+    """Return the last group of an id, 48 bits, as a number. It is counted up from there for each message of a read or
+    block."""
     return int(first_id[-at.ID_TAIL_CHARS :], 16)
 
 
 Totals = tuple[list[int], int, int, int]
-"""Messages with each head, messages with a request id, bytes of all payloads, bytes of the largest payload."""
+"""The numbers of messages by head, the number of messages with a request id, and the bytes of all payloads and of the
+largest."""
 
 
 def _totals(rows: Any, heads: int) -> Totals:
@@ -156,15 +170,15 @@ def _totals(rows: Any, heads: int) -> Totals:
 
 
 _MIXED_ROWS: Final = 256
-"""Messages of several kinds split at a time: their rows are kept while other connections have their turns, and take
-many times the room of the shortest messages."""
+"""The most messages split at a time if they are of several kinds. Their rows are kept while other connections have
+their turns, and take many times the room of the shortest messages."""
 
 
 class BatchReader:
-    """A protocol reader: bytes in any pieces in; batches, frames and rejections out, in order.
+    """A protocol reader: it takes bytes in pieces of any size and returns batches, frames and rejections, in order.
 
-    It is `FrameReader` for many messages at a time. Take all that `receive_data` yields before the next call. A batch
-    is valid until the next call, of this reader or another with the same scratch arrays.
+    It gives the same messages as `FrameReader`, many at a time. Take all that `receive_data` yields before the next
+    call. A batch is valid until the next call, of this reader or another one with the same scratch arrays.
     """
 
     __slots__ = ("_failed", "_limits", "_need", "_rest", "_scratch")
@@ -178,12 +192,12 @@ class BatchReader:
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of an incomplete frame."""
+        """Bytes received of an incomplete frame."""
         return len(self._rest)
 
     @property
     def wanted_bytes(self) -> int:
-        """Bytes of that frame when it is complete; 0 if none has begun."""
+        """The size of the incomplete frame when it is complete; 0 if none has begun."""
         return max(self._need, len(self._rest)) if self._rest else 0
 
     def widen(self, limits: FrameLimits, scratch: Scratch) -> None:
@@ -192,7 +206,8 @@ class BatchReader:
         self._scratch = scratch
 
     def receive_data(self, data: bytes) -> Iterable[PublishBatch | Frame | RejectedFrame]:
-        """Return all complete messages. A frame in many pieces is parsed when its last piece arrives."""
+        """Return all messages that are complete now; nothing after an oversized frame. A frame in many pieces is parsed
+        when its last piece arrives."""
         if not self._rest and self._failed is None and is_single_frame(data, self._limits):
             return (parse_message(data[LENGTH_BYTES:], self._limits),)
         return self._received(data)
@@ -237,7 +252,7 @@ class BatchReader:
     def _stretches(
         self, whole: bytes, data: Any, rows: Any, heads: list[Head | None]
     ) -> Iterator[PublishBatch | Frame | RejectedFrame]:
-        """Yield published messages together, others one by one, in order.
+        """Yield consecutive published messages as batches, and other messages one by one, in order.
 
         The rows are copied, since other readers may use the scratch arrays before the iteration ends.
         """
@@ -269,13 +284,14 @@ class BatchReader:
 
 
 def is_single_frame(data: bytes, limits: FrameLimits) -> bool:
-    """Return True if the data is exactly one frame, which needs no split."""
+    """Return True if the data is exactly one frame of an allowed size, which needs no split."""
     size = int.from_bytes(data[:LENGTH_BYTES], "big")
     return size == len(data) - LENGTH_BYTES and size <= limits.frame_bytes_max
 
 
 def _known(raw: bytes) -> Head | None:
-    """Parse a head; return None if it is wrong: then each message with it is answered with the error."""
+    """Return a parsed head; None if it is invalid. Its messages are then parsed, and answered with the error, one by
+    one."""
     try:
         return parse_head(raw)
     except PenstockError:
@@ -286,7 +302,7 @@ _ANY_ID: Final = "00000000-0000-4000-8000-000000000000"
 
 
 def warm_up() -> None:
-    """Use every kernel once: the first call takes a hundred times as long as the next."""
+    """Call every kernel of this module once: a first call takes a hundred times as long as the next."""
     frame = len(b"publish:a:1.0.0\n").to_bytes(LENGTH_BYTES, "big") + b"publish:a:1.0.0\n"
     for batch in BatchReader(FrameLimits(), Scratch()).receive_data(frame * 2):
         if isinstance(batch, PublishBatch):
@@ -296,7 +312,7 @@ def warm_up() -> None:
 
 
 class Scratch:
-    """Arrays in which messages are split: one for all readers of a thread, since each finishes before the next
+    """Arrays in which messages are split. All readers of a thread share them, since each finishes before the next
     begins."""
 
     def __init__(self, rows: int = _ROWS) -> None:

@@ -32,7 +32,8 @@ class Frame(NamedTuple):
 
 
 class RejectedFrame(NamedTuple):
-    """An invalid message, and the error. `fatal`: where the next frame begins cannot be known."""
+    """An invalid message and its error. After a `fatal` one nothing more can be read: nobody knows where the next frame
+    begins."""
 
     error: PenstockError
     salvage: SalvagedHeader
@@ -45,7 +46,7 @@ class FrameLimits(NamedTuple):
     payload_bytes_max: int = 1 * MIB
     timeout_ms_max: int = REQUEST_TIMEOUT_MS_CEILING
     block_bytes_max: int = 0
-    """Payload bytes of actions that carry blocks, if that is more."""
+    """The largest payload, in bytes, of actions that carry blocks, if that is more than `payload_bytes_max`."""
 
     @property
     def frame_bytes_max(self) -> int:
@@ -58,17 +59,17 @@ class FrameLimits(NamedTuple):
 
 
 def encode_frame(header: Header, payload: bytes | bytearray | memoryview) -> bytes:
-    """Frame a message for TCP."""
+    """Return a message as a frame for TCP: its length, the header, a newline, the payload."""
     return frame_bytes(serialise(header), payload)
 
 
 def frame_bytes(header: bytes, payload: bytes | bytearray | memoryview) -> bytes:
-    """Frame a message with a serialised header for TCP."""
+    """Return a message as a frame for TCP, as `encode_frame` does, from a header that is bytes already."""
     return b"".join(((len(header) + 1 + len(payload)).to_bytes(LENGTH_BYTES, "big"), header, b"\n", payload))
 
 
 def parse_message(message: bytes, limits: FrameLimits) -> Frame | RejectedFrame:
-    """Parse a message without its length."""
+    """Parse a message without its length. Raises nothing: an invalid message gives a `RejectedFrame`."""
     newline = message.find(b"\n", 0, HEADER_BYTES_MAX + 1)
     if newline < 0:
         return RejectedFrame(_no_newline(message), salvage(message[:SALVAGE_BYTES_MAX].partition(b"\n")[0]))
@@ -103,8 +104,8 @@ def check_payload(size: int, limits: FrameLimits, action: Action) -> None:
 
 
 def oversized_frame(size: int, after: bytes, limits: FrameLimits) -> RejectedFrame:
-    """Return the rejection of a length that no frame can have. `after` is the part received, perhaps with a header to
-    answer to."""
+    """Return the fatal rejection of a frame whose length, `size`, is too large. `after` is what was received behind the
+    length: the answer is addressed to the header in it, if there is a whole one."""
     error = PayloadTooLarge(
         f"Frame of {size} bytes is larger than the limit of {limits.frame_bytes_max}; closing the connection",
         bytes=size,
@@ -115,7 +116,7 @@ def oversized_frame(size: int, after: bytes, limits: FrameLimits) -> RejectedFra
 
 
 class FrameReader:
-    """A protocol reader in plain Python: bytes in any pieces in, frames out."""
+    """A protocol reader in plain Python: it takes bytes in pieces of any size and returns frames."""
 
     def __init__(self, limits: FrameLimits = FrameLimits()) -> None:  # noqa: B008  immutable
         self._limits = limits
@@ -130,7 +131,8 @@ class FrameReader:
             self._buffer += data
 
     def next_frame(self) -> Frame | RejectedFrame | None:
-        """Return the next frame or rejection, None if it is incomplete. After a fatal rejection, always return that."""
+        """Return the next frame or rejection; None if it is not complete yet. After a fatal rejection every call
+        returns that one."""
         if self._failed is not None:
             return self._failed
         start = self._position + LENGTH_BYTES

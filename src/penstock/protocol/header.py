@@ -1,7 +1,7 @@
 """The header: `{action}:{topic}:{version}[:{requestId}[:{parentRequestId}[:{timeout}]]]`, strict in every field.
 
-The grammar is a table. A header that matches it is split at once; another one is checked field by field, to report
-which one is wrong, what was expected there and what came.
+The grammar is a table. A header that matches it is split at once. One that does not is checked field by field, to
+report which field is wrong, what was expected there, and what it was.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ _UUID4_SHAPE: Final = re.compile(_UUID4, re.ASCII)
 _UUID4_BYTES: Final = re.compile(_UUID4.encode(), re.ASCII)
 _ANY_UUID: Final = re.compile(rb"(?<![\w./-])[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}(?![\w./-])", re.ASCII)
 SALVAGE_BYTES_MAX: Final = 4 * HEADER_BYTES_MAX
-"""Bytes of a header that is too long that are searched for an id: four times the longest header."""
+"""The most bytes of an overlong header that are searched for an id: four times the longest valid header."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,8 @@ class Head:
 
     @property
     def destination(self) -> TopicName:
-        """The topic a message goes to, for actions that take no pattern."""
+        """The topic that a message goes to. Only for actions that take no pattern: a pattern raises
+        `TopicNotSupported`."""
         name = self.name
         return name if isinstance(name, TopicName) else TopicName(name.namespace, name.pattern)
 
@@ -130,7 +131,10 @@ def header(
     parent_id: str | None = None,
     timeout_ms: int | None = None,
 ) -> Header:
-    """Make a header from its parts, checked like one from the wire. No part can contain another."""
+    """Make a header from its parts, checked as one from the wire; a part with a colon or newline in it is invalid.
+
+    Raises `MalformedMessage`.
+    """
     timeout = "" if timeout_ms is None else str(timeout_ms)
     fields = [str(action), topic, version, request_id or "", parent_id or "", timeout]
     for number, text in enumerate(fields):
@@ -169,7 +173,7 @@ def parse_header(raw: bytes, *, timeout_ms_max: int = REQUEST_TIMEOUT_MS_CEILING
 
 @lru_cache(maxsize=_KNOWN_HEADS)
 def parse_head(raw: bytes) -> Head:
-    """Parse `{action}:{topic}:{version}`. Cached by the bytes."""
+    """Parse `{action}:{topic}:{version}`; the last few thousand results are cached. Raises `MalformedMessage`."""
     fields = raw.split(b":")
     if len(fields) > REQUIRED:
         raise_header_error(raw)
@@ -177,7 +181,7 @@ def parse_head(raw: bytes) -> Head:
 
 
 def _head(fields: list[bytes]) -> Head:
-    """Parse the required fields, from the left."""
+    """Parse the three required fields, from the left. Raises `MalformedMessage` for the first one that is wrong."""
     action = _action(_field(0, fields))
     topic = _field(1, fields)
     name = _name(action, topic)
@@ -274,7 +278,8 @@ def _quoted(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class SalvagedHeader:
-    """The readable parts of a wrong header: enough to address the answer."""
+    """The readable parts of an invalid header, with defaults for the others: enough to address the error to its
+    sender."""
 
     topic: str
     version: str
@@ -282,11 +287,16 @@ class SalvagedHeader:
 
 
 NO_HEADER: Final = SalvagedHeader("error", "1.0.0", None)
-"""The founding protocol's header for an error that answers no message in particular."""
+"""The header of an error that answers no message in particular, as the founding protocol has it."""
 
 
 def salvage(raw: bytes) -> SalvagedHeader:
-    """Read each field by itself: a wrong version does not cost the request id, nor does a UUID of another version."""
+    """Return what can be read of an invalid header. Each field is read by itself, so that one wrong field does not hide
+    the others.
+
+    An invalid topic or version becomes that of `NO_HEADER`. The request id may be a UUID of any version; None if there
+    is none.
+    """
     line = raw[:SALVAGE_BYTES_MAX]
     fields = line.split(b":")
     texts = [value.decode("ascii", "backslashreplace") for value in fields[:REQUIRED]]
@@ -298,7 +308,7 @@ def salvage(raw: bytes) -> SalvagedHeader:
 
 
 def _request_id(text: bytes) -> str | None:
-    """Find the id in the fourth field, whatever stands beside it; or anywhere, if there are fewer fields."""
+    """Return the first UUID in the text, in any version and with anything around it; None if there is none."""
     match = _ANY_UUID.search(text)
     return None if match is None else match.group().decode()
 

@@ -1,6 +1,6 @@
-"""WebSocket frames (RFC 6455) as a server reads them: bytes in, messages and control events out.
+"""WebSocket frames (RFC 6455) as a server reads them: from bytes to messages and control events.
 
-Whole messages of one frame each, nearly all of them, are unmasked by a kernel and come out framed as on TCP. Fragments,
+Most messages are one frame. A kernel unmasks many of these at once, and they come out framed as on TCP. Fragments,
 control frames and violations are handled one at a time, so that the caller can count them.
 """
 
@@ -19,7 +19,7 @@ _OPCODES: Final = (CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG)
 _WHOLE: Final = (0x80 | TEXT, 0x80 | BINARY)
 _CONTROL_BYTES_MAX: Final = 125
 _MORE_SIZE_BYTES: Final = {126: 2, 127: 8}
-"""Bytes that encode the size, behind a flag in place of the size."""
+"""The number of bytes that encode the size, for each of the two flags that stand in place of a size."""
 _NOT_TO_BE_SENT: Final = (1004, 1005, 1006, 1015)  # RFC 6455, 7.4.1: they mean that no code was sent
 
 OK: Final = 1000
@@ -30,7 +30,7 @@ MESSAGE_TOO_BIG: Final = 1009
 
 
 class WholeMessages(NamedTuple):
-    """Whole messages, at least one, framed as on TCP."""
+    """One or more whole messages, framed as on TCP."""
 
     frames: bytes
 
@@ -50,7 +50,7 @@ class Pong(NamedTuple):
 
 
 class ConnectionEnd(NamedTuple):
-    """The end of the connection, with the code and reason to send. Later bytes are ignored."""
+    """The end of the connection, with the code and reason for the close frame to be sent. Later bytes are ignored."""
 
     code: int
     reason: str = ""
@@ -76,13 +76,13 @@ class _FrameHead(NamedTuple):
 
 
 class WebSocketReader:
-    """A reader of a client's bytes in any pieces. Take all events before passing the next bytes."""
+    """A reader of a client's bytes, in pieces of any size. Take all events before passing the next bytes."""
 
     __slots__ = ("_data", "_half", "_need", "_over", "_position", "_rest", "_state", "_text", "bytes_max")
 
     def __init__(self, bytes_max: int) -> None:
         self.bytes_max = bytes_max
-        """The largest message. Fragments are counted when they begin, before they are complete."""
+        """The most bytes of a message. A fragment that would exceed it is refused as soon as its head has arrived."""
 
         self._data = b""
         self._position = 0
@@ -95,12 +95,12 @@ class WebSocketReader:
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of an incomplete message."""
+        """Bytes held of an incomplete message: its earlier fragments, and the incomplete frame."""
         return len(self._rest) + len(self._half or b"")
 
     @property
     def wanted_bytes(self) -> int:
-        """Bytes of that message when the current frame is complete; 0 if none has begun."""
+        """The bytes held once the current frame is complete, as far as its size is known; 0 if no message has begun."""
         return max(self._need, len(self._rest)) + len(self._half or b"")
 
     @property
@@ -121,7 +121,7 @@ class WebSocketReader:
         self._data, self._position = data, 0
 
     def next_event(self) -> WebSocketEvent | None:
-        """Return the next event; None if the data is incomplete or the connection is over."""
+        """Return the next event; None if the next frame is not complete yet or the connection has ended."""
         if self._over or self._position >= len(self._data):
             self._data, self._position = b"", 0
             return None
@@ -135,7 +135,7 @@ class WebSocketReader:
         return self._look()
 
     def _look(self) -> WebSocketEvent | None:
-        """Parse one frame."""
+        """Parse the next frame and return its event; None if it is incomplete."""
         head = self._head()
         if head is None:
             self._wait(0)
@@ -167,12 +167,13 @@ class WebSocketReader:
         return _FrameHead(bool(first & 0x80), first >> 4 & 7, first & 0xF, masked, flag, size, start)
 
     def _out_of_order(self, head: _FrameHead) -> str:
-        """Return the violation if a message begins within another, or continues where none has begun; else ""."""
+        """Return the violation if a new message begins before the last fragment of another, or a fragment continues no
+        message; "" if there is none."""
         wrong = not head.is_control and (head.opcode == CONTINUATION) != (self._half is not None)
         return "fragments out of order" if wrong else ""
 
     def _wait(self, need: int) -> None:
-        """Keep the bytes of a frame until there are `need` of them."""
+        """Keep the bytes of an incomplete frame until `need` bytes are there; 0 means that its size is unknown."""
         self._rest, self._need = bytearray(memoryview(self._data)[self._position :]), need
         self._data, self._position = b"", 0
 
@@ -203,7 +204,7 @@ class WebSocketReader:
 
 
 def _broken_rule(head: _FrameHead) -> str:
-    """Return the rule that a frame's head violates; "" if it violates none."""
+    """Return the rule of the RFC that a frame's head violates; "" if it violates none."""
     if head.reserved:
         return "reserved bits are not in use"
     if head.opcode not in _OPCODES:
@@ -218,7 +219,7 @@ def _broken_rule(head: _FrameHead) -> str:
 
 
 def _answer_to_close(payload: bytes) -> tuple[int, str]:
-    """Return code and reason that answer a close frame: its own code, unless that is invalid."""
+    """Return code and reason of the answer to a close frame: the client's own code, or an error if that is invalid."""
     if not payload:
         return OK, ""
     code = int.from_bytes(payload[:2], "big")

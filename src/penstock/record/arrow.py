@@ -24,7 +24,11 @@ _WITH_CHECKSUMS: Final = True
 
 
 def to_arrow(block: Block, columns: Iterable[str] | None, *, views: bool) -> pa.RecordBatch:
-    """Return the block's records as a batch of the named columns, or of all."""
+    """Return the block's records as a batch of the named columns, or of all columns if `columns` is None.
+
+    With `views`, texts and bytes point into the block and are not copied. Raises `InvalidRequest` for an unknown
+    column, `PayloadTooLarge` if Arrow cannot address so much in one batch.
+    """
     names = list(_READERS) if columns is None else list(columns)
     unknown = [name for name in names if name not in _READERS]
     if unknown:
@@ -46,7 +50,8 @@ def _ids(block: Block, _views: bool) -> pa.Array:
 
 
 def _where(block: Block, flag: int) -> Any:
-    """Return Arrow's validity bits of the records that have `flag`; None if all have it."""
+    """Return Arrow's bitmap with a bit set for each record that has `flag`; None, which means all, if every record has
+    it."""
     present = (block.columns[:, at.FLAGS] & flag) != 0
     return None if present.all() else pa.py_buffer(np.packbits(present, bitorder="little"))
 
@@ -100,7 +105,8 @@ def _ranges(block: Block, starts: Any, sizes: Any, *, text: bool, views: bool, p
 
 
 def _check_reach(block: Block, starts: Longs, sizes: Longs) -> None:
-    """Check that Arrow views, which have signed 32-bit positions in their buffer, can reach every range."""
+    """Raise `PayloadTooLarge` if a range is beyond the reach of Arrow views, whose positions are signed 32-bit
+    numbers."""
     if block.data.size <= _BINARY_BYTES_MAX or not len(block):
         return
     farthest = max(int(starts.max()), int(sizes.max()))
@@ -160,9 +166,10 @@ def from_arrow(
     producer_id: int | None = None,
     first_request_id: int | None = None,
 ) -> Draft:
-    """Return the batch as a draft. `id`, `offset` and `timestamp` are ignored, since the log assigns them.
+    """Return the rows of the batch as a draft; columns are as in `Draft.from_arrow`. The columns `id`, `offset` and
+    `timestamp` are ignored, since the log assigns them.
 
-    Raises `InvalidRequest` naming the column and the row.
+    Raises `InvalidRequest`, or `PayloadTooLarge`, naming the column and the row.
     """
     _check_names(batch.schema.names)
     if not batch.num_rows:
@@ -171,7 +178,7 @@ def from_arrow(
 
 
 def _given(batch: pa.RecordBatch, name: str | None, producer_id: int | None, first: int | None) -> dict[str, pa.Array]:
-    """Return the columns for the values that the caller passes as arguments."""
+    """Return a column for each value that the caller passed as an argument and not in the batch."""
     rows, columns = batch.num_rows, {}
     if name is not None:
         draft_bytes(Message(payload=b"", producer_name=name))  # the same rules
@@ -194,7 +201,8 @@ def _in_place(batch: pa.RecordBatch, columns: dict[str, pa.Array]) -> pa.RecordB
 
 
 class EncoderColumns(NamedTuple):
-    """The checked columns of a batch for the encoder; `size` is the number of bytes of the block."""
+    """The checked columns of a batch, as the encoder takes them; `size` is the number of bytes that the block will
+    have."""
 
     columns: tuple[Any, ...]
     rows: int
@@ -203,7 +211,7 @@ class EncoderColumns(NamedTuple):
 
 
 def encode(columns: EncoderColumns) -> Draft:
-    """Write the block of checked columns."""
+    """Encode checked columns as a draft."""
     out = np.empty(columns.size, dtype=np.uint8)
     taken = block_kernels.encode(*columns.columns, out, _WITH_CHECKSUMS)
     assert taken == columns.size, "encode wrote another size than was added up"  # noqa: S101 - a bug, not bad input
@@ -262,9 +270,10 @@ def _variable(
 
 
 def _bytes_and_ends(column: pa.Array, name: str, bytes_max: int, row_ends: Longs) -> tuple[Any, Longs]:
-    """Return the bytes of a large binary or string column and its n + 1 boundaries; nulls are empty.
+    """Return the bytes of a large binary or string column, and its n + 1 boundaries; null values are empty.
 
-    Row i of the batch has the entries from `row_ends[i]` to `row_ends[i + 1]`.
+    Row i of the batch has the values from `row_ends[i]` to `row_ends[i + 1]`. Raises `PayloadTooLarge`, naming the row,
+    for a value of more than `bytes_max` bytes.
     """
     filled = column.fill_null("" if pa.types.is_large_string(column.type) else b"") if column.null_count else column
     _, offsets, data = filled.buffers()
@@ -283,7 +292,7 @@ def _row_of(entry: int, row_ends: Longs) -> int:
 
 
 class _Attributes:
-    """The attribute columns for the encoder, and the bytes they take behind their counts."""
+    """The attribute columns, as the encoder takes them, and the number of bytes that all attributes take in a block."""
 
     def __init__(self, ends: Longs, names: tuple[Any, Longs], values: tuple[Any, Longs]) -> None:
         self.columns = (ends, *names, *values)

@@ -1,6 +1,6 @@
-"""Blocks: many records in one buffer. A `Draft` waits to be stamped; a `Block` has been stamped and scanned.
+"""Blocks: many records in one buffer. A `Draft` has records without ids and offsets; a `Block` has been scanned.
 
-The bytes of every instance of either have been checked.
+Every instance of both has been checked, so code that takes one need not check it again.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _ROWS_READ: Final = 1024
 
 @dataclass(frozen=True, slots=True)
 class ScanStop:
-    """The position where a scan stopped, and the reason: one of those in `layout`."""
+    """The position in bytes where a scan stopped, and the reason: one of the constants in `layout`."""
 
     position: int
     reason: int
@@ -51,7 +51,7 @@ class ScanStop:
 
 @dataclass(frozen=True, slots=True)
 class Predecessor:
-    """The record before a scan: its id, and the offset that must come next (-1: any)."""
+    """The record before the first one of a scan: its id, and the offset that the next record must have (-1: any)."""
 
     id_high: int = 0
     id_low: int = 0
@@ -63,7 +63,8 @@ START_OF_LOG: Final = Predecessor()
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Block:
-    """Stamped records and their columns; `columns[record, field of layout]`."""
+    """Records in a buffer, and a table with a row for each: `columns[record, field]`, with the field numbers of
+    `layout`."""
 
     data: Bytes
     columns: Longs
@@ -80,14 +81,15 @@ class Block:
 
     @property
     def offsets(self) -> OffsetRange:
-        """The range from the first offset to the one after the last; in a block without gaps, exactly its offsets."""
+        """The range from the first record's offset to the last one's; a block with gaps does not have all offsets in
+        it."""
         if not len(self):
             return OffsetRange.of(0, 0)
         return OffsetRange.of(int(self.columns[0, at.OFFSET]), int(self.columns[-1, at.OFFSET]) + 1)
 
     @property
     def last(self) -> Predecessor:
-        """The predecessor for a scan that continues after this block."""
+        """The last record, as the predecessor for a scan that continues after this block."""
         high, low, offset = (int(self.columns[-1, row]) for row in (at.ID_HIGH, at.ID_LOW, at.OFFSET))
         return Predecessor(high, low, offset + 1)
 
@@ -125,7 +127,10 @@ class Block:
         return hashes.view(np.uint64)
 
     def matching(self, types: Sequence[str] = (), keys: Sequence[str] = ()) -> Bools:
-        """Return a mask of the records whose type and key each match one of the globs; no globs match anything."""
+        """Return a mask of the records whose type matches one of `types` and whose key matches one of `keys`.
+
+        Both are patterns with `*` and `?`. An empty sequence sets no condition.
+        """
         return matching(self.data, self.columns, types, keys)
 
     def accepted(self, accept: Callable[[str], bool]) -> Bools:
@@ -133,31 +138,32 @@ class Block:
         return accepted(self.data, self.columns, accept)
 
     def select(self, start: int, stop: int) -> Block:
-        """Return the rows `start` to `stop` of the same buffer."""
+        """Return the records from row `start` to `stop` as a block on the same buffer, not copied."""
         return Block(self.data, self.columns[start:stop])
 
     def filtered(self, chosen: Bools) -> Block:
-        """Return the records of a mask, in the same buffer."""
+        """Return the records for which the mask `chosen` is true, as a block on the same buffer, not copied."""
         return self if chosen.all() else Block(self.data, self.columns[chosen])
 
     def gather(self, chosen: Longs | Bools) -> Block:
-        """Return the records of a mask, or of row numbers in their order, in a new buffer."""
+        """Return the chosen records, copied to a new buffer one behind the other. `chosen` is a mask, or row numbers in
+        the order wanted."""
         columns = self.columns[chosen]
         out = np.empty(int((columns[:, at.END] - columns[:, at.START]).sum()), dtype=np.uint8)
         stream_kernels.gather_records(self.data, columns, out)
         return Block(out, columns)
 
     def write_lines(self, out: Bytes, ends: Longs) -> bool:
-        """Write every payload with a newline behind it, and where each line ends; return True if a payload contains
-        one.
+        """Write every payload and a newline behind it to `out`, and where each line ends to `ends`. Return True if a
+        payload itself contains a newline.
 
-        `out` has the size of all payloads, plus one byte for each.
+        `out` must have the size of all payloads, plus one byte for each.
         """
         within: bool = stream_kernels.lines(self.data, self.columns, out, ends)
         return within
 
     def attribute(self, name: str, chosen: Bools) -> dict[int, str]:
-        """Return the values of one attribute by row, for the chosen records that have it."""
+        """Return the values of one attribute, by row number, for those records of the mask `chosen` that have it."""
         columns, wanted_name = self.columns[chosen], as_array(name.encode())
         ranges = _attribute_ranges(self.data, columns)
         sized = np.flatnonzero(ranges[:, 1] == wanted_name.size)
@@ -170,11 +176,16 @@ class Block:
         }
 
     def with_schema(self, chosen: Bools, schema: SchemaRef) -> Block:
-        """Return a copy with this schema on the chosen records. Their checksums are wrong until stamped."""
+        """Return a copy in which the records of the mask have this schema. Their checksums are wrong until they are
+        stamped again."""
         return self.with_schemas(chosen, np.array([schema.id]), np.array([schema.version]))
 
     def with_schemas(self, chosen: Longs | Bools, ids: Longs, versions: Longs) -> Block:
-        """Return a copy with a schema for each of the chosen records, or one for all. See `with_schema`."""
+        """Return a copy in which the chosen records have these schemas: one id and version for each, or one of each for
+        all.
+
+        Their checksums are wrong until they are stamped again.
+        """
         data, columns = self.data.copy(), self.columns.copy()
         messages = columns[chosen, at.START] + at.HEAD_BYTES + columns[chosen, at.TYPE_BYTES]
         fields = np.hstack([_big_endian(ids, ">i8"), _big_endian(versions, ">i4")])
@@ -185,7 +196,10 @@ class Block:
         return Block(data, columns)
 
     def to_arrow(self, columns: Iterable[str] | None = None, *, views: bool = True) -> pa.RecordBatch:
-        """Return the records as columns; payload, key and type are not copied unless `views` is off."""
+        """Return the records as an Arrow batch of the named columns, or of all.
+
+        Payload, key and type are not copied, unless `views` is off. Raises `InvalidRequest` for an unknown column.
+        """
         from penstock.record.arrow import to_arrow
 
         return to_arrow(self, columns, views=views)
@@ -220,9 +234,12 @@ def scan(
     rows_max: int | None = None,
     table: Longs | None = None,
 ) -> tuple[Block, ScanStop]:
-    """Read stamped records from a buffer up to its end, unused space, or the first record that is not right.
+    """Read stamped records from a buffer, and return them with the reason and place of the stop.
 
-    `table` is an array for the columns, from a caller that knows the number of records.
+    Stops at `stop` or the end of the buffer, at unused space, after `rows_max` records, or at the first record that is
+    not right. Ids must rise above that of `after`, and offsets must follow it without gaps. With `verify`, checksums
+    are checked; with `envelopes`, the message must be a Penstock envelope. `table` is an array to be used for the first
+    columns, from a caller that knows the number of records.
     """
     mode = at.STAMPED | (at.VERIFY if verify else 0) | (at.ENVELOPES | at.TEXTS if envelopes else 0)
     return _scan(as_array(data), start, stop, mode, after, rows_max, table)
@@ -268,20 +285,24 @@ def _table(rows: int, rows_max: int | None, done: int) -> Longs:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Draft:
-    """Checked records that wait for their ids, offsets, times and checksums."""
+    """Checked records that have no ids, offsets, times and checksums yet; the log stamps them when it appends them."""
 
     data: Any
     count: int
     unbounded: bool = False
-    """True if the log's limits do not apply: the broker made the block of a message accepted before."""
+    """True if the log's size limits do not apply: the broker made the block of a message that it had accepted
+    before."""
 
     def __len__(self) -> int:
         return self.count
 
     @classmethod
     def of(cls, messages: Iterable[Message]) -> Draft:
-        """Encode messages as records, in order. Raises `InvalidRequest` or `PayloadTooLarge` before anything is
-        stored."""
+        """Encode messages as records, in order.
+
+        Raises `InvalidRequest` for an impossible message or for none at all, `PayloadTooLarge` for one that is too
+        large.
+        """
         records = [draft_bytes(message) for message in messages]
         if not records:
             raise InvalidRequest("a block has at least one message")
@@ -296,16 +317,20 @@ class Draft:
 
     @classmethod
     def parse(cls, data: Any, *, verify: bool = True) -> Draft:
-        """Check a block from outside, every byte of it; ids, offsets and times in it are ignored.
+        """Check every byte of a block from outside, and return it as a draft; ids, offsets and times in it are ignored.
 
-        Raises `MalformedMessage` with the record's number, its position and the reason.
+        Raises `MalformedMessage` with the record's number, its position and the reason; `InvalidRequest` for an empty
+        block.
         """
         return cls(data, len(parse_block(data, verify=verify)))
 
     @classmethod
     def of_block(cls, block: Block, *, unbounded: bool = False) -> Draft:
-        """Return checked records as a draft: rows of `parse_block`, or of the log. Copied only if they are not
-        adjacent."""
+        """Return the records of a block as a draft. They are copied only if they do not lie one directly behind the
+        other.
+
+        Raises `InvalidRequest` for an empty block.
+        """
         if not len(block):
             raise InvalidRequest("a block has at least one message")
         if (block.columns[1:, at.START] != block.columns[:-1, at.END]).any():
@@ -325,9 +350,10 @@ class Draft:
         producer_id: int = 0,
         first_request_id: int = 0,
     ) -> Draft:
-        """Return one message for each payload; all fields but the key are alike. Checksums are right for the wire.
+        """Return a draft with one message for each payload. All other fields but the key are the same in each message.
 
-        Request ids count up from the first, unless that is 0. Raises `InvalidRequest` or `PayloadTooLarge`.
+        `keys` has a key, or None, for each payload. Request ids count up from `first_request_id`; with 0 no message has
+        one. Checksums are right, as the wire needs them. Raises `InvalidRequest` or `PayloadTooLarge`.
         """
         common = Message(
             payload=b"",
@@ -349,9 +375,10 @@ class Draft:
         producer_id: int | None = None,
         first_request_id: int | None = None,
     ) -> Draft:
-        """Encode the rows of a batch with a `value` column and any other columns of `Block.to_arrow`.
+        """Encode the rows of a batch that has a `value` column and any other columns of `Block.to_arrow`.
 
-        An argument replaces the column of its name; request ids count up from the first, unless that is 0.
+        An argument replaces the column of its name. Request ids count up from `first_request_id`; with 0 no message has
+        one. Raises `InvalidRequest` or `PayloadTooLarge`, naming the column and the row.
         """
         from penstock.record.arrow import from_arrow
 
@@ -380,7 +407,8 @@ class Draft:
 
 
 def parse_block(data: Any, *, verify: bool = True) -> Block:
-    """Check a block as `Draft.parse` does and return it. Its ids, offsets and times are the sender's."""
+    """Check a block as `Draft.parse` does, and return it as a `Block`. Its ids, offsets and times are those that the
+    sender wrote."""
     mode = at.ENVELOPES | (at.VERIFY if verify else 0)
     block, stop = _scan(as_array(data), 0, None, mode, START_OF_LOG, None)
     if stop.reason != at.AT_END:
@@ -392,15 +420,16 @@ def parse_block(data: Any, *, verify: bool = True) -> Block:
 
 
 def read_draft(draft: Draft) -> Block:
-    """Return the columns of a draft, without checking it again."""
+    """Return a draft as a `Block`, without checking it again. Its ids, offsets and times have no meaning yet."""
     return _scan(as_array(draft.data), 0, None, at.ENVELOPES, START_OF_LOG, draft.count)[0]
 
 
 def stamp(data: bytearray, count: int, ids: IdRun, first_offset: int) -> Longs:
-    """Stamp the `count` drafted records in `data`, in place; return where each ends.
+    """Write ids, offsets, times and checksums into the `count` drafted records of `data`; return where each record
+    ends.
 
-    Id, offset and time of record i are `ids[i]`, `first_offset + i` and the time of the id. Raises if there are not
-    exactly `count` records and ids; the bytes are then of no use.
+    Record i gets the id `ids[i]`, the offset `first_offset + i` and the time of that id. Raises `InvalidRequest` unless
+    there are `count` ids, `MalformedMessage` unless there are `count` records; `data` is of no use then.
     """
     if ids.count != count:
         raise InvalidRequest(f"{count} records take {count} ids, not {ids.count}")
@@ -413,7 +442,7 @@ def stamp(data: bytearray, count: int, ids: IdRun, first_offset: int) -> Longs:
 
 
 def stamp_each(data: bytearray, ids: Sequence[bytes], first_offset: int) -> Longs:
-    """Stamp records with an id each, which need not be consecutive ticks; see `stamp`.
+    """Stamp records as `stamp` does, with any ids in place of a run of consecutive ones.
 
     Raises `InvalidRequest` for an id that is no UUIDv6.
     """
@@ -447,7 +476,7 @@ _NUMBERS: Final = (
 
 
 def _check_fields(block: Block) -> None:
-    """Apply the rules of `draft_bytes`, which checks one message, to a whole block."""
+    """Raise `MalformedMessage` if a record breaks a rule that `draft_bytes` has for one message."""
     _check_text(block, text_kernels.first_bad_text, at.REASONS[at.BAD_TEXT])
     for row, what, maximum in _NUMBERS:
         values = block.columns[:, row]
@@ -489,12 +518,13 @@ def _attribute_ranges(data: Bytes, columns: Longs) -> Longs:
 
 
 def _big_endian(numbers: Longs, kind: str) -> Bytes:
-    """Return the bytes of each number as a row."""
+    """Return an array with a row for each number: its bytes in big-endian order. `kind` is the numpy type."""
     return numbers.astype(kind).view(np.uint8).reshape(len(numbers), -1)
 
 
 def _check_attribute_names(block: Block, suspects: Longs) -> None:
-    """Raise for the first attribute name that is too long, among records with enough attribute bytes for one."""
+    """Raise `MalformedMessage` for the first attribute name that is too long. `suspects` are the records whose
+    attributes are large enough to have one."""
     columns = block.columns[suspects]
     ranges = _attribute_ranges(block.data, columns)
     wrong = np.flatnonzero(ranges[:, 1] > limits.ATTRIBUTE_NAME_BYTES_MAX)

@@ -21,7 +21,7 @@ def as_array(data: Any) -> np.ndarray[Any, np.dtype[np.uint8]]:
 
 
 def as_signed(word: int) -> int:
-    """Return 64 bits as a signed number, as kernels take it."""
+    """Return an unsigned 64-bit number as the signed one with the same bits, because kernels take signed numbers."""
     return word - 2**64 if word >= 2**63 else word
 
 
@@ -31,7 +31,8 @@ def hash64(data: Any) -> int:
 
 
 def parse_hash_key(text: str) -> bytes:
-    """Parse a hash key of another system, in hexadecimal digits. Raises `InvalidRequest`."""
+    """Parse a hash key of another system, 32 bytes in hexadecimal digits. Raises `InvalidRequest` for any other
+    text."""
     if not _KEY.fullmatch(text):
         raise InvalidRequest(
             f"a hash key is {KEY_BYTES} bytes in {2 * KEY_BYTES} hexadecimal digits, not {text[:80]!r}"
@@ -40,14 +41,14 @@ def parse_hash_key(text: str) -> bytes:
 
 
 def keyed_hash64(data: Any, key: bytes) -> int:
-    """Return the HighwayHash-64 of a buffer under another key."""
+    """Return the HighwayHash-64 of a buffer under a key of 32 bytes."""
     hashing = StreamHash(key)
     hashing.update(data)
     return hashing.digest()
 
 
 class StreamHash:
-    """HighwayHash-64 of data too large to hold: `update` with pieces of any size, then `digest` once."""
+    """The HighwayHash-64 of data in pieces of any size: call `update` for each piece, then `digest` once."""
 
     def __init__(self, key: bytes = KEY) -> None:
         self._state = np.array(initial_state(key), dtype=np.uint64)

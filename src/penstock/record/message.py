@@ -39,7 +39,8 @@ class SchemaRef:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
-    """A message as a producer sends it. `request_id` is the producer's own sequence number, rising by one."""
+    """A message as a producer sends it. `request_id` is the producer's own number of it, from 1 on and rising; 0 means
+    none."""
 
     payload: bytes
     type: str = ""
@@ -53,7 +54,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """A message in the log: stamped when it was appended, verified when it was read."""
+    """A message as the log returns it, with the id, offset and time (Unix milliseconds) that the log gave it."""
 
     id: bytes
     offset: Offset
@@ -65,7 +66,7 @@ class Record:
 
 
 def key_hash(key: bytes) -> int:
-    """Return FNV-1a with 64 bits: the same in every language and every process, unlike `hash`."""
+    """Return the 64-bit FNV-1a hash of a key. Unlike `hash`, it is the same in every language and every process."""
     mixed = _FNV_BASIS
     for byte in key:
         mixed = (mixed ^ byte) * _FNV_PRIME & _WORD
@@ -73,12 +74,15 @@ def key_hash(key: bytes) -> int:
 
 
 def partition_of(key: bytes, partitions: int) -> int:
-    """Return the partition, of so many, for the messages with this key."""
+    """Return the number of the partition for messages with this key, in a topic with `partitions` partitions."""
     return key_hash(key) % partitions
 
 
 def draft_bytes(message: Message) -> bytes:
-    """Encode one message as a record without id, offset, time and checksum. Raises before anything is written."""
+    """Encode one message as a record whose id, offset, time and checksum are zero.
+
+    Raises `InvalidRequest` or `PayloadTooLarge` for a field that is impossible.
+    """
     type_ = _text(message.type, "type", limits.TYPE_BYTES_MAX)
     name = _text(message.producer_name, "producer_name", limits.PRODUCER_NAME_BYTES_MAX)
     key = b"" if message.key is None else checked_bytes(message.key, "key", limits.KEY_BYTES_MAX)
@@ -97,7 +101,8 @@ def draft_bytes(message: Message) -> bytes:
 
 
 def check_request_ids(first: int, count: int) -> None:
-    """Raise `InvalidRequest` if `count` request ids cannot count up from `first`; with 0 no message has one."""
+    """Raise `InvalidRequest` unless `count` request ids can count up from `first`. With 0, which means no ids, any
+    count can."""
     _number(first, "first_request_id", NUMBER_MAX)
     _number(first + count - 1 if first else 0, "request_id", NUMBER_MAX)
 
@@ -143,7 +148,11 @@ def _text(value: str, what: str, bytes_max: int) -> _Bytes:
 
 
 def checked_bytes(value: _Bytes, what: str, bytes_max: int) -> _Bytes:
-    """Return the value if it is bytes and not too long, in a form whose length is its number of bytes."""
+    """Return bytes of at most `bytes_max`, as a value whose `len` is its number of bytes.
+
+    Raises `InvalidRequest` for a value that is not bytes, `PayloadTooLarge` for one that is too long; `what` is the
+    name of the field.
+    """
     if not isinstance(value, _Bytes):
         raise InvalidRequest(f"{what} must be bytes, not {type(value).__name__}", field=what)
     if isinstance(value, memoryview) and (value.ndim != 1 or value.itemsize != 1 or not value.contiguous):

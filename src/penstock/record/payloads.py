@@ -22,9 +22,11 @@ _NO_KEY: Final = -1
 
 
 def encode_payloads(payloads: Sequence[bytes], keys: Sequence[bytes | None] | None, common: Message) -> _Bytes:
-    """Encode payloads as records with right checksums; type, attributes and producer are those of `common`.
+    """Encode payloads as records with right checksums. All fields but payload, key and request id are those of
+    `common`.
 
-    Raises `InvalidRequest` or `PayloadTooLarge` with the number of the message.
+    Request ids count up from that of `common`; with 0 no record has one. Raises `InvalidRequest` or `PayloadTooLarge`
+    with the number of the message.
     """
     check_request_ids(common.request_id, len(payloads))
     data, sizes = _joined(payloads, "payload", limits.SEGMENT_BYTES_CEILING)
@@ -33,7 +35,7 @@ def encode_payloads(payloads: Sequence[bytes], keys: Sequence[bytes | None] | No
 
 
 def encode_ranges(data: _Bytes, starts: _Longs, sizes: _Longs, common: Message) -> _Bytes:
-    """Encode ranges of a buffer as records, with empty checksums."""
+    """Encode ranges of a buffer as the payloads of records without keys, whose checksums are zero."""
     return _encode(common, data, starts, sizes, *_no_keys(starts.size), checksums=False)
 
 
@@ -66,7 +68,7 @@ def _joined_keys(keys: Sequence[bytes | None], count: int) -> tuple[_Bytes, _Lon
 
 
 def _joined(values: Sequence[bytes], what: str, bytes_max: int) -> tuple[_Bytes, _Longs]:
-    """Return all values joined, and the size of each."""
+    """Return all values as one array, one behind the other, and the size of each. Raises as `checked_bytes` does."""
     if not _BYTES_ONLY.issuperset(map(type, values)):
         values = _checked(values, what, bytes_max)
     sizes = np.fromiter(map(len, values), np.int64, len(values))
@@ -76,7 +78,7 @@ def _joined(values: Sequence[bytes], what: str, bytes_max: int) -> tuple[_Bytes,
 
 
 def _checked(values: Sequence[bytes], what: str, bytes_max: int) -> list[bytes]:
-    """Check each value by itself: slow, and right for every kind of bytes."""
+    """Check each value by itself, and return them as bytes. Slow, but right for memory views of any shape too."""
     checked = []
     for number, value in enumerate(values):
         try:

@@ -35,7 +35,7 @@ _PLACES: Final = (at.START, at.END, at.PAYLOAD)
 
 
 class _Texts(dict[bytes, str]):
-    """A cache that decodes each text once: a block has few types and few producers."""
+    """A cache of decoded texts: a block has few types and producer names, and each is decoded once."""
 
     def __missing__(self, raw: bytes) -> str:
         text = self[raw] = raw.decode(errors="replace")
@@ -49,7 +49,7 @@ class _Schemas(dict[tuple[int, int], SchemaRef]):
 
 
 def attributes_of(row: RecordRow) -> Mapping[str, str]:
-    """Return the attributes of a row, which may have none."""
+    """Return the attributes of a row; an empty mapping if it has none."""
     return row[10] or NO_ATTRIBUTES
 
 
@@ -73,8 +73,8 @@ def record_row(data: _Bytes, column: list[int]) -> RecordRow:
 
 
 def _read(whole: bytes, table: list[list[int]]) -> list[RecordRow]:
-    """Return the rows of a table with a list for each column: a list for each row would keep the garbage collector
-    busy."""
+    """Return a tuple for each record. `table` has a list for each column, which costs the garbage collector less than a
+    list for each record."""
     texts, schemas = _Texts(), _Schemas()
     rows: list[RecordRow] = []
     # fmt: off
@@ -112,7 +112,7 @@ def _attributes(whole: bytes, position: int, count: int, texts: _Texts) -> dict[
 
 
 class _Answers(dict[bytes, bool]):
-    """A cache that asks once of each text whether it is accepted."""
+    """A cache of answers: `accept` is called once for each distinct text."""
 
     def __init__(self, accept: Callable[[str], bool]) -> None:
         super().__init__()
@@ -124,16 +124,17 @@ class _Answers(dict[bytes, bool]):
 
 
 def accepted(data: _Bytes, columns: _Longs, accept: Callable[[str], bool]) -> _Bools:
-    """Return a mask of the records whose type is accepted; each distinct type is asked once, or a few times."""
+    """Return a mask of the records for whose type `accept` returns True. It is called only a few times for each
+    distinct type."""
     starts = columns[:, at.START] + at.TYPE_AT
     return _judged(data, starts, columns[:, at.TYPE_BYTES], _Answers(accept))
 
 
 def matching(data: _Bytes, columns: _Longs, types: Sequence[str], keys: Sequence[str]) -> _Bools:
-    """Return a mask of the records whose type matches one of `types`, and whose key matches one of `keys`, if there are
-    any.
+    """Return a mask of the records whose type matches one of `types`, and whose key matches one of `keys`.
 
-    Bytes of a key that are not UTF-8 match as the replacement character. A missing key matches no glob.
+    Both are patterns with `*` and `?`; an empty sequence sets no condition. Bytes of a key that are not UTF-8 count as
+    the replacement character. A record without a key matches no pattern for keys.
     """
     mask = np.ones(len(columns), dtype=np.bool_)
     starts, sizes = columns[:, at.START] + at.TYPE_AT, columns[:, at.TYPE_BYTES]

@@ -63,7 +63,7 @@ class IncompatibleSchema(RegistryError):
 
 
 class InvalidSchema(RegistryError):
-    """`details["path"]` says where in the schema, if that is known."""
+    """The schema is invalid or not supported. `details["path"]` is the position of the fault, if that is known."""
 
     number = 42201
 

@@ -20,7 +20,8 @@ class Validator(Protocol):
     """A validator of payloads against one schema. Made once, used often."""
 
     def accepts_lines(self, lines: memoryview, count: int) -> bool:
-        """Return True if all `count` payloads surely conform, each with a newline behind it and none within.
+        """Return True if all `count` payloads in `lines` certainly conform. Each is followed by a newline, and has none
+        in it.
 
         False decides nothing: the caller then validates each payload by itself.
         """
@@ -35,14 +36,14 @@ class ParsedSchema(Protocol):
     """A parsed schema together with all the schemas that it refers to."""
 
     def canonical(self) -> str:
-        """Return the normalised text, equal for schemas that mean the same (white space, order of keys, spellings of a
-        name and comments differ). Everything that readers or writers could notice, defaults and documentation included,
-        stays in it."""
+        """Return the normalised text. It is equal for schemas that mean the same: white space, order of keys, comments
+        and spellings of a name make no difference. Everything that readers or writers could notice, defaults and
+        documentation included, stays in it."""
         ...
 
     def compatibility_problems(self, writer: Any, *, lenient: bool = False) -> list[Problem]:
         """Return the reasons why a reader with this schema cannot read data written with `writer`, a schema of the same
-        language; empty if it can. At most `PROBLEMS_MAX`."""
+        language; empty if it can. At most `PROBLEMS_MAX`. `lenient`: leave out what the language can tolerate."""
         ...
 
     def validator(self) -> Validator: ...

@@ -39,7 +39,7 @@ class SchemaLanguages:
         return [self._problems(pair, lenient=lenient) for pair in pairs]
 
     def validator(self, definition: Definition) -> Validator:
-        """Return the schema's validator, made once for as long as the schema stays parsed."""
+        """Return the schema's validator, which is cached as long as the parsed schema. Raises `InvalidSchema`."""
         parsed = self._parse(definition)
         if definition not in self._validators:
             self._validators[definition] = parsed.validator()
@@ -108,8 +108,8 @@ def language(kind: SchemaKind) -> Language:
 
 
 def _cross_language_problems(reader: SchemaKind, writer: SchemaKind) -> list[Problem]:
-    """Check compatibility between languages: a reader of bytes reads anything, a reader of strings reads numbers and
-    JSON."""
+    """Return the problem if the languages differ and the reader's cannot read the writer's. A reader of bytes reads
+    anything, a reader of strings reads numbers and JSON."""
     readable = reader is SchemaKind.BYTES or (
         reader is SchemaKind.STRING and writer in (SchemaKind.NUMBER, SchemaKind.JSON)
     )

@@ -22,7 +22,8 @@ class PlainSchema:
     kind: SchemaKind
 
     def parse(self, text: str, references: Mapping[str, str]) -> ParsedSchema:
-        """Accept an empty text or the kind's own name."""
+        """Return this schema itself. Raises `InvalidSchema` for a text other than the empty one or the kind's own name,
+        and for references."""
         if text.strip().strip('"').upper() not in ("", self.kind):
             raise InvalidSchema(f"a schema of type {self.kind} has no text: its name says all")
         if references:

@@ -46,5 +46,5 @@ class Problem:
 
 
 def fragment(text: str) -> str:
-    """Shorten a piece of a schema so that it can be quoted."""
+    """Return a piece of a schema, cut off at `FRAGMENT_CHARS_MAX` characters, to be quoted in a message."""
     return text if len(text) <= FRAGMENT_CHARS_MAX else text[: FRAGMENT_CHARS_MAX - 3] + "..."

@@ -24,8 +24,8 @@ class SchemaForm(StrEnum):
 
     CANONICAL = "canonical"
     FORMER = "former"
-    """The canonical form of earlier releases, whose fingerprints may be stored: for Avro, type names of types that have
-    no name. For all other languages it is the canonical form."""
+    """The canonical form of earlier releases, whose fingerprints may be stored: for Avro, with the names that stand on
+    types without a name. For all other languages it is the canonical form."""
     TEXT = "text"
     """A .proto text."""
     SERIALIZED = "serialized"
@@ -107,7 +107,7 @@ def run_step(step: ProcedureStep, engine: SchemaEngine) -> Any:
 
 
 def at_low_priority(procedure: Procedure[Result]) -> Procedure[Result]:
-    """Run a read-only procedure with its steps at low priority."""
+    """Return a read-only procedure with its parsing and comparing steps at low priority."""
     step = advance(procedure, None)
     while not isinstance(step, StopIteration):
         try:

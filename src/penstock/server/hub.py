@@ -48,16 +48,17 @@ from penstock.storage.log.group_commit import GroupCommit, PendingAppend
 
 _LOG: Final = logging.getLogger(__name__)
 _SLICE_SECONDS: Final = 0.01
-"""The time slice in which messages of one connection are handled, so that a read full of slow ones delays others
-little."""
+"""The time slice in seconds for the messages of one connection. It is short, so that a connection whose read is full of
+slow messages delays the others little."""
 _SLICE_SECONDS_MIN: Final = 0.0005
-"""The shortest time slice: connections that are busy at once share one slice, so that the others wait no longer for
-them."""
+"""The shortest time slice in seconds. Connections that are busy at the same time divide `_SLICE_SECONDS` among them, so
+that a round of all takes no longer than for one."""
 _GOODBYE_SECONDS: Final = 0.05  # for the last frames to be read, before connections are aborted
 _CLOSING_SECONDS: Final = 1.0
-"""The time for the reason to reach a client that has stopped reading; then its connection is aborted."""
+"""The seconds for the last frames, which say why the connection ends, to reach the client. If the output queue has not
+become shorter by then, the connection is aborted."""
 _CLOSING_CHECKS: Final = 10
-"""The number of such waits for a client that is slow but still reads; after them its connection is aborted, too."""
+"""The most times that this wait is repeated for a client that reads, but slowly. Then its connection is aborted too."""
 
 
 _BACKGROUND_EFFECTS: Final = (
@@ -68,31 +69,34 @@ _BACKGROUND_EFFECTS: Final = (
     AdjustBacklog,
     AppendAtomically,
 )
-"""Effects that wait for the disk or for validation, or count bytes that do."""
+"""The effects that take place in the background: in the writer, a thread or a worker process. `AdjustBacklog` only
+counts bytes that wait there."""
 
 
 class Hub:
-    """The sessions of one broker, on one event loop."""
+    """The event loop around one broker: its sessions, its timer and its work in the background."""
 
     def __init__(
         self, broker: Broker, limits: WireLimits, now_ms: Callable[[], int], writer: GroupCommit | None = None
     ) -> None:
-        """Start keeping time. `writer` makes blocks durable; its owner calls `committed` with each finished group, in
-        any thread."""
+        """Create the hub, and start its timer. `now_ms` is a clock that only goes forward. `writer` makes blocks
+        durable; without it, appends raise `ServiceUnavailable`. The owner of the writer must call `committed` with each
+        finished group, in any thread."""
         self.broker = broker
         self.limits = limits
         self.now_ms = now_ms
         self.frame_limits = FrameLimits(limits.payload_bytes_max, limits.request_timeout_ms_max, limits.block_bytes_max)
         self.scratch = Scratch()
         self.unauthenticated_scratch = Scratch(UNAUTHENTICATED_MESSAGES_MAX)
-        """The small scratch buffer of connections that have not authenticated yet: little of theirs is held."""
+        """The scratch buffer for frames of connections that have not authenticated yet. It is small, because these may
+        send only few messages."""
         self.unstored_bytes = 0
-        """Bytes of all connections on their way to the disk."""
+        """The bytes of all blocks that were submitted to the writer and have no outcome yet."""
         self.read_budget = ReadBudget()
         self.queued_high_bytes = max(limits.output_bytes_max // 8, 1)
         self._sessions: dict[str, Session] = {}
         self._busy_sessions = 0
-        """The number of sessions with more to handle than fitted into their last turn."""
+        """The number of sessions that wait for a further turn, because their messages did not fit into the last one."""
 
         self._loop = asyncio.get_running_loop()
         self.buffers = BufferBudget(
@@ -118,7 +122,8 @@ class Hub:
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of incomplete messages, of reads that wait for their turn, and of output that waits to be sent."""
+        """The bytes held for all connections: incomplete messages, reads that wait for their turn, and output that
+        waits to be sent."""
         return self.buffers.used_bytes + self.read_budget.waiting_bytes
 
     # connections
@@ -126,7 +131,8 @@ class Hub:
     def connect(
         self, transport: Transport, address: str, *, principal: Principal = ANONYMOUS, surface: str = "tcp"
     ) -> Session | None:
-        """Open a session and greet the client. Returns None if the broker refused it; then the transport is closed."""
+        """Open a session and greet the client. Returns the session, or None if the broker refused the connection; then
+        the client was sent the reason and the transport is closed. `surface` names the transport."""
         try:
             client, effects = self.broker.connect(address, self.now_ms(), principal=principal, surface=surface)
         except ServiceUnavailable as error:
@@ -148,13 +154,15 @@ class Hub:
         self._stop_waiting(session)
 
     def finish(self, session: Session, reason: str) -> None:
-        """Close a session whose client left. Queued output is still sent if the client listens."""
+        """Close a session whose client has gone or has finished sending. Queued output is still sent, to a client that
+        still reads. Does nothing if the session is ending already."""
         if not session.ending:
             self.disconnect(session, reason)
             session.transport.close(ServiceUnavailable(reason))
 
     def end(self, session: Session, reason: PenstockError) -> None:
-        """Close a session after its last frame gave the reason. Queued output is sent, for a limited time."""
+        """Close a session whose last frame has told the client the reason. Queued output is sent for a limited time,
+        then the connection is aborted. Does nothing if the session is ending already."""
         if not session.ending:
             self.disconnect(session, reason.message)
             session.transport.close(reason)
@@ -164,7 +172,8 @@ class Hub:
         self._loop.call_later(_CLOSING_SECONDS, self._abort_if_stuck, transport, transport.queued_bytes(), checks)
 
     def _abort_if_stuck(self, transport: Transport, before: int, checks: int) -> None:
-        """Abort the transport, unless it still drains and has checks left: the reason is the last in its queue."""
+        """Abort the transport, or check again later if its queue has become shorter since the last check (`before`) and
+        `checks` are left. The reason is the last frame in the queue, so it is worth waiting for."""
         if checks > 1 and 0 < transport.queued_bytes() < before:
             self._abort_later(transport, checks - 1)
         else:
@@ -208,7 +217,8 @@ class Hub:
         self._run_turn(session)
 
     def _take_turn(self, session: Session, until: float) -> list[Session]:
-        """Handle messages or batches until the slice ends. Returns the sessions that fell behind because of them."""
+        """Handle messages or batches until the time `until`, but at least one. Returns the sessions whose output queue
+        passed the high-water mark because of them."""
         slow: list[Session] = []
         now = 0.0  # even with no time left, the first message is handled
         while session.busy and not session.ending and not session.is_backlogged and now <= until:
@@ -230,7 +240,7 @@ class Hub:
         return slow
 
     def _count_unauthenticated(self, session: Session) -> None:
-        """End a connection that sends too many messages without authenticating."""
+        """Count a message of a client that has not authenticated, and end the session if there were too many."""
         session.unauthenticated_messages += 1
         too_many = session.unauthenticated_messages >= UNAUTHENTICATED_MESSAGES_MAX
         if too_many and session.is_unauthenticated and not session.ending:
@@ -238,22 +248,24 @@ class Hub:
             self._end_for_flood(session, Unauthorized(f"{UNAUTHENTICATED_MESSAGES_MAX} messages, and {asked}"))
 
     def _lift_restrictions(self, session: Session) -> None:
-        """Give a session that has authenticated the ordinary limits."""
+        """If the session has authenticated, replace its strict limits by the ordinary ones."""
         if session.client.principal is not ANONYMOUS:
             session.restricted = False
             self.buffers.mark_authenticated(session.share)
             session.reader.widen(self.frame_limits, self.scratch)
 
     def _resume_session(self, session: Session) -> None:
-        """Continue a session after some of its background work was done."""
+        """Continue a session after some of its background work is done, or after room became free: schedule a turn if
+        it was suspended, and update whether it is read."""
         if session.suspended and not session.is_backlogged:
             session.suspended = False
             self._schedule_turn(session)
         self.update_reading(session)
 
     def update_reading(self, session: Session) -> None:
-        """Pause or resume reading: a session is not read while it has unhandled reads or a backlog, publishes to
-        consumers that are behind, or waits for room for the rest of a message."""
+        """Pause or resume reading the connection. It is not read while any of these holds: it has reads that were not
+        handled; its backlog is too large; it publishes to consumers that are behind; there is no room for the rest of
+        its message."""
         session.measure()
         if not session.ending:
             session.share.paused_to_drain = self.buffers.must_drain_first(session.share)
@@ -265,8 +277,8 @@ class Hub:
     def apply(self, effects: list[Effect], by: Session | None = None) -> list[Session]:
         """Carry out effects. Returns the sessions whose output queue passed the high-water mark.
 
-        `by`: the session whose message caused the effects; it is held back while too much of its work is in the
-        background.
+        `by` is the session whose message caused the effects. Its messages are not handled while too much of its work is
+        in the background.
         """
         slow: list[Session] = []
         now_ms = self.now_ms()
@@ -321,7 +333,8 @@ class Hub:
             self._track_append(pending, effect)
 
     def _append_all(self, effect: AppendAtomically) -> None:
-        """Submit all parts of an atomic append; if that fails, every part gets the error."""
+        """Submit all parts of an atomic append to the writer. If it refuses them, every part gets the error as its
+        outcome."""
         try:
             pending_appends = self._disk.submit_all([(part.log, part.draft) for part in effect.parts], wait=False)
         except PenstockError as error:
@@ -345,7 +358,8 @@ class Hub:
             session.unstored_bytes += len(effect.draft.data)
 
     def committed(self, pending_appends: Sequence[PendingAppend]) -> None:
-        """Report a group that is on disk, or has failed. Called by the writer, in its own thread."""
+        """Pass on the outcomes of a group of appends that is on disk, or has failed. The writer calls this in its own
+        thread; the event loop handles them."""
         with suppress(RuntimeError):  # the event loop is closed: no session is left
             self._loop.call_soon_threadsafe(self._committed, pending_appends)
 
@@ -391,7 +405,8 @@ class Hub:
         return self.broker.access
 
     async def ask(self, topic: str, fields: dict[str, Any], principal: Principal) -> Any:
-        """Return the answer of a system topic. Raises the error with which the broker refuses."""
+        """Send a request to a system topic for a client without a session, and return the answer. Raises the error with
+        which the broker refuses."""
         answered: asyncio.Future[Any] = self._loop.create_future()
 
         def waits() -> bool:
@@ -404,13 +419,13 @@ class Hub:
         return msgspec.json.decode(outcome) if isinstance(outcome, bytes) else outcome
 
     async def run(self, procedure: Procedure[Result]) -> Result:
-        """Carry out a procedure of the registry."""
+        """Carry out a procedure of the registry, and return its result. Raises the error that ended it."""
         return await self._registry_tasks.run(procedure)
 
     # slow consumers
 
     def end_if_too_slow(self, session: Session) -> None:
-        """End a session whose output queue is over the limit."""
+        """End a session if its output queue is over the limit."""
         if session.ending or session.transport.queued_bytes() <= self.limits.output_bytes_max:
             return
         error = QuotaExceeded(
@@ -423,12 +438,13 @@ class Hub:
         self.apply([self.broker.closing_error(session.client, error), Close(session.client.id, error)])
 
     def _end_for_flood(self, session: Session, error: PenstockError) -> None:
-        """End a session that holds what others need, and count it as a flood."""
+        """End a session because it takes up resources that others need, and count that in the metric `flood.ended`."""
         self.broker.metrics.add("flood.ended")
         self._end_with_error(session, error)
 
     def _wait_for_slow_consumers(self, publisher: Session, slow: list[Session]) -> None:
-        """Stop reading a publisher until the consumers that it sends to have caught up, or their time is over."""
+        """Stop reading a publisher until the consumers in `slow` have caught up, or until `output_wait_ms` is over.
+        Only consumers that still read are waited for."""
         now_ms = self.now_ms()
         blocking = {session for session in slow if session.worth_waiting_for(now_ms)}
         if not blocking or publisher.ending:
@@ -441,13 +457,14 @@ class Hub:
             publisher.timer = self._loop.call_later(wait, self._give_up_waiting, publisher)
 
     def _give_up_waiting(self, publisher: Session) -> None:
-        """Read the publisher again: the consumers that it waited for had their time, all together."""
+        """Read the publisher again, because its time for waiting is over: one time for all consumers together. Those
+        that are still behind are marked as stalled, so that nobody waits for them until they have caught up."""
         for session in publisher.waits_for:
             session.stalled = session.behind
         self._stop_waiting(publisher)
 
     def release(self, session: Session) -> None:
-        """Let publishers no longer wait for this session."""
+        """End the waiting of publishers for this session. Those that wait for no other session are read again."""
         waiters, session.waiters = session.waiters, NO_SESSIONS
         for publisher in waiters:
             publisher.waits_for = publisher.waits_for - {session}
@@ -482,8 +499,9 @@ class Hub:
     # the end
 
     async def drain(self, grace_ms: int) -> None:
-        """Stop in order: announce it, let open requests finish, send queued output, close. Takes at most the grace
-        time."""
+        """Stop the broker in order: tell clients, let open requests finish, close sessions and send their queued
+        output, then end background work and save what is not saved. Waits for requests and output at most `grace_ms` in
+        all."""
         until = time.monotonic() + grace_ms / 1000
         self.apply(self.broker.drain(self.now_ms(), grace_ms))
         while time.monotonic() < until and not self.broker.idle:

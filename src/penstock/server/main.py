@@ -47,17 +47,17 @@ if TYPE_CHECKING:
 
 _LOG: Final = logging.getLogger(__name__)
 _CLOCK: Final = SteadyClock()
-"""The clock of the messages, and of all reports about them."""
+"""The clock for the publishing times of messages and for the times in reports about them."""
 _SWITCH_SECONDS: Final = 0.0005
-"""The interpreter's switch interval: the writer returns from the disk with a whole group, and should get the
-interpreter from the event loop soon."""
+"""The interpreter's switch interval in seconds, for `sys.setswitchinterval`. It is short because the writer thread
+comes back from the disk with a whole group of appends, and should not wait long for the event loop to let it run."""
 _CERTIFICATES_SECONDS: Final = 5.0
 _STOPS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """The facts known once connections are accepted, as in the ready file; None for a port that is off."""
+    """The facts about a running server, as written to the ready file. A port is None if it is turned off."""
 
     pid: int
     data: str
@@ -66,7 +66,10 @@ class Ready:
     http_port: int | None
 
     def write(self, file: Path) -> None:
-        """Write the ready file atomically: a reader sees all of it or nothing."""
+        """Write the facts as JSON to `file`, atomically: a reader sees all of it or nothing.
+
+        Raises `InvalidRequest` if the file cannot be written.
+        """
         part = file.with_name(f".{file.name}.{self.pid}")
         try:
             part.write_bytes(msgspec.json.encode(asdict(self)))
@@ -78,7 +81,11 @@ class Ready:
 
 
 def serve(settings: Settings, *, ready: Callable[[Ready], None]) -> int:
-    """Run until a signal ends it, and return that signal. Raises the error that keeps the server from starting."""
+    """Run the server until a stop signal ends it, and return the number of that signal. `ready` is called once
+    connections are accepted.
+
+    Raises the error that keeps the server from starting.
+    """
     keep_freed_buffers()
     storage = raise_descriptor_limit(settings.limits.connections_max, settings.storage)
     sys.setswitchinterval(_SWITCH_SECONDS)
@@ -102,8 +109,8 @@ def serve(settings: Settings, *, ready: Callable[[Ready], None]) -> int:
 
 @contextmanager
 def _restored_signal_handlers() -> Iterator[None]:
-    """Restore the signal handlers of before: a closed event loop leaves its own behind, which react to nothing, and the
-    process may go on after the server."""
+    """Restore, at the end of the context, the signal handlers that were set when it began. A closed event loop leaves
+    handlers that ignore every signal, and the process may go on after the server has ended."""
     before = {number: signal.getsignal(number) for number in (*_STOPS, signal.SIGHUP)}
     try:
         yield
@@ -113,7 +120,8 @@ def _restored_signal_handlers() -> Iterator[None]:
 
 
 class _CommitRelay:
-    """Hands groups from the writer to the hub, which is created after the writer."""
+    """Passes each group of finished appends from the writer thread to the hub. It exists because the hub is created
+    after the writer; until `target` is set, groups are not passed on."""
 
     def __init__(self) -> None:
         self.target: Callable[[Sequence[PendingAppend]], None] | None = None
@@ -182,12 +190,13 @@ def _broker(settings: Settings, store: Store, access: AccessPolicy) -> Broker:
 
 
 def unix_ms() -> int:
-    """Return the machine's wall clock, for expiry: if it has jumped ahead, a key ends too early."""
+    """Return the machine's wall clock in milliseconds, which decides whether keys and tokens have expired. If this
+    clock is set ahead, they expire too early."""
     return clock_ms(SystemClock())
 
 
 def now_ms() -> int:
-    """Return a clock that only goes forward."""
+    """Return the time in milliseconds of a clock that only goes forward."""
     return time.monotonic_ns() // 1_000_000
 
 
@@ -207,7 +216,8 @@ def _stop_signal() -> asyncio.Future[int]:
 
 
 def _log_tap(hub: Hub) -> logs.Tap:
-    """Return a tap that passes log lines to the log's subscribers, by way of the event loop, from any thread."""
+    """Return a tap (see `logs.add_tap`) that passes log lines to the clients that subscribe to the broker's log. It may
+    be called in any thread: the event loop passes the lines on."""
     loop = asyncio.get_running_loop()
 
     def tell(level: str, text: str, fields: dict[str, Any]) -> None:
@@ -274,7 +284,7 @@ async def _open_http(
 
 
 def _recovery_fields(store: Store) -> dict[str, object]:
-    """Return what opening the data directory found, for the log."""
+    """Return the facts that opening the data directory found, as fields of a log line."""
     damaged = sum(len(damage.offsets) for log in store.logs for damage in log.damages)
     return {"version": __version__, "logs": len(store.logs), "damaged_messages": damaged}
 
@@ -290,7 +300,7 @@ def _port(server: Listener | None) -> int | None:
 
 
 def _reload_signal() -> asyncio.Event:
-    """Return an event that SIGHUP sets; it does not end the broker."""
+    """Return an event that is set when the process gets SIGHUP. The signal no longer ends the process."""
     again = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, again.set)
     return again
@@ -308,8 +318,8 @@ async def _reload_certificates(tls: ReloadingTls | None, again: asyncio.Event) -
 
 
 def _exception_handler(hub: Hub) -> Callable[[asyncio.AbstractEventLoop, dict[str, Any]], None]:
-    """Return the event loop's handler: a failed connection is logged as such, any other uncaught error with its
-    traceback."""
+    """Return the event loop's handler of uncaught errors. It logs a failed connection in one line, and any other error
+    with its traceback."""
 
     def handle(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         error = context.get("exception")

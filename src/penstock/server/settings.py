@@ -1,4 +1,5 @@
-"""Settings: a TOML file, then the environment, then flags; the later wins. An unknown setting is an error."""
+"""The settings: from a TOML file, then environment variables, then flags. A later source overrides an earlier one. An
+unknown setting is an error."""
 
 from __future__ import annotations
 
@@ -48,15 +49,16 @@ _Word = TypeVar("_Word", bound=StrEnum)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenFiles:
-    """The issuer and audience of trusted tokens, and the files with the keys that verify them; not read here."""
+    """The issuer and audience of trusted tokens, and the paths of the files with the keys that verify them. The files
+    are not read here."""
 
     issuer: str
     audience: str
     secret: Path | None = None
-    """The shared secret of HS256."""
+    """The file with the shared secret for HS256."""
 
     jwks: Path | None = None
-    """The public keys of RS256 and ES256, as a JSON Web Key Set."""
+    """The file with the public keys for RS256 and ES256, as a JSON Web Key Set."""
 
 
 class Auth(StrEnum):
@@ -114,7 +116,8 @@ class Settings:
         )
 
     def check(self) -> Settings:
-        """Return self, or raise `InvalidRequest` with a sentence that says what to do."""
+        """Check that the settings fit together, and return self. Raises `InvalidRequest` with a message that says what
+        to change."""
         if (self.tls_cert is None) != (self.tls_key is None):
             raise InvalidRequest("TLS needs both a certificate and its key: give --tls-cert and --tls-key")
         if self.tls_ca is not None and self.tls_cert is None:
@@ -148,7 +151,8 @@ class Settings:
             )
 
     def _check_exposure(self) -> None:
-        """Require TLS and authentication for other machines, unless flags explicitly give up each of them."""
+        """Require TLS and authentication if other machines can connect, unless a setting explicitly gives up the one or
+        the other. Raises `InvalidRequest`."""
         if is_loopback(self.host):
             return
         missing = []
@@ -229,7 +233,8 @@ def _member(kind: type[_Word]) -> Callable[[Any], _Word]:
 
 
 def _amount(name: str) -> Callable[[Any], int]:
-    """Return a parser of a number, or of a size or duration with a unit, as the end of the setting's name tells."""
+    """Return the parser for a setting that is a number. If the name contains `_bytes`, the parser also accepts sizes
+    with a unit, and if it contains `_ms`, durations with a unit."""
 
     def parse(value: Any) -> int:
         if isinstance(value, int) and not isinstance(value, bool):
@@ -307,7 +312,7 @@ def load(
 
 
 def _within(values: Mapping[str, Any], section: str) -> dict[str, Any]:
-    """Return the settings of one section, by their keys."""
+    """Return the values of one section of the settings, by their key in that section."""
     return {_BY_NAME[name].key: value for name, value in values.items() if _BY_NAME[name].section == section}
 
 

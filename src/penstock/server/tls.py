@@ -22,10 +22,11 @@ class TlsFiles:
 
 
 class ReloadingTls:
-    """A server's TLS context that follows its files. Raises `InvalidRequest` where they cannot be used.
+    """A server's TLS context that follows its certificate files. Raises `InvalidRequest` if the files cannot be used
+    when it is created.
 
-    The context that a server listens with only hands each connection over to the current one: a context cannot forget
-    an authority that it once trusted.
+    The server listens with one fixed context, which only hands each new connection over to the newest context. Contexts
+    are replaced rather than changed because a context cannot forget an authority that it once trusted.
     """
 
     def __init__(self, files: TlsFiles) -> None:
@@ -59,7 +60,8 @@ class ReloadingTls:
         return tuple(_stamp(path) for path in (self._files.cert, self._files.key, self._files.ca))
 
     def reload_if_changed(self) -> bool:
-        """Return whether new certificates were loaded. If they cannot be used, log that and keep the old ones."""
+        """Load the certificates again if their files have changed. Returns True if new ones were loaded. If they cannot
+        be used, an error is logged and the old ones stay."""
         now = self._stamps()
         if now == self._loaded_stamps:
             return False

@@ -9,24 +9,25 @@ from penstock.core.errors import PenstockError
 
 class Transport(Protocol):
     def write(self, frames: bytes) -> None:
-        """Queue whole frames, as TCP carries them. Never blocks and never fails: a transport that cannot send them
-        ends."""
+        """Queue `frames` to be sent: one or more whole frames, encoded as on TCP. Never blocks and never raises. If
+        they cannot be sent, the transport ends its connection."""
         ...
 
     def queued_bytes(self) -> int:
-        """Return the bytes that the operating system has not taken yet."""
+        """Return the number of bytes that are queued here, because the operating system has not taken them yet."""
         ...
 
     def wanted_bytes(self) -> int:
-        """Return the size of the incomplete message that the transport itself is collecting: 0 on TCP."""
+        """Return the full size of the message that the transport is still collecting from pieces. 0 on TCP, where the
+        session's frame reader does that."""
         ...
 
     def held_bytes(self) -> int:
-        """Return how many bytes of that message are there."""
+        """Return how many bytes of the message in `wanted_bytes` have come."""
         ...
 
     def unread_bytes(self) -> int:
-        """Return the bytes that the transport itself has read and not handled yet: 0 on TCP."""
+        """Return the number of bytes that the transport has read and not yet passed to the session. 0 on TCP."""
         ...
 
     def pause_reading(self) -> None: ...
@@ -34,9 +35,9 @@ class Transport(Protocol):
     def resume_reading(self) -> None: ...
 
     def close(self, reason: PenstockError) -> None:
-        """Send queued output, then end."""
+        """Send the queued output, then close the connection. `reason` becomes the close code of a WebSocket."""
         ...
 
     def abort(self) -> None:
-        """End at once."""
+        """Close the connection at once, without sending the queued output."""
         ...

@@ -1,7 +1,7 @@
-"""Log ends: the catalog's record of how far each log went, so that files lost later are missed.
+"""Log ends: the catalog's record of how far each log went, so that a loss of files is noticed.
 
-Without it a log whose newest segment or whole folder is gone looks like a shorter one, and would give out offsets again
-that were already acknowledged.
+Without it a log whose newest segment or whole folder is gone would look like a shorter log. It would give offsets that
+were already acknowledged to new messages.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LogKey = tuple[int, int]
 
 
 class LogEnds:
-    """The ends of a store's logs, as the catalog has them, and the open logs whose ends are saved next."""
+    """The ends of a store's logs: those that the catalog has, and those of the open logs, which are saved next."""
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
@@ -40,8 +40,10 @@ class LogEnds:
         self._recorded.pop(key, None)
 
     def save(self) -> None:
-        """Save the ends that have changed; durable on return. A catalog that cannot be written is logged once, since
-        the record is only a safeguard."""
+        """Save the ends that have changed; durable on return.
+
+        An error of the catalog is logged, once until a save succeeds, and not raised: this record is only a safeguard.
+        """
         ends = {key: log.end for key, log in list(self._logs.items())}
         changed = {key: end for key, end in ends.items() if end.next_offset and end != self._recorded.get(key)}
         if not changed:

@@ -1,6 +1,6 @@
-"""The maintenance thread of an open data directory: it works beside the writer and delays no append.
+"""The thread for regular work on an open data directory, beside the writer; it delays no append.
 
-It makes a round every few seconds, soon after a request, and once more at the end.
+It makes a round every two seconds, soon after a request, and once more when it is closed.
 """
 
 from __future__ import annotations
@@ -12,14 +12,13 @@ from typing import Final
 
 _LOG = logging.getLogger(__name__)
 EVERY_SECONDS: Final = 2.0
-"""The pause between two rounds: what a crash may leave unsaved, against one small transaction each."""
+"""The longest pause between two rounds: a crash loses at most this much, and a round costs one small transaction."""
 PAUSE_SECONDS: Final = 0.25
-"""The pause between two requested rounds: segments of a few KiB roll a thousand times a second."""
+"""The shortest pause between two rounds: with segments of a few KiB, a thousand requests a second may come."""
 
 
 class MaintenanceThread:
-    """A thread that calls `look` again and again. `start` begins it; `close` ends it after a last round in the caller's
-    thread."""
+    """A thread that calls `look` in each round. `close` ends it, and calls `look` once more in the caller's thread."""
 
     def __init__(self, look: Callable[[], None]) -> None:
         self._look = look
@@ -48,7 +47,7 @@ class MaintenanceThread:
             _LOG.exception("unhandled error in a maintenance round of the data directory")
 
     def close(self) -> None:
-        """End the thread and make the last round. Idempotent."""
+        """End the thread, then make the last round in the caller's thread. Idempotent."""
         if self._ended.is_set():
             return
         self._ended.set()

@@ -1,7 +1,8 @@
 """Producer windows: the last requests of every producer, so that a retry is recognised after a restart.
 
-The catalog keeps a checkpoint, saved from time to time and before retention drops records behind the last one. Records
-after it are read from the log itself, as tables of runs: one row each, in the order of offsets.
+The catalog keeps a checkpoint of them. It is saved from time to time, and before retention drops records that it does
+not cover. Later requests are read from the log itself. In memory they are tables of runs: one row for each run of
+consecutive requests, in the order of offsets.
 """
 
 from __future__ import annotations
@@ -18,18 +19,18 @@ from penstock.storage.catalog.topics import ProducerCheckpoint, RequestRun
 from penstock.storage.log.log import Log
 
 WINDOW: Final = 10_000
-"""Messages remembered of one producer. Clients learn the number, and have no more unconfirmed."""
+"""Messages remembered of one producer. Clients learn this number, and never have more messages without an answer."""
 
 PRODUCERS_MAX: Final = 10_000
 """Producers remembered of one partition: those that wrote last. A forgotten producer that returns is remembered
 again."""
 
 RUNS_MAX: Final = 1_000_000
-"""Runs remembered of one partition, the newest: a checkpoint of some 25 MB. More are made only where a hundred
+"""Runs remembered of one partition, the newest ones: a checkpoint of some 25 MB. There are more only where a hundred
 producers or more take turns message by message."""
 
 _ROWS_GATHERED: Final = 1 << 16
-"""Runs that wait to be merged: enough to make one table of them worthwhile, and a few MB."""
+"""Runs that may wait before they are merged into one table; a few MB."""
 
 _PRODUCER, _REQUEST, _OFFSET, _COUNT = range(4)
 
@@ -37,11 +38,11 @@ _PRODUCER, _REQUEST, _OFFSET, _COUNT = range(4)
 def derive_checkpoint(
     log: Log, checkpoint: ProducerCheckpoint | None = None, *, stop: int | None = None
 ) -> ProducerCheckpoint:
-    """Return the last requests of every producer up to the end of the log, starting from `checkpoint`.
+    """Return the last requests of every producer, up to the end of the log or to the offset `stop`, and starting from
+    `checkpoint`.
 
-    Requests whose messages retention has dropped stay remembered. A checkpoint of offsets that the log does not have
-    yet is ignored. `stop`: read up to this offset only. Raises `OffsetOutOfRange` if the log is truncated past the
-    reads.
+    Requests stay remembered after retention has dropped their messages. A checkpoint that is ahead of the log is
+    ignored. Raises `OffsetOutOfRange` if the log is truncated past the offset being read.
     """
     offset = int(log.first_offset)
     tables = [_table([])]
@@ -71,14 +72,14 @@ def _known(checkpoint: ProducerCheckpoint) -> Longs:
 
 
 def _written(block: Block) -> Longs:
-    """Return the runs of a block. Records without a producer id or request id belong to no producer."""
+    """Return the runs of a block. Records without a producer id or a request id are left out."""
     table = np.ones((len(block), 4), dtype=np.int64)
     table[:, :_COUNT] = block.columns[:, [at.PRODUCER_ID, at.REQUEST_ID, at.OFFSET]]
     return _joined(table[(table[:, _PRODUCER] > 0) & (table[:, _REQUEST] > 0)])
 
 
 def _joined(table: Longs) -> Longs:
-    """Merge rows that continue the row before them."""
+    """Merge each row with the row before it if it continues that run."""
     before, after = table[:-1], table[1:]
     goes_on = (
         (after[:, _PRODUCER] == before[:, _PRODUCER])
@@ -93,13 +94,14 @@ def _joined(table: Longs) -> Longs:
 
 
 def _gathered(tables: list[Longs]) -> list[Longs]:
-    """Merge the tables if the new ones hold more rows than the first: then each row is moved seldom."""
+    """Merge the tables into one once the new ones hold more rows than the first. Merging seldom keeps the cost for each
+    row low."""
     waiting = sum(map(len, tables[1:]))
     return [_recent(tables)] if waiting > max(len(tables[0]), _ROWS_GATHERED) else tables
 
 
 def _recent(tables: list[Longs]) -> Longs:
-    """Return the rows to remember of all tables, in the order of offsets."""
+    """Return the rows of all tables that are to be remembered, in the order of offsets."""
     table = _joined(np.concatenate(tables))
     table = table[np.argsort(table[:, _PRODUCER], kind="stable")]
     first, sizes = _groups(table)
@@ -113,7 +115,7 @@ def _recent(tables: list[Longs]) -> Longs:
 
 
 def _groups(table: Longs) -> tuple[Longs, Longs]:
-    """Return where each producer's rows begin in a table sorted by producer, and how many there are."""
+    """Return, for a table sorted by producer, where the rows of each producer begin, and how many rows each has."""
     _, first, sizes = np.unique(table[:, _PRODUCER], return_index=True, return_counts=True)
     return first, sizes
 

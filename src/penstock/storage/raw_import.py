@@ -24,8 +24,8 @@ _GROUP_MESSAGES: Final = 1000
 
 
 class RawImport:
-    """An import into one log, through its writer. `restamp`: every message gets a new id and keeps its own as an
-    attribute."""
+    """An import into one log, through its writer. With `restamp`, every message gets a new id, and keeps the original
+    one as an attribute; without it, messages keep their ids."""
 
     def __init__(self, writer: GroupCommit, log: Log, *, key: bytes | None = None, restamp: bool = False) -> None:
         self._writer = writer
@@ -36,9 +36,10 @@ class RawImport:
         self._bytes = 0
 
     def take(self, file: File) -> Iterator[str]:
-        """Append all good records of a file, and yield a sentence for each bad one. Durable at the end.
+        """Append all good records of a file, and yield a sentence for each bad one. Durable when the iteration ends.
 
-        Raises `InvalidRequest` if ids do not rise above those of the log, before anything of that group is stored.
+        Messages are appended in groups. Raises `InvalidRequest` if the ids of a group do not rise above those of the
+        log; earlier groups stay in the log.
         """
         for item in raw_records(file, file.size(), key=self._key):
             if isinstance(item, str):
@@ -50,7 +51,7 @@ class RawImport:
         self._flush()
 
     def _wrong(self, record: RawRecord) -> str | None:
-        """Return why a whole record cannot be a message here; None if it can."""
+        """Return why a good record cannot become a message here; None if it can."""
         try:
             record.type.decode()
             Draft.of([_message(record, restamp=self._restamp)]).check_sizes(self._log.limits)

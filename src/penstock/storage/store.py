@@ -59,7 +59,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class Store:
-    """A data directory, owned by one process at a time. Appends go through its writer; reads go to the logs
+    """An open data directory, owned by one process at a time. Appends go through its writer; reads go to the logs
     directly."""
 
     def __init__(self, root: Path, *, clock: Clock, limits: Limits, durability: Durability) -> None:
@@ -76,7 +76,7 @@ class Store:
         self._closing: list[Any] = []
         self._maintenance = MaintenanceThread(self._look_after)
         self._request_round = self._maintenance.request_round
-        """The one bound method that all logs share: each would otherwise hold its own."""
+        """One bound method that all logs share, to save memory."""
 
         self._boot = this_boot()
         self._disowned = False
@@ -198,7 +198,7 @@ class Store:
             self.log(topic.name, partition).set_limits(limits)
 
     def delete_topic(self, name: TopicName) -> None:
-        """Delete a topic with its messages. An interrupted deletion is finished at the next opening."""
+        """Delete a topic with its messages. An interrupted deletion is finished when the directory is next opened."""
         with self._changing:
             topic = self.catalog.get_topic(name)
             trash = self.root / TRASH / str(topic.topic_uid)
@@ -251,7 +251,8 @@ class Store:
     # messages
 
     def log(self, name: TopicName, partition: int = 0) -> Log:
-        """Return the log of a partition. Raises `TopicNotSupported` or `InvalidRequest` if it does not exist."""
+        """Return the log of a partition. Raises `TopicNotSupported` for an unknown topic, `InvalidRequest` for a
+        partition that has no log."""
         found = self._logs.get((name, partition))
         if found is None:
             topic = self.catalog.get_topic(name)
@@ -265,8 +266,8 @@ class Store:
         return self.writer.append(self.log(name, partition), draft)
 
     def retain(self) -> int:
-        """Apply every topic's retention and return how many segments went. The error of one log is logged, and the
-        others go on."""
+        """Apply every topic's retention and return how many segments were dropped. An error of one log is logged, and
+        the others go on."""
         if not self.writer.is_alive:
             raise ServiceUnavailable("the data directory is closing")
         return sum(self._retain(name, partition) for name, partition in list(self._logs))
@@ -290,7 +291,8 @@ class Store:
             return 0
 
     def _remember_producers(self, topic: Topic, partition: int, log: Log, stop: int) -> None:
-        """Save the producers' last requests before records below `stop` go, so that retries of them are recognised."""
+        """Save the last requests of a partition's producers before records below `stop` are dropped, so that retries of
+        them are recognised."""
         known = self.catalog.load_checkpoint(topic, partition)
         if known is not None and known.next_offset >= stop:
             return
@@ -305,9 +307,9 @@ class Store:
             )
 
     def _floor(self, topic: Topic, partition: int) -> int | None:
-        """Return the first offset that a subscription in the topic's `keep_for` has not acknowledged.
+        """Return the lowest offset that a subscription in the topic's `keep_for` has not acknowledged.
 
-        None if `keep_for` is empty, and 0 until all its subscriptions exist.
+        Returns None if `keep_for` is empty, and 0 while one of its subscriptions does not exist.
         """
         names = topic.settings.retention.keep_for
         if not names:
@@ -322,7 +324,8 @@ class Store:
         return min(floors)
 
     def _retain_log(self, name: TopicName, partition: int, floor: int) -> int:
-        """Apply retention in the writer's thread, to the topic and log as they are now."""
+        """Apply retention, in the writer's thread, to the topic and log as they are now; return how many segments were
+        dropped."""
         topic, log = self._topics.get(name), self._logs.get((name, partition))
         return 0 if topic is None or log is None else log.retain(topic.settings.retention, floor=floor)
 
@@ -340,7 +343,7 @@ class Store:
 
     @property
     def logs(self) -> list[Log]:
-        """The open logs of all topics."""
+        """The logs of all topics."""
         return list(self._logs.values())
 
     @property
@@ -355,7 +358,8 @@ class Store:
     # maintenance
 
     def _look_after(self) -> None:
-        """Make one round of maintenance, in the maintenance thread."""
+        """Make one round of maintenance: check the lock, save the time and the ends of logs, sync the commit
+        counter."""
         self._keep_lock()
         self._note_time()
         self._log_ends.save()
@@ -429,7 +433,7 @@ def _partitions(topic: Topic) -> range:
 
 @lru_cache(maxsize=256)
 def _limits_of(settings: TopicSettings, limits: Limits) -> Limits:
-    """Return the store's limits with the topic's own in their place, one value for all topics with equal settings.
+    """Return the store's limits with the topic's own in their place. Equal settings give the same object.
 
     Raises `InvalidRequest` if they contradict each other.
     """

@@ -20,7 +20,7 @@ _STOP_SECONDS: Final = 60.0
 
 
 class RunningBroker:
-    """A broker process, used with `with`. Every port is free and on this machine; its output is in `log`.
+    """A broker in a process of its own, for a `with` block. It uses free ports of this machine; its output is in `log`.
 
     HTTP takes a while to start and is off, except with `RunningBroker("--http-port", "0")`.
     """
@@ -98,7 +98,7 @@ class RunningBroker:
             raise
 
     def kill(self) -> None:
-        """Kill the process at once, as a power cut would."""
+        """Kill the process at once, with no chance to finish anything."""
         if self.process is not None and self.process.poll() is None:
             self.process.kill()
             self.process.wait()

@@ -1,4 +1,4 @@
-"""A clock for tests that moves only when advanced, backwards too."""
+"""A clock for tests, which moves only when the test advances it or sets it back."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ SECTOR_BYTES: Final = 512
 
 
 class Crash(BaseException):
-    """Loss of power. Not an `Exception`, so that no handler in between catches it."""
+    """The loss of power. It is no `Exception`, so that no handler on the way catches it."""
 
 
 class Fault(Enum):
@@ -42,7 +42,7 @@ class Fault(Enum):
     FULL = auto()
     """The call fails with ENOSPC; later calls work."""
     SHORT = auto()
-    """A write takes only half; the rest of it fails with EIO."""
+    """The call writes half of its bytes; the next call that changes anything fails with EIO."""
 
 
 Names = dict[str, "_Inode"]
@@ -53,9 +53,9 @@ class _Inode:
     data: bytearray = field(default_factory=bytearray)
     """Bytes that a read returns."""
     safe: bytearray = field(default_factory=bytearray)
-    """Bytes that are on the disk for certain."""
+    """Bytes that survive a power cut for certain."""
     dirty: dict[int, list[bytes]] = field(default_factory=dict)
-    """Contents of each sector after each write since the last sync."""
+    """By sector number: what the sector held after each write since the last sync."""
     sizes: list[int] = field(default_factory=list)
     """Sizes set since the last sync, in order. A write that makes the file longer sets one."""
 
@@ -73,8 +73,11 @@ class _Inode:
             self.dirty.setdefault(sector, []).append(piece)
 
     def surviving(self, versions: dict[int, int], sizes: int) -> bytearray:
-        """Return the safe bytes after the first `sizes` changes of size, overlaid with a version of some sectors (from
-        1)."""
+        """Return the content that is left after a power cut.
+
+        It is the safe bytes after the first `sizes` changes of size, with the sectors of `versions` replaced. A version
+        is the number of a write to that sector since the last sync, from 1.
+        """
         data = bytearray(self.safe)
         for size in self.sizes[:sizes]:
             _resize(data, size)
@@ -86,7 +89,7 @@ class _Inode:
         return data
 
     def settle(self) -> None:
-        """Make everything written so far safe."""
+        """Make everything written so far safe, as a sync does."""
         newest = {sector: len(versions) for sector, versions in self.dirty.items()}
         self.safe = self.surviving(newest, len(self.sizes))
         self.dirty.clear()
@@ -107,7 +110,8 @@ def _resize(data: bytearray, size: int) -> None:
 
 
 class FaultDisk:
-    """A disk that counts the calls that change anything; `fail_at` is the number of the one that fails, from 0."""
+    """A disk in memory that counts the calls that change anything. The call with the number `fail_at`, from 0, fails
+    with `fault`."""
 
     def __init__(self, *, fail_at: int | None = None, fault: Fault = Fault.CRASH, free_bytes: int = 1 << 40) -> None:
         self.calls = 0
@@ -115,20 +119,20 @@ class FaultDisk:
         self.fault = fault
         self.free = free_bytes
         self.unreadable: set[tuple[str, int]] = set()
-        """Sectors, as (path, sector), that fail to read with EIO, also for a partial write; a write of the whole sector
-        heals it."""
+        """Bad sectors, as (path, sector number): reading one fails with EIO, and so does writing a part of one. A write
+        of the whole sector heals it."""
         self._inodes: Names = {}
         self._safe_names: Names = {}
         self._changes: list[_Change] = []
-        """Changes of names since their directory was synced."""
+        """Changes of names that are not durable yet: their directory was not synced since."""
         self._directories: set[str] = {"/"}
         self.dead = False
 
     # survivors of a crash
 
     def restart(self) -> None:
-        """Continue after the process died and the machine did not: all writes can be read, and are no safer than
-        before."""
+        """Continue as after a crash of the process alone: all writes can be read, and nothing more of them is safe. No
+        further call fails."""
         self.dead, self.fail_at = False, None
 
     def dirty_sectors(self) -> list[tuple[_Inode, int]]:
@@ -141,10 +145,11 @@ class FaultDisk:
         return list({id(inode): inode for inode in everyone}.values())
 
     def survivors(self, chance: random.Random, count: int) -> Iterator[FaultDisk]:
-        """Yield disks as they may be after the power is back: all that are possible if at most `count`, else `count` of
-        them.
+        """Yield disks as they may be after a power cut: all possible ones if they are at most `count`, otherwise
+        `count` of them.
 
-        If only the sets of sectors are few enough, yields each of those, with the other choices left to chance.
+        If all possible sets of sectors are at most `count`, though, yields one disk for each set, with the other
+        choices made by chance.
         """
         sectors = [1 + len(inode.dirty[sector]) for inode, sector in self.dirty_sectors()]
         others = [1 + len(inode.sizes) for inode in self._all_inodes()] + [1 + len(self._changes)]
@@ -160,8 +165,8 @@ class FaultDisk:
         return map(self._survivor, choices)
 
     def _survivor(self, choice: tuple[int, ...]) -> FaultDisk:
-        """Return the disk with one version of each dirty sector (0: none), some of each file's sizes, some of the
-        renames."""
+        """Return the disk that a choice describes: a version of each dirty sector (0: the safe one), then for each file
+        how many changes of size survive, then how many changes of names."""
         dirty, inodes = self.dirty_sectors(), self._all_inodes()
         kept: dict[int, dict[int, int]] = {}
         for (inode, sector), version in zip(dirty, choice, strict=False):
@@ -178,7 +183,8 @@ class FaultDisk:
         return disk
 
     def copy(self) -> FaultDisk:
-        """Return a disk with the same files as they are read now, all safe, and without a fault to come."""
+        """Return an independent disk with the same readable files, all of them safe. No call of it fails, except at
+        unreadable sectors."""
         disk = FaultDisk(free_bytes=self.free)
         for path, inode in self._inodes.items():
             disk._put(path, bytearray(inode.data))
@@ -195,7 +201,7 @@ class FaultDisk:
         return [Path(path) for path in sorted(self._inodes)]
 
     def content(self, path: Path) -> bytearray:
-        """Return the bytes of a file: change them to damage it."""
+        """Return the bytes of a file as they are stored, not a copy: a test may change them to damage the file."""
         return self._inodes[str(path)].data
 
     # the Disk protocol
@@ -271,7 +277,11 @@ class FaultDisk:
         self._changes.append(_Change(directory, inode, apply))
 
     def change(self) -> Fault | None:
-        """Count a call. Raises if it is the one that fails, or returns the fault that the caller must act out."""
+        """Count a call that changes something, and fail if its turn has come.
+
+        Raises `Crash` or `OSError`; returns `Fault.SHORT` for the caller to carry out; returns None if the call
+        succeeds.
+        """
         if self.dead:
             raise Crash
         call, self.calls = self.calls, self.calls + 1
@@ -364,8 +374,11 @@ def _any(chance: random.Random, options: list[int]) -> tuple[int, ...]:
 
 
 def _some(chance: random.Random, options: list[int], number: int, *, whole: bool = False) -> tuple[int, ...]:
-    """Return choice `number`: the first is nothing, the second everything, later ones a first part (or with `whole` a
-    random one), or each option at random."""
+    """Return choice `number`: for each option a number below it.
+
+    The first choice has the lowest for each option, the second the highest. Later ones are made by chance: the highest
+    for a first part of the options, or a random number for some. With `whole`, each is a random number.
+    """
     if number < 2:
         return tuple(number * (each - 1) for each in options)
     if whole:

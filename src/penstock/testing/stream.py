@@ -1,5 +1,4 @@
-"""A transport without a socket, for tests: records what a session writes, with a queue that the test fills and
-drains."""
+"""A transport without a socket, for tests: it records what a session writes."""
 
 from __future__ import annotations
 
@@ -8,7 +7,8 @@ from penstock.protocol.frames import Frame, FrameReader, RejectedFrame
 
 
 class ScriptedStream:
-    """A stand-in for TCP or a WebSocket. Written frames stay queued until the test sets `queued` lower."""
+    """A stand-in for TCP or a WebSocket. `queued` counts the bytes written; a test lowers it to act as a client that
+    reads."""
 
     def __init__(self) -> None:
         self.written = b""
@@ -47,7 +47,7 @@ class ScriptedStream:
         self.queued = 0
 
     def taken(self) -> list[Frame]:
-        """Return the frames written since the last call."""
+        """Return the frames written since the last call. Raises the error of a frame that is invalid."""
         reader = FrameReader()
         reader.receive_data(self.written)
         self.written = b""

@@ -1,6 +1,7 @@
 """The audit of requests: which system topic or HTTP request was sent, and which resources it named.
 
-Only names come in, and only from the fields tabled here: never a payload, and never a secret, in whatever field.
+Only the fields that this module's tables list are recorded: never a payload. A text that looks like a key or a token is
+replaced by "(hidden)", whatever field it is in.
 """
 
 from __future__ import annotations
@@ -45,24 +46,29 @@ TARGET_FIELDS: Final[dict[Operation, tuple[str, ...]]] = {
     Operation.SCHEMA_WRITE: ("version", "id"),
     Operation.SCHEMA_DELETE: ("version", "permanent"),
 }
-"""Fields that identify the target where the resource does not say it all."""
+"""Request fields that are recorded for each operation, where the resource alone does not say what the request was
+about."""
 
 TEXTS_MAX: Final = 100
-"""Texts of a list that are recorded: as many as may be granted in one message. A longer list is refused anyway."""
+"""The most texts of one list field that are recorded: as many as one message may grant. A request with a longer list is
+refused anyway."""
 
 RESULT_FIELDS: Final[dict[Operation, tuple[str, ...]]] = {Operation.SCHEMA_WRITE: ("version", "id")}
-"""Fields of the result that identify the target: a schema has them only once it is registered."""
+"""Fields that are recorded from the answer of each operation: a schema has its version and id only once it is
+registered."""
 
 _ANSWER_BYTES_MAX: Final = 64 * KIB
-"""The largest answer that is decoded for these fields: the answer to one registration is shorter."""
+"""The largest encoded answer that is decoded to record its `RESULT_FIELDS`: the answer to one registration is
+smaller."""
 
 _HIDDEN: Final = "(hidden)"
 _SECRET: Final = re.compile(rf"{PREFIX}|eyJ[A-Za-z0-9_-]*\.")
-"""A key, or the beginning of any JWT."""
+"""A pattern that matches the beginning of a key or of any JWT."""
 
 
 def audited_action(operation: Operation, action: str, *sources: Mapping[str, Any]) -> AuditedAction:
-    """Describe a request for the audit log, from fields that have not been validated yet."""
+    """Describe a request for the audit log: the action, and the fields of `sources` that `TARGET_FIELDS` names for the
+    operation. Fields need not be valid: those of other types are left out, and texts are cut or hidden."""
     names = TARGET_FIELDS.get(operation, ())
     values = {name: fields[name] for fields in sources for name in names if name in fields}
     target = tuple((name, text) for name in names if (text := _shown(values.get(name))))
@@ -99,7 +105,7 @@ TrailEntry = tuple[Operation, Resource, AuditedAction]
 
 
 class AuditTrail:
-    """Audit entries of one request, kept back until it is known how the request ended."""
+    """The audit entries of one request. They are written when it is known how the request ended."""
 
     def __init__(self, access: AccessPolicy, principal: Principal, origin: Origin) -> None:
         self._access = access
@@ -109,24 +115,26 @@ class AuditTrail:
         self._actions: list[TrailEntry] = []
 
     def expect(self, operation: Operation, resource: Resource, action: str) -> None:
-        """Record a request that has not been read yet: written only if it is refused before `add`."""
+        """Note the action of a request whose fields have not been read yet. The entry is written only if the request
+        fails before `add` is called, and for another reason than a missing permission: that is recorded by the check
+        itself."""
         self._expected = [(operation, resource, AuditedAction(action))] if operation in ADMINISTRATION else []
 
     def add(self, operation: Operation, resource: Resource, audited: AuditedAction) -> None:
-        """Add an action that has been allowed."""
+        """Add an action that has been allowed. Only actions of `ADMINISTRATION` are kept."""
         self._expected = []
         if operation in ADMINISTRATION:
             self._actions.append((operation, resource, audited))
 
     def add_results(self, **facts: object) -> None:
-        """Add fields of the result, as far as `RESULT_FIELDS` names them."""
+        """Add fields of the result to the entries. Fields that `RESULT_FIELDS` does not name are ignored."""
         self._actions = [
             (operation, resource, _with(operation, audited, facts)) for operation, resource, audited in self._actions
         ]
 
     def end(self, error: PenstockError | None = None) -> None:
-        """Write the entries once: as done, or as refused with `error`. A denial was written already by the check that
-        denied it."""
+        """Write the entries: as done, or as refused if there is an `error`. A second call writes nothing. A denied
+        permission is not written here: the check that denied it has written it."""
         if error is not None and not isinstance(error, Unauthorized | Forbidden):
             self._actions += self._expected
         actions, self._actions, self._expected = self._actions, [], []
@@ -135,7 +143,7 @@ class AuditTrail:
             self._access.record(self._principal, operation, resource, self._origin, audited, refused=refused)
 
     def closing(self, reply: Callable[[Any], list[Effect]]) -> Callable[[Any], list[Effect]]:
-        """Wrap a reply so that it ends the trail with the outcome."""
+        """Wrap a reply. When the new reply gets the outcome, it writes the trail, then calls the wrapped one."""
 
         def answer(outcome: Any) -> list[Effect]:
             if isinstance(outcome, PenstockError):
@@ -149,20 +157,22 @@ class AuditTrail:
 
 
 def _with(operation: Operation, audited: AuditedAction, facts: Mapping[str, object]) -> AuditedAction:
-    """Let results take precedence over the request's fields: `latest` is a number by now."""
+    """Add the facts that `RESULT_FIELDS` names. They replace request fields of the same name: `latest` becomes the
+    number of the version."""
     names = RESULT_FIELDS.get(operation, ())
     more = {name: text for name in names if name in facts and (text := _shown(facts[name]))}
     return replace(audited, target=tuple((dict(audited.target) | more).items())) if more else audited
 
 
 def _members(answer: object) -> dict[str, Any]:
-    """Return the fields of an answer, encoded or not; none if it is no object or too large."""
+    """Return the fields of an answer, which may be encoded as JSON. Returns none if it is no object, or too large to be
+    decoded."""
     if isinstance(answer, bytes) and len(answer) <= _ANSWER_BYTES_MAX:
         answer = msgspec.json.decode(answer)
     return answer if isinstance(answer, dict) else {}
 
 
 def _reason(error: PenstockError) -> str:
-    """Name an error by its codes alone: its message may quote the payload."""
+    """Return the codes of an error, without its message: that may quote the payload."""
     number = getattr(error, "number", error.details.get("registry_code"))
     return error.code.value if number is None else f"{error.code.value} {number}"

@@ -26,20 +26,20 @@ from penstock.core.limits import KIB, QUOTED_CHARS_MAX
 from penstock.storage.catalog.access import AccessRows, StoredKey
 
 PREFIX: Final = "psk_"
-"""Prefix by which people, and programs that look for leaked secrets, recognize a key."""
+"""The prefix of every key: people, and programs that look for leaked secrets, recognize a key by it."""
 
 KEY_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,62}", re.ASCII)
 _ID_BYTES: Final = 8
 _SECRET_BYTES: Final = 32
 _KEY: Final = re.compile(r"psk_([a-z2-7]{13})_([a-z2-7]{52})", re.ASCII)
 _DIGEST_PREFIX: Final = b"penstock key\0"
-"""Prefix of the hashed text, so that a key's digest is no digest of anything else."""
+"""Text that is hashed in front of the secret, so that no digest of a key equals a digest made for another purpose."""
 
 
 class NewKey(NamedTuple):
     key_id: str
     text: str
-    """The key itself. Never stored."""
+    """The key as its user gets it. It is never stored: only its digest is."""
     digest: str
 
 
@@ -49,7 +49,7 @@ class PresentedKey(NamedTuple):
 
 
 def new_key(random_bytes: Callable[[int], bytes]) -> NewKey:
-    """Create a key; `random_bytes` returns so many unpredictable bytes."""
+    """Create a key with a random id and secret. `random_bytes(n)` returns n unpredictable bytes."""
     key_id, secret = _spelled(random_bytes(_ID_BYTES)), _spelled(random_bytes(_SECRET_BYTES))
     return NewKey(key_id, f"{PREFIX}{key_id}_{secret}", digest_of(secret))
 
@@ -65,7 +65,8 @@ def digest_of(secret: str) -> str:
 
 
 def matches_digest(secret: str, digest: str) -> bool:
-    """Compare in constant time, however much of the secret is right."""
+    """Return whether the secret has this digest. The comparison takes equally long wherever the first difference is, so
+    that its time reveals nothing."""
     return hmac.compare_digest(digest_of(secret), digest)
 
 
@@ -80,7 +81,7 @@ def check_key_name(name: str) -> str:
 
 
 def _spelled(raw: bytes) -> str:
-    """Encode in letters and digits alone, so that a double click selects all of it."""
+    """Encode bytes as letters and digits alone, so that a double click selects the whole key."""
     return b32encode(raw).decode().rstrip("=").lower()
 
 
@@ -108,32 +109,36 @@ __all__ = [
 ]
 
 TOKEN_CHARS_MAX: Final = 8 * KIB
-"""The longest token: longer than one with a few dozen bindings, shorter than the head of a request may be."""
+"""The most characters of a token: enough for a few dozen bindings, and less than the head of a request may have."""
 _PRINCIPAL: Final = re.compile(
     r"(?:(?:key|jwt):[^\x00-\x20\x7f-\x9f\u2028\u2029]{1,128}|certificate:[^\x00-\x1f\x7f-\x9f\u2028\u2029]{1,128})"
 )
-"""The names of principals. Certificates have names with spaces in them."""
+"""The names that a principal may have. Names from certificates may contain spaces."""
 _LOG: Final = logging.getLogger(__name__)
 _REMEMBERED: Final = 20_000
-"""Decisions cached at once, some hundred bytes each; past this, the cache is cleared."""
+"""The most decisions in the cache, some hundred bytes each. When one more would come, the cache is cleared."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Principal:
-    """An authenticated identity: `key:billing`, `jwt:alice`, `certificate:host.example`. External names have a kind."""
+    """An authenticated identity. Its name begins with the kind of its credentials: `key:billing`, `jwt:alice`,
+    `certificate:host.example`."""
 
     name: str
     bindings: tuple[Binding, ...] = ()
-    """Bindings that came with the credentials; those that the catalog grants to the name are added."""
+    """The bindings that came with the credentials, such as those in a token. The catalog may grant further ones to the
+    name."""
 
     key_id: str = ""
-    """The key it authenticated with: once that is revoked, nothing is allowed."""
+    """The id of the key, or of the token issuer's key, that authenticated it. When that is revoked or no longer
+    trusted, nothing is allowed."""
 
     expires_ms: int | None = None
-    """Time of day from which on nothing is allowed."""
+    """The time, in ms since 1970, from which on nothing is allowed; None if the credentials do not expire."""
 
     def __hash__(self) -> int:
-        """Hash the name alone: it tells nearly all principals apart, and this runs for every batch."""
+        """Hash the name alone, which is fast: this runs for every batch. Principals that differ in other fields are
+        rare."""
         return hash(self.name)
 
     def __str__(self) -> str:
@@ -141,7 +146,7 @@ class Principal:
 
     @property
     def signature(self) -> str:
-        """Name written beside things that it creates; empty for the anonymous principal."""
+        """The name that is stored with objects that the principal creates; empty for the anonymous principal."""
         return "" if self.name == ANONYMOUS.name else self.name
 
 
@@ -159,40 +164,41 @@ class Origin:
     surface: str
     address: str
     service: str = ""
-    """Name that a connection gave itself: no proof of identity, but all that is known without access control."""
+    """The name that a connection registered for itself. It proves no identity, but without access control nothing else
+    is known."""
 
 
 NO_ORIGIN: Final = Origin("broker", "")
 UNKNOWN_PRINCIPAL: Final = "unknown"
-"""Principal in the audit log of a request whose credentials are invalid."""
+"""The principal that the audit log names if the credentials are invalid."""
 
 
 @dataclass(frozen=True, slots=True)
 class AuditedAction:
-    """The request that is audited."""
+    """The part of an audit entry that says what was requested."""
 
     action: str = ""
     """The system topic, or the method and path of an HTTP request."""
 
     target: tuple[tuple[str, str | tuple[str, ...]], ...] = ()
-    """The targets that it named, by the names of its fields."""
+    """Pairs of a field of the request and its value, or values, that say what the request was about."""
 
 
 NO_ACTION: Final = AuditedAction()
 
 
 class Outcome:
-    """The ways a decision ends in the audit log."""
+    """The possible outcomes in the audit log."""
 
     ALLOWED: Final = "allowed"
     DENIED: Final = "denied"
     REFUSED: Final = "refused"
-    """The credentials were invalid; or the action was allowed and then failed."""
+    """The credentials were invalid, or the action was allowed and then failed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """A line of the audit log, except for its time. Never contains a secret."""
+    """One entry of the audit log, without its time. It never contains a secret."""
 
     principal: str
     operation: str
@@ -209,14 +215,16 @@ class AccessPolicy:
     def __init__(self, *, enabled: bool = False) -> None:
         self.enabled = enabled
         self.revision = 0
-        """Number that changes with every change of keys, bindings or trust."""
+        """A counter that grows with every change of keys, bindings or trust."""
 
         self.now_ms = 0
-        """The time of day, as it was last set."""
+        """The time of day in ms since 1970. The owner of the policy sets it from time to time; expiry is decided by
+        it."""
 
         self.audit: Callable[[Decision], None] = lambda _decision: None
         self.verifier: Callable[[str], Principal] | None = None
-        """Verifier of tokens that are no keys: returns the principal or raises `Unauthorized`."""
+        """A function that verifies tokens other than keys. It returns the principal or raises `Unauthorized`. Without
+        it, only keys are accepted."""
 
         self._bindings: dict[str, tuple[Binding, ...]] = {}
         self._keys: dict[str, StoredKey] = {}
@@ -228,7 +236,8 @@ class AccessPolicy:
     # keys and bindings
 
     def load(self, rows: AccessRows) -> bool:
-        """Replace all keys and bindings; return False, and change nothing, if this revision is loaded already."""
+        """Replace all keys and bindings by those of the catalog, and drop cached decisions. Returns False, and changes
+        nothing, if the rows are no newer than those loaded last."""
         if rows.revision <= self._stored_revision:
             return False
         self._stored_revision = rows.revision
@@ -244,29 +253,30 @@ class AccessPolicy:
         return True
 
     def trust(self, marks: Iterable[str]) -> None:
-        """Set the trusted issuer keys. Principals that authenticated with another lose access; call `invalidate` after
-        it."""
+        """Set the ids of the token issuers' keys that are trusted. Principals whose token was signed with another key
+        lose access. Call `invalidate` afterwards."""
         self._trusted = frozenset(marks)
 
     @property
     def has_keys(self) -> bool:
-        """True if any key is not revoked."""
+        """True if there is a key that is not revoked."""
         return any(key.revoked_ms is None for key in self._keys.values())
 
     @property
     def stored_revision(self) -> int:
-        """Revision of the catalog that was loaded last."""
+        """The revision of the catalog's keys and bindings that was loaded last; -1 before the first."""
         return self._stored_revision
 
     def invalidate(self) -> None:
-        """Drop all cached decisions and notify the watchers."""
+        """Drop all cached decisions, count up `revision`, and call the functions that were passed to `watch`."""
         self._decisions.clear()
         self.revision += 1
         for look in list(self._watchers.values()):
             look()
 
     def watch(self, look: Callable[[], None]) -> Callable[[], None]:
-        """Call `look` after every change, in the thread that makes it. Returns a function that ends this."""
+        """Call `look` after every change of the permissions, in the thread that makes the change. Returns a function
+        that ends the watch."""
         mark = object()
         self._watchers[mark] = look
         return lambda: self._watchers.pop(mark, None) and None
@@ -274,7 +284,8 @@ class AccessPolicy:
     # authentication
 
     def authenticate(self, token: str, origin: Origin = NO_ORIGIN) -> Principal:
-        """Return the principal of a key or a token. Raises `BadCredentials`, which reveals no more than it must."""
+        """Return the principal that a key or a token proves. Raises `BadCredentials`, and writes an audit entry, if it
+        is unknown, revoked or expired. The error does not say which part of a key is wrong."""
         try:
             return self._principal_of(token)
         except Unauthorized as error:
@@ -307,13 +318,14 @@ class AccessPolicy:
         return principal
 
     def is_named(self, text: str, user: str) -> bool:
-        """Return whether `user` is the name or the id of this key. Its secret is not checked."""
+        """Return whether the key `text` is known here and `user` is its name or its id. The secret is not checked."""
         presented = parse_key(text)
         stored = None if presented is None else self._keys.get(presented.key_id)
         return stored is not None and user in (stored.name, stored.key_id)
 
     def is_live(self, principal: Principal) -> bool:
-        """Return whether the principal's credentials still hold: neither revoked nor expired."""
+        """Return whether the credentials of a principal still hold: not expired, and their key neither revoked nor no
+        longer trusted."""
         if principal.expires_ms is not None and principal.expires_ms <= self.now_ms:
             return False
         if not principal.key_id or principal.key_id in self._trusted:
@@ -324,8 +336,8 @@ class AccessPolicy:
     # authorisation
 
     def allows(self, principal: Principal, operation: Operation, resource: Resource) -> bool:
-        """Decide whether a principal may do this. THE authorisation function: cheap enough to be called with every
-        batch."""
+        """Return whether a principal may do this. Every permission is decided here; decisions are cached, so that the
+        call is cheap enough for every batch."""
         if not self.enabled:
             return True
         if principal.expires_ms is not None and principal.expires_ms <= self.now_ms:
@@ -359,7 +371,7 @@ class AccessPolicy:
     ) -> None:
         """Raise `Unauthorized` for an unauthenticated principal, `Forbidden` for one without permission.
 
-        Denials are written to the audit log, and allowed administration too if its origin is known.
+        Writes an audit entry for a denial, and for an allowed operation of `ADMINISTRATION` whose origin is known.
         """
         self.require(principal, operation, resource, origin, audited)
         self.record(principal, operation, resource, origin, audited)
@@ -372,9 +384,11 @@ class AccessPolicy:
         origin: Origin,
         audited: AuditedAction = NO_ACTION,
     ) -> None:
-        """Check like `check`, but leave recording what was allowed to a later call of `record`.
+        """Check as `check` does, but write no entry if the operation is allowed: the caller passes it to `record` when
+        the outcome is known.
 
-        A denial is written without the target it named: that has not been validated, and would make many lines of one.
+        The entry of a denial leaves out the target that the request named: it has not been validated, and anybody could
+        fill the log with many different ones.
         """
         if not self.enabled or self.allows(principal, operation, resource):
             return
@@ -392,16 +406,18 @@ class AccessPolicy:
         *,
         refused: str = "",
     ) -> None:
-        """Write an allowed administrative action to the audit log, also while access control is off.
+        """Write an audit entry for an administrative action that was allowed, also while access control is off. Other
+        actions, and those without a known origin, are not written.
 
-        `refused`: the reason why it was not done all the same.
+        `refused` is the reason why the action failed although it was allowed; empty if it was done.
         """
         if operation in ADMINISTRATION and origin is not NO_ORIGIN:
             outcome = Outcome.REFUSED if refused else Outcome.ALLOWED
             self.audit(Decision(principal.name, operation.value, str(resource), outcome, origin, refused, audited))
 
     def refusal(self, principal: Principal, operation: Operation, resource: Resource) -> PenstockError:
-        """Return the error for a denied operation."""
+        """Return the error for a denied operation: `Unauthorized` for a principal that is not authenticated, else
+        `Forbidden`."""
         if principal == ANONYMOUS or not self.is_live(principal):
             return unauthorized(principal)
         able = ", ".join(role for role, operations in ROLES.items() if operation in operations)

@@ -1,7 +1,7 @@
-"""Operations, roles and bindings: the permissions there are, and their written form. Values and tables alone.
+"""Operations, roles and bindings: which permissions there are, and how they are written.
 
-A binding is a role within a scope, `publisher@topic:/shop/orders.#`: the same text in a command, in a token, in a file
-and in the catalog. The principals that hold bindings are not known here.
+A binding is a role within a scope, `publisher@topic:/shop/orders.#`. It is the same text in a command, in a token, in a
+file and in the catalog. This module does not know which principals hold bindings.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ ONE_LEVEL: Final = "+"
 THE_REST: Final = "#"
 ANY_TEXT: Final = "*"
 SCOPE_CHARS_MAX: Final = 512
-"""The longest scope: a namespace, a topic and its kind; a subject has at most half of that."""
+"""The most characters of a scope: enough for a kind, a namespace and a topic. A subject may have half of them."""
 
 
 class Operation(StrEnum):
-    """An operation that needs permission. The names are in audit logs and in documentation: they stay."""
+    """An operation that needs permission. Its name is in audit logs and in documentation, and is never changed."""
 
     PUBLISH = "topic.publish"
     CONSUME = "topic.consume"
@@ -42,17 +42,17 @@ class Operation(StrEnum):
     SCHEMA_WRITE = "schema.write"
     SCHEMA_DELETE = "schema.delete"
     SERVER_VIEW = "server.view"
-    """Connections, services, metrics, logs."""
+    """See connections, services, metrics and logs."""
 
     SERVER_MANAGE = "server.manage"
-    """Keys, bindings, disconnect."""
+    """Manage keys and bindings, and disconnect clients."""
 
     CONNECT = "server.connect"
-    """Allowed to every authenticated principal: naming one's service, ending one's own subscriptions, and lists that
-    show visible entries only."""
+    """Operations that every authenticated principal may do: name its service, end its own subscriptions, and see lists
+    that show only what it may see."""
 
     PUBLIC = "public"
-    """Allowed to all: heartbeats, authentication, health checks."""
+    """Operations that everybody may do, without authentication: heartbeats, authentication, health checks."""
 
 
 class ResourceKind(StrEnum):
@@ -66,7 +66,7 @@ class ResourceKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """The resource of an operation; or every topic that a pattern may match."""
+    """The resource that an operation concerns. A topic may be a pattern: it stands for all topics that match."""
 
     kind: ResourceKind
     name: str = ""
@@ -80,8 +80,8 @@ class Resource:
 
     @classmethod
     def subject(cls, text: str) -> Resource:
-        """Create from a subject in any spelling, normalized like in the registry. Raises `RegistryError` for an invalid
-        one."""
+        """Create the resource of a subject. Its name is normalized as the registry does it. Raises `RegistryError` for
+        an invalid name."""
         return cls(ResourceKind.SUBJECT, parse_subject(text))
 
     @classmethod
@@ -115,7 +115,7 @@ ROLES: Final[dict[str, frozenset[Operation]]] = {
     },
     "admin": frozenset(Operation),
 }
-"""Operations of each role, within the scope it is bound to. `CONNECT` and `PUBLIC` need no role."""
+"""The operations that each role allows within its scope. `CONNECT` and `PUBLIC` need no role."""
 
 ADMINISTRATION: Final = frozenset(
     {
@@ -128,7 +128,7 @@ ADMINISTRATION: Final = frozenset(
         Operation.SERVER_MANAGE,
     }
 )
-"""Operations that are written to the audit log also where they are allowed."""
+"""The operations that are written to the audit log even if they are allowed. Denials are always written."""
 
 _SUBJECT_CHARS_MAX: Final = 255
 _SUBJECT: Final = re.compile(rf"[^\x00-\x1f\x7f]{{1,{_SUBJECT_CHARS_MAX}}}")
@@ -136,7 +136,7 @@ _SUBJECT: Final = re.compile(rf"[^\x00-\x1f\x7f]{{1,{_SUBJECT_CHARS_MAX}}}")
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """The extent of a role: everywhere, a namespace, or the topics or subjects that match a pattern."""
+    """The resources that a role applies to: all, one namespace, or the topics or subjects that match a pattern."""
 
     kind: ResourceKind
     pattern: str = ""
@@ -160,7 +160,7 @@ class Scope:
         return f"{self.kind.value}:{self.pattern}" if self.pattern else self.kind.value
 
     def covers(self, resource: Resource) -> bool:
-        """Return whether all of the resource lies within this scope."""
+        """Return whether the whole resource is in this scope. A topic pattern is covered only if all its topics are."""
         if self.kind is ResourceKind.SERVER:
             return True
         if self.kind is ResourceKind.NAMESPACE:
@@ -177,8 +177,8 @@ def _namespace_of(resource: Resource) -> str | None:
 
 
 def covers_topic(pattern: str, name: str) -> bool:
-    """Return whether `pattern` matches every topic that `name`, itself perhaps a pattern, may stand for. Both are full
-    names."""
+    """Return whether every topic that `name` stands for matches `pattern`. `name` may be a pattern too. Both are full
+    names, with their namespace."""
     mine, theirs = pattern.replace("/", ".").split("."), name.replace("/", ".").split(".")
     for index, level in enumerate(mine):
         if level == THE_REST:
@@ -191,7 +191,7 @@ def covers_topic(pattern: str, name: str) -> bool:
 
 
 def covers_subject(pattern: str, name: str) -> bool:
-    """Match a name against a pattern in which `*` stands for any text, also for none. In linear time."""
+    """Return whether a name matches a pattern in which `*` stands for any text, also for none. Takes linear time."""
     first, *rest = pattern.split(ANY_TEXT)
     if not rest:
         return name == first
@@ -243,14 +243,14 @@ _PATTERNS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """A role, and the scope within which it holds."""
+    """A role, and the scope that it applies to."""
 
     role: str
     scope: Scope
 
     @classmethod
     def parse(cls, text: str) -> Binding:
-        """Parse `publisher@topic:orders.#`; a role alone holds everywhere. Raises `InvalidRequest`."""
+        """Parse `publisher@topic:orders.#`. A role without a scope applies everywhere. Raises `InvalidRequest`."""
         role, at, scope = text.partition("@")
         return cls.of(role, scope if at else ResourceKind.SERVER.value)
 

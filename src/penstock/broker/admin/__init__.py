@@ -1,1 +1,1 @@
-"""System topics of administration: a row for each."""
+"""System topics of administration: tables that map each topic to its handler."""

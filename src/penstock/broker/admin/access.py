@@ -1,6 +1,6 @@
-"""System topics about keys and bindings: created, listed, revoked. A change is in effect when it is answered.
+"""System topics about keys and bindings: create, list, revoke. When a change is answered, it is durable and in effect.
 
-The text of a key is in exactly one answer: that of `system.key.create`.
+Only the answer of `system.key.create` contains the text of a key.
 """
 
 from __future__ import annotations
@@ -24,14 +24,15 @@ if TYPE_CHECKING:
     from penstock.broker.durable import DurableBroker
 
 BINDINGS_AT_ONCE: Final = 100
-"""Bindings in one message, at most: each is looked up in a transaction that all others wait for."""
+"""The most bindings in one message: they are stored in one transaction, for which all other changes wait."""
 
 
 # request fields
 
 
 def parse_new_key(fields: Fields, now_ms: int) -> tuple[NewKey, StoredKey, list[StoredBinding]]:
-    """Read a new key, its stored form, and its bindings. Raises `InvalidRequest`."""
+    """Create a key from a request: the key itself, its stored form, and its bindings. Nothing is stored yet. Raises
+    `InvalidRequest` for a wrong field."""
     read.check_known(fields, ("name", "bindings", "expires_ms"))
     name = check_key_name(read.text(fields, "name"))
     bindings = parse_bindings(f"key:{name}", read.texts(fields, "bindings"))
@@ -44,7 +45,7 @@ def parse_new_key(fields: Fields, now_ms: int) -> tuple[NewKey, StoredKey, list[
 
 
 def parse_bindings(principal: str, texts: Sequence[str]) -> list[StoredBinding]:
-    """Parse the bindings of a principal. Raises `InvalidRequest` for a malformed one."""
+    """Parse the bindings of a principal. Raises `InvalidRequest` for a malformed one, or for too many."""
     if len(texts) > BINDINGS_AT_ONCE:
         raise InvalidRequest(f"at most {BINDINGS_AT_ONCE} bindings at a time, not {len(texts)}", field="bindings")
     check_principal(principal)
@@ -53,7 +54,8 @@ def parse_bindings(principal: str, texts: Sequence[str]) -> list[StoredBinding]:
 
 
 def find_key_ids(rows: AccessRows, fields: Fields) -> list[str]:
-    """Return the ids of the keys with this id or, failing that, name. Raises `InvalidRequest` if there are none."""
+    """Return the ids of the keys that the request's `key` names: the key with this id or, if there is none, all keys
+    with this name. Raises `InvalidRequest` if there are none."""
     read.check_known(fields, ("key",))
     name_or_id = read.text(fields, "key")
     key_ids = [key.key_id for key in rows.keys if name_or_id == key.key_id]
@@ -64,7 +66,8 @@ def find_key_ids(rows: AccessRows, fields: Fields) -> list[str]:
 
 
 def _quoted(text: str) -> str:
-    """Quote a name for an error; a key that was given in the place of its name is not repeated."""
+    """Quote the name of a key for an error. If the request contains a key in place of its name, the key is not
+    repeated."""
     return "with that secret" if text.startswith(PREFIX) else f"'{text[:QUOTED_CHARS_MAX]}'"
 
 
@@ -94,7 +97,8 @@ def binding_fields(binding: StoredBinding) -> Fields:
 
 
 def new_key_fields(new: NewKey, stored: StoredKey, rows: AccessRows) -> Fields:
-    """Describe a new key with its text, shown only here, and all bindings, including earlier ones of its name."""
+    """Describe a new key, with its text, and all bindings that its principal now has. An earlier key of the same name
+    may have left some."""
     return key_fields(stored) | {"key": new.text, "bindings": _written(rows, stored.principal)}
 
 
@@ -106,7 +110,8 @@ def bindings_of(rows: AccessRows, principal: str | None) -> list[StoredBinding]:
 
 
 def revoke_named(catalog: AccessCatalog, fields: Fields) -> tuple[list[str], AccessRows]:
-    """Revoke the named keys; return their ids, and all keys and bindings after it."""
+    """Revoke the keys that a request names. Returns their ids, and all keys and bindings as they are afterwards. Raises
+    `InvalidRequest` if there is no such key."""
     revoked = find_key_ids(catalog.load(), fields)
     return revoked, catalog.revoke_keys(revoked)
 
@@ -176,7 +181,7 @@ def parse_binding_change(fields: Fields) -> list[StoredBinding]:
 
 
 def bindings_answer(rows: AccessRows, changed: Sequence[StoredBinding]) -> Fields:
-    """Describe the bindings that the principal has after the change."""
+    """Describe the bindings that the principal has after the change, for the answer."""
     principal = changed[0].principal
     return {"principal": principal, "bindings": _written(rows, principal)}
 

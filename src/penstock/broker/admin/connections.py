@@ -1,4 +1,4 @@
-"""System topics about connections: the list of them, and the closing of one."""
+"""System topics about connections: list them, close one."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ _REASON_CHARS_MAX: Final = 256
 
 
 def _list(broker: Broker, _client: Client, fields: Fields, reply: Reply) -> list[Effect]:
-    """List connections in the order of ids; `after` continues behind the last one of an answer."""
+    """List connections in the order of ids. A request with `after`, the last id of the previous answer, gets the ones
+    that follow."""
     read.check_known(fields, ("after", "limit"))
     after = read.text(fields, "after").lower() if "after" in fields else ""
     limit = read.number(fields, "limit", LIST_ENTRIES_MAX, at_least=1, at_most=LIST_ENTRIES_MAX)
@@ -51,8 +52,8 @@ def _described(broker: Broker, client: Client) -> Fields:
 
 
 def _close(broker: Broker, client: Client, fields: Fields, reply: Reply) -> list[Effect]:
-    """Close a connection, which is sent the reason; its messages are redelivered to others, its open requests fail as
-    unavailable."""
+    """Close a connection. It is sent the reason first. Its messages in flight are delivered to other consumers;
+    requests that wait for its response fail as unavailable. Raises `NotFound`."""
     read.check_known(fields, ("id", "reason"))
     connection_id = read.text(fields, "id")
     target = broker.clients.get(connection_id.lower()) if is_request_id(connection_id) else None

@@ -1,9 +1,10 @@
-"""System topics about dead letters: list topics that have some, browse the ones left, redrive them, drop them.
+"""System topics about dead letters: list the topics that have some, browse the letters that are left, redrive them,
+drop them.
 
-A letter is left while the subscription `redrive` of the dead-letter topic has not acked it. A redriven letter has a
-request id made of its own offset, under a producer id used for nothing else, and is acked once the message is on disk:
-a redrive that stops in between and is repeated neither loses nor duplicates one. This is the only code that redrives
-letters: HTTP, the client and `penstock dlq` all call it.
+A letter is left until the subscription `redrive` of the dead-letter topic has acked it. A redrive stores the letter
+under a request id made of its offset, with a producer id that only redrives use, and acks the letter once that is on
+disk. So a redrive that stops in between can be repeated: it neither loses nor duplicates a letter. HTTP, the client and
+`penstock dlq` all use this code.
 """
 
 from __future__ import annotations
@@ -69,9 +70,10 @@ if TYPE_CHECKING:
 
 LETTERS: Final = 1_000
 LETTERS_MAX: Final = 10_000
-"""Letters redriven or dropped in one call: more take several calls."""
+"""The most letters that one call redrives or drops."""
 _LETTER_TEXT_CHARS_MAX: Final = 1_024
-"""The length of each text of a letter in a list: the broker writes no longer ones, but other producers may."""
+"""The length to which each text of a letter is cut in a list. The broker writes none that are longer, but other
+producers may."""
 _FILTER_FIELDS: Final = ("type", "reason", "subscription")
 _RANGE_FIELDS: Final = ("topic", "partition", "resume", "until", "scan", "limit")
 
@@ -81,13 +83,14 @@ _RANGE_FIELDS: Final = ("topic", "partition", "resume", "until", "scan", "limit"
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterTopic:
-    """A topic, and the topic of its dead letters."""
+    """A topic, and the topic that holds its dead letters."""
 
     original: TopicName
     letters: TopicState
 
     def left(self) -> dict[int, OffsetSet]:
-        """Return the offsets of each partition that are left now: not acked by the redrive subscription."""
+        """Return, for each partition of the dead-letter topic, the offsets that the redrive subscription has not
+        acked."""
         runner = self.letters.subscriptions.get(REDRIVE_SUBSCRIPTION)
         left: dict[int, OffsetSet] = {}
         for number, log in enumerate(self.letters.logs):
@@ -100,7 +103,8 @@ class DeadLetterTopic:
 
 
 def _dead_letter_topic(durable: DurableBroker, fields: Fields) -> DeadLetterTopic:
-    """Return the dead-letter topic. Raises `TopicNotSupported` if the topic never had dead letters."""
+    """Return the dead-letter topic of the topic that the request names. Raises `TopicNotSupported` if that topic never
+    had dead letters, `InvalidRequest` if the request names the dead-letter topic itself."""
     name = read.topic_name(fields)
     if name.namespace.endswith(DEAD_LETTER_SUFFIX):
         raise InvalidRequest(f"name the topic itself, not {name}, where its dead letters lie", field="topic")
@@ -115,14 +119,16 @@ def _dead_letter_topic(durable: DurableBroker, fields: Fields) -> DeadLetterTopi
 
 @dataclass(frozen=True, slots=True)
 class LetterFilter:
-    """A filter of dead letters: globs, and the name of a subscription. All that are given must match."""
+    """A filter of dead letters: globs of type and reason, and the name of a subscription. All that are not None must
+    match."""
 
     type: str | None
     reason: str | None
     subscription: str | None
 
     def message_filter(self) -> MessageFilter:
-        """Return the conditions that whole blocks can be matched against; `matches` checks the rest."""
+        """Return the conditions that can be checked for a whole block at once. `matches` must check the candidates that
+        pass."""
         attributes = {ORIGINAL_SUBSCRIPTION: self.subscription} if self.subscription else {}
         return MessageFilter(types=() if self.type is None else (self.type,), attributes=attributes)
 
@@ -137,7 +143,8 @@ def _parse_letter_filter(fields: Fields) -> LetterFilter:
 
 
 def _optional_glob(fields: Fields, name: str) -> str | None:
-    """Return a glob. An empty one is a condition too: letters without a type, or without a reason."""
+    """Return the glob in a field; None if the field is absent. An empty glob is a condition: it matches letters without
+    a type, or without a reason."""
     if name not in fields:
         return None
     glob = fields[name]
@@ -151,17 +158,18 @@ def _optional_glob(fields: Fields, name: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class LetterRange:
-    """The part of a topic's letters that one call is about."""
+    """The letters of a topic that one call is about."""
 
     dlq: DeadLetterTopic
     where: ScanRange
     until: str | None
-    """The token of the end of an earlier call: later letters are excluded."""
+    """The token for the end of an earlier call's range: letters stored after that call are excluded."""
 
     left: dict[int, OffsetSet]
 
     def positions(self) -> tuple[Positions, Positions]:
-        """Return the start offsets, not before the first letter left, and the stop offsets."""
+        """Return the offsets to start and to stop at, by partition. The start is never before the first letter that is
+        left."""
         starts, stops = self.where.positions(self.dlq.letters)
         if self.until is not None:
             ends = parse_resume_token(self.dlq.letters, self.until, self.where.partition, "until")
@@ -186,7 +194,8 @@ def _redrives_max(fields: Fields) -> int:
 
 
 def _list(durable: DurableBroker, client: Client, fields: Fields, reply: Reply) -> list[Effect]:
-    """List topics with dead letters, in the order of names; `after` continues behind the last answer."""
+    """List topics with dead letters, in the order of names. A request with `after`, the last name of the previous
+    answer, gets the ones that follow."""
     read.check_known(fields, ("namespace", "after", "limit"))
     namespace = read.text(fields, "namespace").lower() if "namespace" in fields else None
     after = read.text(fields, "after").lower() if "after" in fields else ""
@@ -226,7 +235,7 @@ def _summary(dlq: DeadLetterTopic) -> Fields:
 
 @dataclass(slots=True)
 class LetterPage(MessagePage):
-    """Dead letters for one answer, with their origin and verdict."""
+    """Dead letters for one answer, each with its origin and whether it can be redriven."""
 
     left: dict[int, OffsetSet] = field(default_factory=dict)
     letter_filter: LetterFilter = field(default_factory=lambda: LetterFilter(None, None, None))
@@ -298,7 +307,7 @@ def _browse(durable: DurableBroker, client: Client, fields: Fields, reply: Reply
 
 
 def _get(durable: DurableBroker, _client: Client, fields: Fields, reply: Reply) -> list[Effect]:
-    """Return one whole letter, whether it is left or not: lists cut long texts."""
+    """Return one whole letter, whether it is left or not. Lists cut long texts; this does not."""
     read.check_known(fields, FETCH_FIELDS)
     return fetch(durable, _dead_letter_topic(durable, fields).letters, fields, reply)
 
@@ -322,7 +331,8 @@ def _drop(durable: DurableBroker, client: Client, fields: Fields, reply: Reply) 
 def _run(
     durable: DurableBroker, client: Client, fields: Fields, reply: Reply, dlq: DeadLetterTopic, action: LetterAction
 ) -> list[Effect]:
-    """Apply an action to the letters, batch by batch; each batch is acked before the next is looked for."""
+    """Redrive or drop the letters that a request selects, batch by batch: each batch is durably acked before the next
+    is looked for. The reply gets counts, and a token to continue from."""
     letter_filter, letter_range = _parse_letter_filter(fields), _parse_letter_range(dlq, fields)
     limit = read.number(fields, "limit", LETTERS, at_least=1, at_most=LETTERS_MAX)
     starts, stops = letter_range.positions()

@@ -1,7 +1,7 @@
 """System topics about stored messages: browse them, get one, publish one.
 
-Long work is done in steps, and ends when its caller has gone. One call scans and answers a bounded amount; its answer
-says how to continue.
+Browsing scans in steps, and ends when its caller has disconnected. One call scans a bounded number of messages; its
+answer has a token to continue from.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ if TYPE_CHECKING:
 
 PAGE_MESSAGES: Final = 100
 PAGE_MESSAGES_MAX: Final = 1_000
-"""Messages in one answer: as many as a person can page through."""
+"""The most messages in one answer: as many as a person can look through."""
 _SUMMARY_BYTES: Final = 32 * 1024
-"""Bytes of an answer for counters, damage, and the resume token."""
+"""Bytes of an answer that are reserved for counters, damage, and the resume token."""
 _RANGE_FIELDS: Final = ("partition", "from", "until", "last", "resume", "scan")
 _BROWSE_FIELDS: Final = ("topic", *_RANGE_FIELDS, *FILTER_FIELDS, "limit", "preview_bytes")
 FETCH_FIELDS: Final = ("topic", "partition", "offset", "id", "payload_from")
@@ -60,7 +60,7 @@ _PAYLOAD_FIELDS: Final[dict[str, Callable[[Any], bytes]]] = {
     "payload_base64": lambda text: b64decode(text, validate=True),
     "payload_json": msgspec.json.encode,
 }
-"""The fields of a payload, and their decoders."""
+"""The request fields that may contain a payload, each with the function that turns its value into bytes."""
 
 
 # the range to scan
@@ -73,16 +73,17 @@ class ScanRange:
     partition: int | None = None
     start: Position = field(default_factory=Earliest)
     last: int | None = None
-    """Start this many messages before the end of each partition, instead of at `start`."""
+    """The number of messages before the end of each partition at which to start, instead of at `start`."""
 
     until: Position | None = None
     resume: str | None = None
-    """The token of an earlier call to resume from; overrides `start` and `last`."""
+    """The token of an earlier answer, to continue from there. If given, `start` and `last` are ignored."""
 
     scanned_max: int = SCAN_MESSAGES
 
     def positions(self, topic: TopicState) -> tuple[Positions, Positions]:
-        """Return the present start and stop offsets. Reads the log. Raises an error for offsets out of range."""
+        """Return the offsets to start and to stop at, by partition, as of now. Reads the log, so call it in another
+        thread. Raises `OffsetOutOfRange`, or `InvalidRequest` for a wrong token."""
         if self.resume is not None:
             starts = parse_resume_token(topic, self.resume, self.partition)
             for number, offset in starts.items():
@@ -150,7 +151,8 @@ def _before_end(log: Log, count: int) -> int:
 
 
 def unless_deleted(durable: DurableBroker, topic: TopicState, reply: Reply) -> Reply:
-    """Wrap a reply so that a read error of a topic deleted meanwhile is not reported as a failure of the disk."""
+    """Wrap a reply: if the topic is deleted while it is read, an error becomes `TopicNotSupported`, so that it is not
+    taken for a failure of the disk."""
 
     def answer(outcome: Any) -> list[Effect]:
         if isinstance(outcome, PenstockError) and durable.topics.get(topic.name) is not topic:
@@ -173,7 +175,8 @@ class MessagePage:
     messages: list[msgspec.Raw] = field(default_factory=list)
 
     def take(self, hit: ScanHit) -> TakeResult:
-        """Take a hit. The first one always fits, as a stub if need be, so that every call makes progress."""
+        """Add a matching message to the page. Returns `FULL` if there is no room. The first message always fits: if it
+        is too large, its stub is added, so that every call makes progress."""
         encoded = json_bytes(self.describe(hit))
         if len(encoded) + 1 > self.room:
             if self.messages:
@@ -187,7 +190,7 @@ class MessagePage:
         return message_json(hit.partition, row_of_hit(hit), self.preview)
 
     def least(self, hit: ScanHit) -> Fields:
-        """Return the stub of a message that there is no room for."""
+        """Return the stub of a message: its position and size, without its content."""
         return message_stub(hit.partition, row_of_hit(hit))
 
 
@@ -229,7 +232,8 @@ def _get(durable: DurableBroker, _client: Client, fields: Fields, reply: Reply) 
 
 
 def fetch(durable: DurableBroker, topic: TopicState, fields: Fields, reply: Reply) -> list[Effect]:
-    """Fetch one message by its offset, or by its id: with the whole payload if that fits the answer, or else a part."""
+    """Reply with one message, named by its offset or its id. If its payload is too large for one answer, the reply has
+    a part of it."""
     if ("offset" in fields) == ("id" in fields):
         raise InvalidRequest("Give offset (and partition), or id", field="offset")
     partition = read.number(fields, "partition") if "partition" in fields else None
@@ -295,7 +299,8 @@ def _message_answer(located: tuple[int, RecordRow], start: int | None, room: int
 
 
 def _payload_part(partition: int, row: RecordRow, start: int, room: int) -> Fields:
-    """Return as many bytes of the payload as fit, from an offset into it."""
+    """Return the bytes of the payload from `start` on, in base64, as many as fit into `room` bytes, and the size of the
+    whole payload."""
     payload = row[5]
     piece = payload[start : start + room // 2]
     return {
@@ -311,7 +316,8 @@ def _payload_part(partition: int, row: RecordRow, start: int, room: int) -> Fiel
 
 
 def _publish(durable: DurableBroker, client: Client, fields: Fields, reply: Reply) -> list[Effect]:
-    """Publish one message to an existing topic. Answered once it is durable."""
+    """Publish one message to an existing durable topic. The reply comes once the message is on disk, with its
+    partition, offset and id."""
     read.check_known(fields, ("topic", *_PAYLOAD_FIELDS, *_PUBLISH_FIELDS))
     topic = durable.topics.find(read.topic_name(fields))
     check_durable(topic)

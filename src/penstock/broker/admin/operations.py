@@ -1,4 +1,5 @@
-"""The system topics: registration, subscriptions, lists, logs, metrics, heartbeats. One row each."""
+"""The system topics: one table row for each. Handlers of registration, live subscriptions, lists, logs, metrics and
+heartbeats are here, others in neighbouring modules."""
 
 from __future__ import annotations
 
@@ -47,14 +48,18 @@ _INVALID_CREDENTIALS: Final = 'Missing or invalid token: expected {"token": "a k
 
 Handler = Callable[["Broker", Client, Fields], bytes]
 DurableHandler = Callable[["DurableBroker", Client, Fields, Reply], list[Effect]]
-"""A handler on durable state: replies when the disk has answered."""
+"""A handler that needs durable topics. It calls its `Reply` when the outcome is known, often after the disk has
+answered."""
 BrokerHandler = Callable[["Broker", Client, Fields, Reply], list[Effect]]
-"""A handler that affects other connections than the requesting one."""
+"""A handler that needs the whole broker, because it affects other connections than the one that sent the request."""
 
 
 @dataclass(frozen=True, slots=True)
 class SystemTopic:
-    """Handling of one system topic. `missing`: the error message for a payload that is not a JSON object."""
+    """The row of one system topic: its handler, which is one of the first three fields, and how its messages are read.
+
+    `missing` is the text of the error for a payload that is not a JSON object.
+    """
 
     handle: Handler | None = None
     durable_handler: DurableHandler | None = None
@@ -63,14 +68,15 @@ class SystemTopic:
     actions: tuple[Action, ...] = field(default=(Action.REQUEST,))
     reads_payload: bool = True
     secret: bool = False
-    """True if errors must not repeat anything of the payload."""
+    """True if the payload may contain a secret: errors then repeat nothing of it."""
 
     without_connection: bool = False
-    """True if requests without a connection may use it."""
+    """True if a request may come without a connection, as those over HTTP do. Only rows with `handle` need it."""
 
 
 def answer(broker: Broker, client: Client, frame: Frame) -> list[Effect]:
-    """Answer a message to a system topic, if it is a request. Raises the error to answer with."""
+    """Handle a message to a system topic, and return the effects, with the answer if it is a request. Raises the error
+    to answer with."""
     topic = _canonical_topic(frame.header.head)
     check_identified(broker.access, client, topic)
     if frame.header.action not in _actions(topic):
@@ -89,7 +95,8 @@ def answer(broker: Broker, client: Client, frame: Frame) -> list[Effect]:
 
 
 def _with_deadline(broker: Broker, frame: Frame, effects: list[Effect]) -> list[Effect]:
-    """Give schema registry procedures the request's deadline: those that have not begun by then are not begun."""
+    """Add the timeout of a request to the registry procedures among its effects: one that has not begun by then is
+    dropped."""
     timeout_ms = frame.header.timeout_ms
     if timeout_ms is None:
         return effects
@@ -110,7 +117,8 @@ def _read_payload(topic: SystemTopic, payload: bytes, trail: AuditTrail) -> Fiel
 
 
 def ask(broker: Broker, client: Client, topic: str, fields: Fields, reply: Reply) -> list[Effect]:
-    """Handle a request, also one without a connection. Raises the error to answer with."""
+    """Check the permission of a request to a system topic, which may come without a connection, and call its handler.
+    The result goes to `reply`. Raises the error to answer with."""
     row = TOPICS.get(topic)
     if row is None:
         raise TopicNotSupported(f"Unknown system message topic: {topic}")
@@ -145,7 +153,7 @@ def wrong_action(head: Head) -> InvalidRequest:
 
 
 def _canonical_topic(head: Head) -> str:
-    """Return the topic as it stands in the table, without the prefix `/default/`."""
+    """Return the topic as `TOPICS` spells it: in lower case, without the prefix `/default/`."""
     return head.topic.lower().removeprefix(f"/{DEFAULT_NAMESPACE}/")
 
 
@@ -155,7 +163,7 @@ def _actions(topic: str) -> tuple[Action, ...]:
 
 
 def _given_values(fields: Fields, *names: str) -> Fields:
-    """Return these fields, to be repeated in an error; None stands for a missing one."""
+    """Return the values of these fields, which an error repeats; None for an absent field."""
     return {name: fields.get(name) for name in names}
 
 
@@ -164,7 +172,8 @@ def _heartbeat(_broker: Broker, _client: Client, _fields: Fields) -> bytes:
 
 
 def _authenticate(broker: Broker, client: Client, fields: Fields) -> bytes:
-    """Set the principal of a connection. The token is not checked while access control is off."""
+    """Set the principal of a connection to the one that its token proves. While access control is off, the token is not
+    checked."""
     token = fields.get("token")
     if not isinstance(token, str) or len(fields) > 1:
         raise InvalidRequest(_INVALID_CREDENTIALS, field="token")
@@ -261,7 +270,8 @@ def parse_kinds(fields: Fields) -> tuple[LiveKind, ...]:
 
 
 def parse_priority(fields: Fields) -> int:
-    """Read the priority of a subscription to requests; for published messages it is allowed, without effect."""
+    """Read the priority of a live subscription, 0 if it has none. It matters for requests only; for published messages
+    it is accepted and ignored. Raises `InvalidRequest`."""
     priority = fields.get("priority", 0)
     if isinstance(priority, bool) or not isinstance(priority, int) or abs(priority) > _PRIORITY_MAX:
         raise InvalidRequest("Invalid priority", priority=priority)
@@ -290,7 +300,7 @@ def _list_subscriptions(broker: Broker, _client: Client, _fields: Fields) -> byt
 
 
 def _list_patterns(broker: Broker, what: str) -> bytes:
-    """List every subscribed pattern with its subscribers."""
+    """Encode a list of all live topic patterns with their subscribers. `what` is the name of the list in the answer."""
     subscribers: dict[tuple[str, str], list[Fields]] = {}
     for client in broker.clients:
         for (kind, pattern), priority in client.subscriptions.items():
@@ -310,7 +320,8 @@ def _subscribers(topic: str, kind: str, subscribers: list[Fields]) -> Fields:
 
 
 def compile_pattern(text: object, what: str) -> Pattern:
-    """Compile a regular expression in RE2, whose matching time is linear in the text."""
+    """Compile a regular expression with RE2, whose matching time is linear in the text. Raises `InvalidRequest`, in
+    which `what` says where the expression was used."""
     options = re2.Options()
     options.log_errors = False
     try:
@@ -361,7 +372,8 @@ def _metrics(broker: Broker, _client: Client, fields: Fields) -> bytes:
 
 
 def _cut_to_size(metrics: dict[str, float], room: int) -> dict[str, float]:
-    """Cut the metrics to what fits into one message: general ones come first, those of services after."""
+    """Return the first metrics that fit into `room` bytes. Metrics of single services come last, so they are cut
+    first."""
     size, shown = 0, {}
     for name, value in metrics.items():
         size += len(name) + len(repr(value)) + len('"":,')

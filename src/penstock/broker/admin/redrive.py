@@ -1,7 +1,8 @@
-"""Redrive runs: dead letters sent back or dropped, batch by batch, each batch acked before the next.
+"""Redrive runs: dead letters are sent back or dropped, batch by batch. Each batch is acked before the next begins.
 
-A run takes a bounded number of letters and scans a bounded number of messages. What it has done when it is stopped is
-durable, and what it repeats is recognised. It takes outcomes and returns effects, like all of the broker.
+A run takes a bounded number of letters and scans a bounded number of messages. If it stops early, the work of all
+finished batches is durable; letters that are sent again in a later run are recognised as duplicates. It takes outcomes
+and returns effects, like all of the broker.
 """
 
 from __future__ import annotations
@@ -41,26 +42,26 @@ if TYPE_CHECKING:
     from penstock.broker.durable import DurableBroker
 
 _BATCH_LETTERS: Final = 256
-"""Letters sent at once: few enough for every one of them to be recognised as a duplicate afterwards."""
+"""The most letters in one batch: few enough for the producer window to recognise all of them if they are sent again."""
 _BATCH_BYTES: Final = 1 * MIB
 _REFUSALS_MAX: Final = 10
-"""Refused letters that are listed one by one; further ones are counted."""
+"""The most refused letters that an answer lists with their reasons. Further ones are only counted."""
 _LETTER_ERRORS: Final = frozenset(
     {Code.SCHEMA_REJECTED, Code.PAYLOAD_TOO_LARGE, Code.INVALID_REQUEST, Code.MALFORMED_MESSAGE}
 )
-"""Errors of a single letter, which need not keep the others from being sent."""
+"""Codes of errors that may be caused by a single letter. The other letters of the batch can still be sent."""
 
 Continuation = Callable[[PenstockError | None], list[Effect]]
-"""The continuation of a step: called with the error, or with None."""
+"""The next step of a run. It is called with None, or with the error that ended the step before."""
 
 
 @dataclass(slots=True)
 class RedriveProgress:
-    """Counts of what became of the scanned letters."""
+    """Counts of what became of the letters so far."""
 
     done: int = 0
     repeated: int = 0
-    """The letters among `done` that an earlier redrive had sent but not acked."""
+    """The number of letters sent now that had been stored by an earlier redrive, which stopped before it acked them."""
 
     too_often: int = 0
     strangers: int = 0
@@ -74,7 +75,8 @@ class RedriveProgress:
 
 
 class LetterAction(Protocol):
-    """An action on the letters of one partition. It calls `mark_done` for the letters that it is done with."""
+    """An action of a run on letters: redrive or drop them. `apply` calls `RedriveRun.mark_done` for the letters that
+    need no further work."""
 
     def accepts(self, row: RecordRow, progress: RedriveProgress) -> bool: ...
 
@@ -85,7 +87,7 @@ class LetterAction(Protocol):
 
 @dataclass(slots=True)
 class _LetterBatch:
-    """Letters that are handled together."""
+    """The letters of one batch, by partition."""
 
     accepts: Callable[[ScanHit, RecordRow], bool]
     rows: dict[int, list[RecordRow]] = field(default_factory=dict)
@@ -104,7 +106,7 @@ class _LetterBatch:
 
 @dataclass(slots=True, kw_only=True)
 class RedriveRun:
-    """One call of redrive or drop: a bounded number of letters, and of messages scanned for them."""
+    """One call of redrive or drop: takes at most `limit` letters, and scans at most `scanned_max` messages for them."""
 
     durable: DurableBroker
     client: Client
@@ -114,7 +116,7 @@ class RedriveRun:
     matches: Callable[[Mapping[str, str]], bool]
     left: dict[int, OffsetSet]
     positions: Positions
-    """The next offsets: all letters before them are handled and acked, or excluded."""
+    """The next offset of each partition: every letter before it was handled, or does not match."""
 
     stops: Positions
     limit: int
@@ -127,7 +129,7 @@ class RedriveRun:
     damaged: list[Fields] = field(default_factory=list)
 
     def next_batch(self) -> list[Effect]:
-        """Look for the next batch; or answer, if a limit or the end is reached."""
+        """Scan for the next batch and handle it. If a limit or the end is reached, reply with the summary."""
         if self.matched >= self.limit or self.scanned >= self.scanned_max or self.at_end:
             return self.reply(self.summary())
         batch = _LetterBatch(self._accepts)
@@ -160,7 +162,8 @@ class RedriveRun:
     def _apply_all(
         self, scan: Scan, groups: list[tuple[int, list[RecordRow]]], error: PenstockError | None
     ) -> list[Effect]:
-        """Apply the action to one partition after the other; then count the batch as handled."""
+        """Apply the action to the first of `groups`, then continue with the others. After the last, count the batch and
+        begin the next. Stops the run if there is an `error`."""
         if error is not None:
             return self.stop(error)
         if groups:
@@ -176,7 +179,8 @@ class RedriveRun:
         return self.next_batch()
 
     def still_left(self, partition: int, rows: list[RecordRow]) -> list[RecordRow]:
-        """Return the rows that no other client has dropped, redriven or acked since the scan."""
+        """Return the rows without those that were acked since the scan, because another client dropped or redrove
+        them."""
         runner = self.letters.subscriptions.get(REDRIVE_SUBSCRIPTION)
         if runner is None:
             return rows
@@ -184,7 +188,7 @@ class RedriveRun:
         return [row for row in rows if row[1] >= cursor.floor and row[1] not in cursor.acked]
 
     def mark_done(self, partition: int, rows: list[RecordRow], then: Continuation) -> list[Effect]:
-        """Ack letters in the redrive subscription, and continue once that is durable."""
+        """Ack letters in the redrive subscription. Calls `then` once the ack is durable, or with the error."""
         runner = self.letters.subscriptions.get(REDRIVE_SUBSCRIPTION)
         if runner is None:
             gone = TopicNotSupported(
@@ -204,7 +208,8 @@ class RedriveRun:
         return [*effects, *self.durable.subscriptions.cursor_store.when_durable(acked, None)]
 
     def stop(self, error: Any) -> list[Effect]:
-        """Stop the run: answer with what was done, or with the error if nothing was."""
+        """Stop the run because of an error. If some letters are done, the reply is the summary, with the error in it;
+        if none is, the error."""
         if not isinstance(error, PenstockError):
             error = StorageFailed("the dead letters cannot be read")
         if not self.progress.done:
@@ -222,7 +227,7 @@ class RedriveRun:
 
 @dataclass(slots=True)
 class DropLetters:
-    """The drop action: acks letters only. They stay in the log for as long as its retention says."""
+    """The drop action: acks letters and does nothing else. They stay in the log until retention deletes them."""
 
     def accepts(self, row: RecordRow, progress: RedriveProgress) -> bool:  # noqa: ARG002 - every letter is dropped
         return True
@@ -236,12 +241,12 @@ class DropLetters:
 
 @dataclass(slots=True, kw_only=True)
 class RedriveLetters:
-    """The redrive action: stores each letter once in the topic it came from, and acks it."""
+    """The redrive action: stores each letter, once, in the topic that it came from, and acks it."""
 
     original: TopicState
     redrives_max: int
     _numbers: dict[int, int] = field(default_factory=dict)
-    """The producer ids that letters are sent back under, by partition."""
+    """The producer id under which the letters of a partition are sent back, by partition."""
 
     def accepts(self, row: RecordRow, progress: RedriveProgress) -> bool:
         verdict = redrive_verdict(attributes_of(row), self.original.name, self.redrives_max)
@@ -302,7 +307,7 @@ class RedriveLetters:
         return run.mark_done(partition, kept, then)
 
     def _refuse(self, partition: int, rows: list[RecordRow], run: RedriveRun, refused: Any) -> set[int]:
-        """Count the letters that the schema policy rejects, and return their row numbers."""
+        """Count the letters that the schema policy refuses, and return their row numbers. They are not acked."""
         for number, *reason in refused:
             run.progress.refuse(partition, rows[number][1], Code.SCHEMA_REJECTED.value, _reason(*reason))
         return {number for number, *_ in refused}
@@ -310,7 +315,8 @@ class RedriveLetters:
     def _not_stored(
         self, partition: int, rows: list[RecordRow], run: RedriveRun, then: Continuation, error: PenstockError
     ) -> list[Effect]:
-        """Handle a failed append: if a single letter may be at fault, store the letters one by one."""
+        """Handle the error of a failed append. If one letter may have caused it, the letters are stored one by one and
+        the faulty ones counted as refused; other errors stop the run."""
         if error.code not in _LETTER_ERRORS:
             return then(error)
         if "refused" in error.details:  # every letter was rejected, each for its own reason

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
 _SCHEMA: Final = ("type", "schema", "references")
 _PROBLEMS_MAX: Final = 20
-"""Problems in one error, at most: it has to fit into a frame, and twenty are enough to mend before the next check."""
+"""The most problems in one error: it has to fit into a frame, and twenty are enough to correct before the next
+check."""
 
 Handler = Callable[["DurableBroker", Client, Fields, Reply], list[Effect]]
 
@@ -38,7 +39,8 @@ Handler = Callable[["DurableBroker", Client, Fields, Reply], list[Effect]]
 
 
 def _numbered(error: PenstockError) -> PenstockError:
-    """Add the registry's error number, by which clients of schema registries know the error."""
+    """Add the error number of the registry protocol to an error, for clients that know errors by it. Other errors are
+    returned unchanged."""
     if isinstance(error, RegistryError):
         error.details["registry_code"] = error.number
         problems = error.details.get("problems")
@@ -105,7 +107,8 @@ def _version(fields: Fields) -> int | str:
 
 
 def _version_of(registry: Registry, fields: Fields) -> RegisteredVersion:
-    """Find the version: a number finds a deleted one too, `latest` the last that is not deleted."""
+    """Return the version that a request names: a number also finds a deleted version, `latest` finds the last one that
+    is not deleted. Raises `RegistryError`."""
     subject, version = read.text(fields, "subject"), _version(fields)
     which = LookupFilter.ACTIVE if parse_version(version) is None else LookupFilter.INCLUDE_DELETED
     return registry.version(subject, version, which)
@@ -116,7 +119,8 @@ def _which(fields: Fields) -> LookupFilter:
 
 
 def _schema_to_compare(durable: DurableBroker, client: Client, fields: Fields) -> Schema:
-    """Return one side of a comparison: given by id, by subject and version, or as a schema."""
+    """Return one of the two schemas of a comparison. The request names it by id, by subject and version, or contains
+    its text."""
     if "id" in fields:
         return durable.registry.schema(read.number(fields, "id")).schema
     if "subject" in fields:
@@ -194,13 +198,13 @@ def _look_up(durable: DurableBroker, client: Client, fields: Fields, reply: Repl
 
 
 def _may_read(durable: DurableBroker, client: Client, subject: str) -> bool:
-    """Return whether the client may read a subject, given under its normalized name."""
+    """Return whether the client may read a subject. `subject` is its normalized name."""
     return durable.is_allowed(client, Operation.SCHEMA_READ, Resource(ResourceKind.SUBJECT, subject))
 
 
 def _check_read(durable: DurableBroker, client: Client, fields: Fields) -> None:
-    """Check the permission to read a subject; for an id, that of any subject that has it, so that readers of messages
-    can decode them."""
+    """Check that the client may read the schema that a request names. For an id, permission for any subject with that
+    schema is enough, so that readers of messages can decode them. Raises `Unauthorized` or `Forbidden`."""
     if "id" not in fields:
         if "subject" in fields:
             durable.check(client, Operation.SCHEMA_READ, Resource.subject(read.text(fields, "subject")))
@@ -230,7 +234,8 @@ def _get(durable: DurableBroker, client: Client, fields: Fields, reply: Reply) -
 
 
 def _subjects(durable: DurableBroker, client: Client, fields: Fields, reply: Reply) -> list[Effect]:
-    """List subjects in order; `after` continues behind the last one of an answer."""
+    """List subjects in the order of names. A request with `after`, the last name of the previous answer, gets the ones
+    that follow."""
     read.check_known(fields, ("prefix", "deleted", "after"))
     prefix, after = (read.text(fields, name) if fields.get(name) else "" for name in ("prefix", "after"))
     names = [
@@ -242,7 +247,8 @@ def _subjects(durable: DurableBroker, client: Client, fields: Fields, reply: Rep
 
 
 def _versions(durable: DurableBroker, _client: Client, fields: Fields, reply: Reply) -> list[Effect]:
-    """List versions in order; `after` continues behind the last one of an answer."""
+    """List the versions of a subject in their order. A request with `after`, the last number of the previous answer,
+    gets the ones that follow."""
     read.check_known(fields, ("subject", "deleted", "after"))
     subject, which, registry = read.text(fields, "subject"), _which(fields), durable.registry
     after = read.number(fields, "after", 0)
@@ -281,9 +287,11 @@ def _compare(durable: DurableBroker, client: Client, fields: Fields, reply: Repl
 
 
 def _delete(durable: DurableBroker, _client: Client, fields: Fields, reply: Reply) -> list[Effect]:
-    """Delete versions, for good only unused ones: topics that once had messages of them are scanned first.
+    """Delete a version or a whole subject. `permanent` removes it for good, which is allowed only if no message uses
+    its schemas: topics that once had such messages are scanned first.
 
-    An archive's use is known from its reports alone: `archived` says that it is dealt with.
+    Archives cannot be scanned. Their uses count until the request says `archived`, which confirms that the archives no
+    longer need the schema.
     """
     read.check_known(fields, ("subject", "version", "permanent", "archived"))
     subject = read.text(fields, "subject")
@@ -322,7 +330,8 @@ def _undelete(durable: DurableBroker, _client: Client, fields: Fields, reply: Re
 
 
 def _deprecate(durable: DurableBroker, _client: Client, fields: Fields, reply: Reply) -> list[Effect]:
-    """Deprecate a version; an explicit null takes it back, so that a forgotten message does not."""
+    """Deprecate a version, with a message that says why. `null` as the message ends the deprecation; without a message
+    the request is refused."""
     read.check_known(fields, ("subject", "version", "message"))
     if "message" not in fields:
         raise InvalidRequest("message must say why, or be null, which takes the deprecation back", field="message")
@@ -332,7 +341,7 @@ def _deprecate(durable: DurableBroker, _client: Client, fields: Fields, reply: R
 
 
 def _describe(durable: DurableBroker, _client: Client, fields: Fields, reply: Reply) -> list[Effect]:
-    """Change description and tags, as far as they are given."""
+    """Change the description and tags of a version. A field that the request lacks is left as it is."""
     read.check_known(fields, ("subject", "version", "description", "tags"))
     description = fields.get("description")
     if description is not None and not isinstance(description, str):
@@ -344,7 +353,8 @@ def _describe(durable: DurableBroker, _client: Client, fields: Fields, reply: Re
 
 
 def _config(durable: DurableBroker, client: Client, fields: Fields, reply: Reply) -> list[Effect]:
-    """Answer the configuration of a subject, or the global one; requested changes are applied first, null resets."""
+    """Change the compatibility and mode of a subject, or the global ones, as far as the request has them, and answer
+    the result. `null` resets a setting."""
     read.check_known(fields, ("subject", "compatibility", "lenient", "mode"))
     subject = read.text(fields, "subject") if "subject" in fields else None
     changes = bool(fields.keys() - {"subject"})
@@ -355,7 +365,8 @@ def _config(durable: DurableBroker, client: Client, fields: Fields, reply: Reply
 
 
 def _configure(registry: Registry, subject: str | None, fields: Fields) -> Procedure[Fields]:
-    """Apply mode and compatibility. Read-only mode comes last: nothing could be changed after it."""
+    """Apply mode and compatibility, and return the result. A read-only mode is set last, because nothing can be changed
+    after it."""
     steps = [_set_mode, _set_rules]
     if str(fields.get("mode")).upper().startswith(SubjectMode.READONLY):
         steps.reverse()
@@ -381,7 +392,7 @@ def _set_mode(registry: Registry, subject: str | None, fields: Fields) -> Proced
 
 
 def _unless_unset(procedure: Procedure[Any]) -> Procedure[None]:
-    """Run a reset, which may find that nothing was set."""
+    """Run a procedure that resets a setting, and ignore the error that nothing was set."""
     with suppress(SubjectNotFound):
         yield from procedure
 
@@ -405,7 +416,8 @@ def _configuration(registry: Registry, subject: str | None) -> Fields:
 
 
 def _export(durable: DurableBroker, _client: Client, fields: Fields, reply: Reply) -> list[Effect]:
-    """Answer as many records as fit; `after` continues behind the last one of an answer."""
+    """Answer as many records as fit. A request with `after`, the number of records that were received so far, gets the
+    ones that follow."""
     read.check_known(fields, ("prefix", "after"))
     after = read.number(fields, "after", 0)
     prefix = read.text(fields, "prefix") if fields.get("prefix") else ""

@@ -36,19 +36,20 @@ if TYPE_CHECKING:
 
 SETTINGS: Final = tuple(TopicSettings.__struct_fields__)
 _GAPS_MAX: Final = 100
-"""Gaps of one partition that are listed, at most: a log has none, or a few."""
+"""The most gaps that are listed for one partition. A log usually has none, or a few."""
 _SUBSCRIPTION: Final = ("topic", "subscription")
 _CREATED: Final = tuple(
     option for option in DURABLE_OPTIONS if option not in ("subscription", "window", "format", "consumer")
 )
-"""Options that a subscription is created with; the others belong to its consumers."""
+"""The options that a subscription is created with. The other options belong to its consumers."""
 
 
 # settings
 
 
 def parse_settings(fields: Fields, before: TopicSettings) -> TopicSettings:
-    """Apply fields to settings: an absent field leaves its setting as it was, null resets it to the default."""
+    """Return the settings `before`, changed by the fields of a request: an absent field changes nothing, null resets to
+    the default. Raises `InvalidRequest`."""
     changes: Fields = {name: fields[name] for name in SETTINGS if name in fields}
     for name, kind in (("exhausted", Exhausted), ("schema_policy", SchemaPolicy)):
         if changes.get(name) is not None and changes[name] not in tuple(kind):
@@ -68,10 +69,11 @@ def parse_settings(fields: Fields, before: TopicSettings) -> TopicSettings:
 
 
 def _turns_on_validation(changes: Fields, merged: Fields) -> bool:
-    """Return whether payloads are to be validated because `enforce` is set now, and nothing is said about payloads.
+    """Return whether a change turns on the validation of payloads: the policy becomes `enforce`, and `schema_payloads`
+    was never set.
 
-    The result is stored with the topic. Without it, `enforce` was set by a release that checked schema ids alone, and
-    keeps that meaning until the policy is set again.
+    The result is stored with the topic. Topics whose `enforce` was set by a release that checked only schema ids keep
+    that meaning until the policy is set again.
     """
     asked = "schema_policy" in changes or "schema_payloads" in changes
     return asked and merged["schema_policy"] == SchemaPolicy.ENFORCE and merged["schema_payloads"] is None
@@ -177,7 +179,8 @@ def _alter(durable: DurableBroker, _client: Client, fields: Fields, reply: Reply
     _check_policy(parse_settings(fields, topic.settings), topic.catalog_topic.dispatch)
 
     def alter() -> Topic:
-        """Merge the settings in the catalog's thread, where all earlier changes are done."""
+        """Merge the changes into the stored settings. Runs in the catalog's thread, so that all earlier changes are
+        included."""
         return store.alter_topic(topic.name, parse_settings(fields, store.catalog.get_topic(topic.name).settings))
 
     def altered(outcome: Topic | PenstockError) -> list[Effect]:
@@ -191,8 +194,9 @@ def _alter(durable: DurableBroker, _client: Client, fields: Fields, reply: Reply
 
 
 def _delete(durable: DurableBroker, _client: Client, fields: Fields, reply: Reply) -> list[Effect]:
-    """Delete in two steps if messages or subscriptions would be lost: the first answer says what, and how to confirm.
-    Missing files count: they may be restored."""
+    """Delete a topic. If messages or subscriptions would be lost, the first request deletes nothing: its answer says
+    what would be lost, and has the text that a second request must repeat as `confirm`. Missing log files need the
+    confirmation too, as they may be restored."""
     read.check_known(fields, ("topic", "confirm"))
     topic = durable.topics.find(read.topic_name(fields))
     summary, token = _topic(topic), str(topic.uid)
@@ -216,7 +220,8 @@ def _delete(durable: DurableBroker, _client: Client, fields: Fields, reply: Repl
 
 
 def _catalog(durable: DurableBroker, client: Client, fields: Fields, reply: Reply) -> list[Effect]:
-    """List topics in the order of names; `after` continues behind the last one of an answer."""
+    """List topics in the order of names. A request with `after`, the last name of the previous answer, gets the ones
+    that follow."""
     read.check_known(fields, ("namespace", "after", "limit"))
     namespace = read.text(fields, "namespace").lower() if "namespace" in fields else None
     after = read.text(fields, "after").lower() if "after" in fields else ""
@@ -236,7 +241,7 @@ def _catalog(durable: DurableBroker, client: Client, fields: Fields, reply: Repl
 
 
 def _limit(fields: Fields) -> int:
-    """Read the number of entries that a list may have."""
+    """Read the most entries that the answer may have. Raises `InvalidRequest`."""
     return read.number(fields, "limit", LIST_ENTRIES_MAX, at_least=1, at_most=LIST_ENTRIES_MAX)
 
 
@@ -244,7 +249,7 @@ def _limit(fields: Fields) -> int:
 
 
 def _namespace(durable: DurableBroker, client: Client, fields: Fields, reply: Reply) -> list[Effect]:
-    """Answer a namespace's defaults for new topics; settings in the request are applied first."""
+    """Answer the defaults that a namespace has for new topics. Settings in the request are stored first."""
     read.check_known(fields, ("namespace", *SETTINGS))
     name = TopicName(read.text(fields, "namespace"), "topic").namespace
     operation = Operation.ALTER if len(fields) > 1 else Operation.DESCRIBE
@@ -261,7 +266,8 @@ def _namespace(durable: DurableBroker, client: Client, fields: Fields, reply: Re
 
 
 def _list_namespaces(durable: DurableBroker, client: Client, fields: Fields, reply: Reply) -> list[Effect]:
-    """List the namespaces that have visible topics or defaults, in the order of names."""
+    """List namespaces in the order of names: those with topics that the client may see, and those with defaults of
+    their own."""
     read.check_known(fields, ("after", "limit"))
     after = read.text(fields, "after").lower() if "after" in fields else ""
     limit, catalog = _limit(fields), durable.topics.store.catalog
@@ -297,7 +303,7 @@ def _find_durable_subscription(durable: DurableBroker, fields: Fields) -> Subscr
 
 
 def _create_subscription(durable: DurableBroker, client: Client, fields: Fields, reply: Reply) -> list[Effect]:
-    """Create a subscription before its first consumer, so that nothing published from now on is missed."""
+    """Create a subscription that has no consumer yet, so that nothing published from now on is missed."""
     read.check_known(fields, (*_SUBSCRIPTION, *_CREATED))
     topic = durable.topics.find(read.topic_name(fields))
     if not topic.is_durable:
@@ -308,10 +314,10 @@ def _create_subscription(durable: DurableBroker, client: Client, fields: Fields,
 
 
 def _list_subscriptions(durable: DurableBroker, client: Client, fields: Fields, reply: Reply) -> list[Effect]:
-    """List subscriptions in the order of topics and names; `after`, such as "/ns/topic name", continues behind that
-    one.
+    """List subscriptions in the order of topics and names. A request with `after`, the last entry of the previous
+    answer, such as "/ns/topic name", gets the ones that follow.
 
-    `reported`: only subscriptions of external readers, which report their positions.
+    `reported` selects the subscriptions of external readers, such as Spark, which report their positions.
     """
     read.check_known(fields, ("topic", "after", "limit", "reported"))
     if "topic" in fields:
@@ -360,7 +366,8 @@ def _oldest_unacked(runner: SubscriptionRunner) -> Iterator[tuple[Log, int]]:
 
 
 def _lag(floors: list[tuple[Log, int]], now_ms: int) -> float:
-    """Return the age in seconds of the oldest message that is not acked."""
+    """Return the age in seconds of the oldest of these messages, which are not acked; 0 if there are none, or their
+    times are unknown. Reads the logs."""
     times = [time for log, floor in floors if (time := published_ms(log, floor)) is not None]
     return max(0.0, (now_ms - min(times)) / 1000) if times else 0.0
 
@@ -385,8 +392,8 @@ def _seek(durable: DurableBroker, client: Client, fields: Fields, reply: Reply) 
 
 
 def _report(durable: DurableBroker, _client: Client, fields: Fields, reply: Reply) -> list[Effect]:
-    """Store an external reader's position. For an archive, its schema usage is recorded first: retention may then
-    delete."""
+    """Store the position of an external reader. For an archive, first record durably which schemas it may use: once its
+    position is stored, retention may delete the messages that show it."""
     store_report = partial(report, durable.topics, durable.subscriptions, fields, reply)
     if not read.flag(fields, "archive"):
         return store_report()
@@ -428,7 +435,7 @@ def _delete_subscription(durable: DurableBroker, _client: Client, fields: Fields
 
 
 def _skip(durable: DurableBroker, _client: Client, fields: Fields, reply: Reply) -> list[Effect]:
-    """Mark messages as acked without delivery: a poison message, or dead letters that were dealt with."""
+    """Ack messages that are not delivered, or not any more: a poison message, or dead letters that were dealt with."""
     read.check_known(fields, (*_SUBSCRIPTION, "partition", "offsets", "ranges"))
     runner = _find_durable_subscription(durable, fields)
     partition = read.number(fields, "partition", 0)

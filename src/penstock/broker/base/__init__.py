@@ -1,1 +1,1 @@
-"""Vocabulary of the whole broker: effects, metrics, replies, and the reading of requests."""
+"""Parts that the whole broker uses: effects, metrics, replies, and the reading of requests."""

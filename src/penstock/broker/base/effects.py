@@ -1,4 +1,5 @@
-"""Effects: values that say what the broker wants done. The owner of connections and threads carries them out."""
+"""Effects: values that say what the broker wants done. The server, which owns connections and threads, carries them
+out."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ class Send(NamedTuple):
 
 
 class Close(NamedTuple):
-    """Flush the output queue, then close. The client has been sent the reason already."""
+    """Send what is queued for a connection, then close it. The frame that tells the client the reason is in the queue
+    already."""
 
     client: str
     reason: PenstockError
@@ -33,14 +35,15 @@ class Append(NamedTuple):
     log: Log
     draft: Draft
     done: Callable[[AppendResult | PenstockError], list[Effect]]
-    """Continuation: takes where the block lies once it is durable, or the error."""
+    """Continuation: gets the position of the block once it is durable, or the error."""
 
     client: str = ""
-    """Client that sent the block: its reading is paused while too many of its bytes wait."""
+    """The client that sent the block. Its connection is not read while too many of its bytes wait to be written."""
 
 
 class AppendAtomically(NamedTuple):
-    """Appends that are accepted together or not at all: where there is no room for all, none is written."""
+    """Appends of which all or none are accepted: if there is no room for all, none is written. A disk that fails
+    meanwhile may still leave a part."""
 
     parts: tuple[Append, ...]
 
@@ -53,17 +56,19 @@ class RunInThread(NamedTuple):
     """Continuation: takes the returned value, or the `PenstockError` that was raised."""
 
     read_only: bool = False
-    """True for a function that only reads: several run at a time. All others run one after another, in order."""
+    """True for a function that changes nothing: several of them run at a time. All others run one after another, in
+    order."""
 
 
 class ValidatePayloads(NamedTuple):
-    """Validate the payloads of a block against a schema, in a process where they can do no harm."""
+    """Validate the payloads of a block against a schema, in a worker process, where a hostile payload can do no
+    harm."""
 
     definition: Definition
     schema_id: int
     block: Block
     done: Callable[[dict[int, PayloadFault] | PenstockError], list[Effect]]
-    """Continuation: takes the faults by row, or the error."""
+    """Continuation: gets the faults by row, without the rows that are valid, or the error."""
 
 
 class RunRegistryProcedure(NamedTuple):
@@ -74,12 +79,12 @@ class RunRegistryProcedure(NamedTuple):
     """Continuation: takes the procedure's result, or the `PenstockError` that ended it."""
 
     until_ms: int | None = None
-    """Deadline on the broker's clock: a procedure that has not begun by then is not begun, as its requester has given
+    """Deadline on the broker's clock. A procedure that has not begun by then is dropped, as its requester has given
     up."""
 
 
 class AdjustBacklog(NamedTuple):
-    """Add to the bytes of a client that wait for something; a negative size subtracts."""
+    """Change the count of a client's bytes that wait inside the broker. A negative size subtracts."""
 
     client: str
     size: int

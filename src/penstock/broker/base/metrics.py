@@ -1,4 +1,4 @@
-"""The broker's counters: totals since the start, and rates over the last whole second."""
+"""The broker's counters: totals since the start, and rates, which are the counts of the last whole second."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ _COUNTERS: Final = (
     "router.response",
     "router.response.error",
 )
-"""Counters shown as `router.message.count` and `router.message.rate`, errors as `router.message.count.error`."""
+"""Counters shown as `router.message.count` and `router.message.rate`; those of errors as
+`router.message.count.error`."""
 
 _RATES: Final = ("registry.discovery", "registry.registration", "registry.unregistration")
 _TOTALS: Final = (
@@ -42,7 +43,7 @@ _TOTALS: Final = (
 
 
 class Metrics:
-    """Counters by name. A name that is not declared above is a mistake of the caller's."""
+    """Counters by name. Only names declared in this module exist: `add` and `count` raise `KeyError` for others."""
 
     def __init__(self) -> None:
         self._counts = dict.fromkeys((*_COUNTERS, *_RATES, *_TOTALS), 0)
@@ -55,7 +56,7 @@ class Metrics:
         self._counts[name] += count
 
     def count_error(self, action: Action) -> None:
-        """Count an error, for actions that have an error counter of their own."""
+        """Count an error of an action. Ignored for actions that have no error counter."""
         if action in COUNTED:
             self.add(f"router.{action.value}.error")
 
@@ -92,6 +93,7 @@ class Metrics:
 
 
 def _spelled(name: str, what: str) -> str:
-    """Move the kind of a counter to the end: `router.publish.dropped` is shown as `router.publish.count.dropped`."""
+    """Return the name under which a value is shown: `what` stands before the last part, so that
+    `router.publish.dropped` becomes `router.publish.count.dropped`."""
     room, message, *kind = name.split(".")
     return ".".join((room, message, what, *kind))

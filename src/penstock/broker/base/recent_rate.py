@@ -1,4 +1,4 @@
-"""The recent rate: how often something happens, over the last seconds alone. Time comes with each count."""
+"""The recent rate: how often something happened in the last seconds. The caller passes the time with each count."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ SECONDS: Final = 10
 
 
 class RecentRate:
-    """Counts of the last seconds, one number for each second in which there was something to count."""
+    """A count for each of the last seconds. Seconds without a count take no room."""
 
     __slots__ = ("_counts", "first_ms", "last_ms")
 
@@ -31,7 +31,8 @@ class RecentRate:
             self._counts.append((second, count))
 
     def per_second(self, now_ms: int) -> float:
-        """Return the mean of the last seconds; of fewer if counting began later."""
+        """Return the mean count for a second, over the last `SECONDS`, or since the first count if that is later. 0
+        before the first."""
         if self.first_ms is None:
             return 0.0
         since_ms = max(self.first_ms, now_ms - SECONDS * 1000)

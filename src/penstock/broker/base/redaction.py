@@ -1,4 +1,4 @@
-"""Redaction of errors for clients: paths of the server are left out, and logged there instead."""
+"""Redaction of errors for clients: paths of the server are removed, and logged instead."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from penstock.core.errors import PenstockError, error_from_dict
 
 _LOG: Final = logging.getLogger(__name__)
 _LOG_EVERY_MS: Final = 10_000
-"""Interval within which the same error is not logged again."""
+"""The time in which the same error is logged only once."""
 _REMEMBERED: Final = 100
 
 
 class PathRedactor:
-    """Removes the path of one data directory from errors: only its operator needs to know where it lies."""
+    """A redactor that removes the path of the data directory from errors, as only the operator needs to know it."""
 
     def __init__(self, root: str = "") -> None:
         self._root = root
         self._logged_ms: OrderedDict[str, int] = OrderedDict()
 
     def redact(self, error: PenstockError, now_ms: int) -> PenstockError:
-        """Return the error with paths relative to the data directory. If that changes it, the original is logged."""
+        """Return the error with paths relative to the data directory. If it had such a path, the original is logged."""
         if not self._root or not _mentions(error, self._root):
             return error
         self._log(error, now_ms)

@@ -24,7 +24,8 @@ def json_bytes(value: Any) -> bytes:
 
 
 def encode_list(room: int, what: str, entries: Iterable[Any], total: int) -> bytes:
-    """Encode as many entries as fit into `room` bytes, and the total if that is not all of them."""
+    """Encode an object with the list `what`, of as many entries as fit into `room` bytes, at most `LIST_ENTRIES_MAX`.
+    If some of the `total` are left out, the object has `truncated` and `total` too."""
     encoded_entries: list[msgspec.Raw] = []
     for entry in islice(entries, LIST_ENTRIES_MAX):
         encoded = json_bytes(entry)
@@ -44,7 +45,8 @@ def error_payload(error: PenstockError, unix_ms: int) -> bytes:
 
 
 def quoted(value: Any) -> Any:
-    """Return a value of the sender's, cut to a length that can be sent back."""
+    """Return a value that the sender sent, to be repeated in an error. If its text is too long, return that text,
+    cut."""
     if value is None or isinstance(value, bool | int | float | VerbatimDetails):
         return value
     try:
@@ -69,5 +71,5 @@ def request(topic: str, version: str, request_id: str, payload: bytes) -> bytes:
 
 
 def own_message(topic: str, payload: bytes, request_id: str = "", action: Action = Action.PUBLISH) -> bytes:
-    """Frame a message of the broker's own."""
+    """Return the frame of a message that the broker itself sends."""
     return frame_bytes(f"{action}:{topic}:{VERSION}{':' if request_id else ''}{request_id}".encode(), payload)

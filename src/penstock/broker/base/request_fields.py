@@ -1,4 +1,5 @@
-"""Fields of JSON payloads: each reader raises an error that names the field if its value is wrong."""
+"""Fields of JSON payloads. Each function reads one field, and raises `InvalidRequest`, which names the field, if its
+value is wrong."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ _PARTITION_DIGITS: Final = 4
 def read_fields(payload: bytes, missing: str = "The payload must be a JSON object") -> Fields:
     """Decode a JSON object; an empty payload counts as an empty object.
 
-    Raises `MalformedMessage` if it is not JSON, and `InvalidRequest` with the text `missing` if it is no object.
+    Raises `MalformedMessage` if the payload is not JSON. Raises `InvalidRequest` if it is JSON but no object; `missing`
+    is the text of that error.
     """
     if not payload:
         return {}
@@ -67,7 +69,7 @@ def number(
 
 
 def texts(fields: Fields, name: str) -> tuple[str, ...]:
-    """Read a text or a list of texts."""
+    """Read a text, or a list of texts, as a tuple; an absent field is an empty one. Raises `InvalidRequest`."""
     value = fields.get(name, [])
     values = [value] if isinstance(value, str) else value
     if not isinstance(values, list) or not all(isinstance(text, str) for text in values):
@@ -83,7 +85,8 @@ def topic_name(fields: Fields, name: str = "topic") -> TopicName:
 
 
 def positions(value: object, name: str) -> Position | dict[int, Position]:
-    """Parse one position, or one for each partition by its number."""
+    """Parse one position for all partitions, or an object with a position for each partition number. Raises
+    `InvalidRequest`, in which `name` is the field."""
     if isinstance(value, dict):
         if not all(number.isascii() and number.isdecimal() and len(number) <= _PARTITION_DIGITS for number in value):
             raise InvalidRequest(f"Invalid {name}: partitions are numbers", field=name, given=value)
@@ -92,7 +95,8 @@ def positions(value: object, name: str) -> Position | dict[int, Position]:
 
 
 def position(value: object, name: str) -> Position:
-    """Parse `earliest`, `latest`, an offset, a time, or a message id."""
+    """Parse `earliest`, `latest`, an offset, a time, or a message id. Raises `InvalidRequest`, in which `name` is the
+    field."""
     if isinstance(value, int) and not isinstance(value, bool):
         return AtOffset(parse_offset(value))
     if not isinstance(value, str) or len(value) > QUOTED_CHARS_MAX:
@@ -106,11 +110,12 @@ def position(value: object, name: str) -> Position:
 
 
 _SPANS_MAX: Final = 10_000
-"""Offsets and ranges in one message, at most: each is processed while all other clients wait."""
+"""The most offsets and ranges in one message: all other clients wait while they are processed."""
 
 
 def spans(fields: Fields) -> list[Span]:
-    """Read `offsets`, single ones, and `ranges`, half-open pairs, as sorted spans."""
+    """Read the offsets in `offsets`, a list of numbers, and `ranges`, a list of pairs that exclude their end. Returns
+    sorted, disjoint spans. Raises `InvalidRequest`."""
     singles, ranges = fields.get("offsets", []), fields.get("ranges", [])
     named = "offsets" in fields or "ranges" in fields
     if not isinstance(singles, list) or not isinstance(ranges, list) or not named:

@@ -1,4 +1,4 @@
-"""Clients: the broker's state of each connection, and how long one may stay silent."""
+"""Clients: what the broker knows of each connection, and when a silent one is closed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Pattern(Protocol):
-    """A regular expression of a safe engine: matching is linear in the text for any pattern."""
+    """A compiled regular expression whose matching time is linear in the text, whatever the expression."""
 
     def search(self, text: str, /) -> object | None: ...
 
@@ -33,14 +33,14 @@ class LogFilter:
 
 @dataclass(slots=True, kw_only=True)
 class Client:
-    """A connection. Its id is the `serviceId` of the system topics."""
+    """A connection. System topics call its id `serviceId`."""
 
     id: str
     address: str
     connected_ms: int
     heard_ms: int
     heartbeat_pending: bool = False
-    """A heartbeat was requested, and nothing has come since."""
+    """True if a heartbeat was requested and nothing has come from the client since."""
 
     name: str = ""
     description: str = ""
@@ -49,36 +49,36 @@ class Client:
     bucket: TokenBucket | None = None
     errors: int = 0
     connected: bool = True
-    """False once the connection is gone, and answers reach no client any more."""
+    """False once the connection is closed, so that no answer can reach the client."""
 
     principal: Principal = ANONYMOUS
     """The authenticated principal, or `ANONYMOUS`."""
 
     surface: str = ""
-    """Listener that it came through, such as `tcp`; empty for none."""
+    """The listener through which the client connected, such as `tcp`; empty if there is none."""
 
     request_alive: Callable[[], bool] | None = None
-    """Callback of a one-off request without a connection: returns whether its answer is still awaited."""
+    """For a single request without a connection: a function that returns whether its answer is still awaited."""
 
     trail: AuditTrail | None = None
-    """Audit trail of the request that is being handled."""
+    """The audit trail of the request that is being handled; None between requests."""
 
     producer_topics: set[TopicState] = field(default_factory=set)
-    """Topics on which it has registered a producer."""
+    """Topics on which the client has registered a producer."""
 
     @property
     def awaits_answer(self) -> bool:
-        """True while an answer still reaches a client: long tasks are given up when not."""
+        """True while an answer can still reach the client. Long tasks end when it is False."""
         return self.connected or (self.request_alive is not None and self.request_alive())
 
     @property
     def signature(self) -> str:
-        """Name written beside things that it creates: its name as a service, or its principal."""
+        """The name that is stored with objects that the client creates: its service name, or else its principal."""
         return self.name or self.principal.signature
 
     @property
     def origin(self) -> Origin:
-        """Origin of its requests, for the audit log."""
+        """The place that its requests come from, for the audit log."""
         return Origin(self.surface, self.address, self.name) if self.surface else NO_ORIGIN
 
 
@@ -90,7 +90,7 @@ class Clients:
         self._deregister_ms = deregister_ms
         self._clients: dict[str, Client] = {}
         self.loggers: dict[str, Client] = {}
-        """Clients with a log filter: nearly always none."""
+        """The clients that receive lines of the log; usually none."""
 
     def __len__(self) -> int:
         return len(self._clients)
@@ -115,7 +115,8 @@ class Clients:
             self.loggers[client.id] = client
 
     def silent(self, now_ms: int) -> tuple[list[Client], list[Client]]:
-        """Return the silent clients to send a heartbeat to, and those that have not answered theirs in time."""
+        """Return two lists of silent clients: those to send a heartbeat request to, and those to close, as they have
+        not answered theirs in time."""
         silence = [(client, now_ms - client.heard_ms) for client in self if now_ms - client.heard_ms >= self._retry_ms]
         ask = [client for client, _ in silence if not client.heartbeat_pending]
         gone = [client for client, ms in silence if client.heartbeat_pending and ms >= self._deregister_ms]

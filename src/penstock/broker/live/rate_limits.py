@@ -1,4 +1,5 @@
-"""Rate limits: messages a second of each connection and each topic, with a burst of one second's worth."""
+"""Rate limits: messages per second of each connection and each topic. A burst may have as many messages as one second
+allows."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ _ALL_OTHERS: Final = TopicName("default", "system.others")
 
 
 class TokenBucket:
-    """A token bucket: fills with `rate` tokens a second, holds as many, and starts full."""
+    """A token bucket: it gains `rate` tokens a second, holds at most `rate` tokens, and starts full. A message costs
+    one token."""
 
     __slots__ = ("_at_ms", "_rate", "_tokens")
 
@@ -25,7 +27,7 @@ class TokenBucket:
         self._at_ms = now_ms
 
     def take(self, wanted: int, now_ms: int) -> int:
-        """Take up to `wanted` tokens; return how many were taken."""
+        """Take up to `wanted` tokens. Returns how many were taken."""
         gained = max(0, now_ms - self._at_ms) * self._rate / 1000
         self._at_ms = now_ms
         self._tokens = min(float(self._rate), self._tokens + gained)
@@ -34,7 +36,8 @@ class TokenBucket:
         return taken
 
     def take_all(self, wanted: int, now_ms: int) -> bool:
-        """Take all tokens or none. More than a second's worth takes a full bucket, and leaves a debt."""
+        """Take all wanted tokens, or none. Returns whether they were taken. If more are wanted than the bucket can
+        hold, it must be full, and goes below zero."""
         self.take(0, now_ms)
         if self._tokens < min(wanted, self._rate):
             return False
@@ -42,28 +45,28 @@ class TokenBucket:
         return True
 
     def is_full(self, now_ms: int) -> bool:
-        """Return whether the bucket has been idle for so long that forgetting it changes nothing."""
+        """Return whether the bucket is full again. A full bucket can be forgotten: a new one would be the same."""
         return self._tokens + max(0, now_ms - self._at_ms) * self._rate / 1000 >= self._rate
 
 
 class RateLimiter:
-    """Limits of a connection and of a topic. None: no limit."""
+    """The limits of connections and of topics. A limit of None means no limit."""
 
     def __init__(self, *, connection: int | None, topic: int | None) -> None:
         self._connection = connection
         self._topic = topic
         self._topics: dict[TopicName, TokenBucket] = {}
         self._own: dict[TopicName, int] = {}
-        """Topics with a rate of their own."""
+        """The rates of topics that have one of their own, in place of the common one."""
 
         self._swept_ms = -1000
 
     def for_connection(self, now_ms: int) -> TokenBucket | None:
-        """Create the bucket of a new connection."""
+        """Return a bucket for a new connection; None if connections have no limit."""
         return None if self._connection is None else TokenBucket(self._connection, now_ms)
 
     def set_topic(self, topic: TopicName, rate: int | None) -> None:
-        """Set the topic's own rate; None: the same as all others."""
+        """Set a topic's own rate. With None, the common rate of topics applies again."""
         self._topics.pop(topic, None)
         if rate is None:
             self._own.pop(topic, None)
@@ -74,14 +77,15 @@ class RateLimiter:
         return self._own.get(topic, self._topic)
 
     def allow(self, own: TokenBucket | None, topic: TopicName | None, now_ms: int, count: int = 1) -> bool:
-        """Count `count` messages against both limits; return False, and count none, if one is exceeded."""
+        """Count messages of one topic against the limits of the connection, whose bucket is `own`, and of the topic.
+        Returns False if a limit is exceeded. If only the topic's is, the connection has paid all the same."""
         if own is not None and not own.take_all(count, now_ms):
             return False
         bucket = None if topic is None else self._bucket(topic, now_ms)
         return bucket is None or bucket.take_all(count, now_ms)
 
     def allowed(self, own: TokenBucket | None, batch: PublishBatch, now_ms: int) -> Any:
-        """Count a batch against the limits; return a mask of the messages that may pass, None if all may."""
+        """Count a batch against the limits. Returns a mask of the messages that may pass; None if all may."""
         if own is None and self._topic is None and not self._own:
             return None
         allowed = np.ones(len(batch), np.bool_)
@@ -115,7 +119,7 @@ class RateLimiter:
 
 
 def _by_topic(batch: PublishBatch, wanted: Any) -> dict[TopicName, list[int]]:
-    """Return the rows of the wanted messages by topic, whatever its spelling. The broker's own topics have no rate."""
+    """Return the row numbers of the wanted messages, by topic. System topics are left out, as they have no rate."""
     rows_by_topic: dict[TopicName, list[int]] = {}
     for number, head, _ in batch.counts():
         if not head.is_system:

@@ -1,4 +1,5 @@
-"""Open requests: those that await a response. Each has a broker-made id towards its server, and a deadline."""
+"""Open requests: those that wait for a response. The broker gives each one an id of its own, under which the server
+responds, and a deadline."""
 
 from __future__ import annotations
 
@@ -16,18 +17,19 @@ _ABANDONED_MAX: Final = 10_000  # requests without a requester, remembered so th
 @dataclass(frozen=True, slots=True)
 class OpenRequest:
     id: str
-    """Id made by the broker, which the server answers to."""
+    """The id that the broker made. The server responds under it."""
 
     requester: str
     server: str
     header: Header
-    """Header as the requester sent it: the response goes back under this topic, version and id."""
+    """The header as the requester sent it. The response goes back with its topic, version and id."""
 
     deadline_ms: int
 
 
 class OpenRequests:
-    """Open requests, at most `limit`; one requester or server may have 90 %. Accepted ones are never dropped."""
+    """The open requests, at most `limit`. Those from one requester, and those to one server, may be at most 90 % of it.
+    An accepted request always ends with a response, an error or a timeout, unless its requester leaves."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -42,7 +44,8 @@ class OpenRequests:
         return len(self._open)
 
     def add(self, request: OpenRequest) -> None:
-        """Raise `ServiceUnavailable` if too many are open."""
+        """Open a request. Raises `ServiceUnavailable` if too many are open. A request without an id is not opened, as
+        nobody waits for its response: that is dropped when it comes."""
         if request.header.request_id is None:
             self._forget(request)
             return
@@ -62,9 +65,11 @@ class OpenRequests:
         heapq.heappush(self._deadlines, (request.deadline_ms, request.id))
 
     def answer(self, request_id: str | None, server: str) -> OpenRequest | None:
-        """Close and return the request that this response answers; None if it is not awaited any more.
+        """Close and return the request that a response from `server` belongs to; None if its requester no longer waits,
+        so that the response is dropped.
 
-        Raises `InvalidRequestId` for a late, second or foreign response.
+        Raises `InvalidRequestId` if there is no such request: the response is late, comes a second time, or comes from
+        another server.
         """
         if request_id is None:
             raise InvalidRequestId("Received response message without requestId.")
@@ -96,12 +101,12 @@ class OpenRequests:
         return self._closed(list(self._open))
 
     def close_of_server(self, server: str) -> list[OpenRequest]:
-        """Close and return all requests that this server should have answered."""
+        """Close and return all requests that wait for a response from this server."""
         return self._closed(sorted(self._of_server.get(server, ())))
 
     def abandon_requester(self, requester: str) -> None:
-        """Close the requests of a lost requester. Their servers may still respond without an error: the response is
-        dropped."""
+        """Close the requests of a requester that has left. Responses to them are dropped, without an error for the
+        server."""
         for request in self._closed(list(self._of_requester.get(requester, ()))):
             self._forget(request)
 

@@ -1,4 +1,5 @@
-"""Routing: the connections that a topic reaches. Patterns live in a trie; routes are cached until one changes."""
+"""Routing: which connections get a message. Patterns are in a trie; the routes of a topic are cached until a
+subscription changes."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ _REMEMBERED: Final = 10_000  # topics with cached routes; past this, the cache i
 
 
 class LiveKind(StrEnum):
-    """Kind of a live subscription: it receives every published message, or its share of the requests."""
+    """The kind of a live subscription: `PUBLISH` gets every published message, `REQUEST` gets a share of the
+    requests."""
 
     PUBLISH = "publish"
     REQUEST = "request"
@@ -24,11 +26,11 @@ class LiveKind(StrEnum):
 class LiveSubscription(NamedTuple):
     client: str
     priority: int
-    """Priority among servers: the highest gets the requests. Published messages reach all subscribers."""
+    """The priority for requests: only subscribers with the highest get them. Published messages ignore it."""
 
 
 class _Node:
-    """A level of the trie: the levels below, and the subscribers of the pattern that ends here."""
+    """A node of the trie: the nodes of the next level, and the subscribers of the pattern that ends here."""
 
     __slots__ = ("below", "members")
 
@@ -38,7 +40,7 @@ class _Node:
 
 
 class Trie:
-    """Patterns of one kind of subscription, each with its members and their priorities."""
+    """Topic patterns of one kind of subscription, each with its subscribers and their priorities."""
 
     def __init__(self) -> None:
         self._root = _Node()
@@ -50,7 +52,7 @@ class Trie:
         node.members[client] = priority
 
     def remove(self, pattern: TopicPattern, client: str) -> bool:
-        """Remove a subscription and the nodes that are empty without it; return False if there was none."""
+        """Remove a subscription, and nodes that have become empty. Returns False if there was no such subscription."""
         passed = [self._root]
         path = _path(pattern)
         for level in path:
@@ -68,7 +70,7 @@ class Trie:
         return True
 
     def matching(self, name: TopicName) -> Iterator[LiveSubscription]:
-        """Yield every subscription whose pattern matches; a client with several patterns comes several times."""
+        """Yield every subscription whose pattern matches. A client is yielded once for each of its patterns."""
         nodes = [self._root]
         for level in _path(name):
             for node in nodes:
@@ -81,7 +83,7 @@ class Trie:
 
 
 def _path(name: TopicName | TopicPattern) -> tuple[str, ...]:
-    """Return the levels of a name, its namespace first; no pattern has a wildcard there."""
+    """Return the levels of a name or pattern; the first is the namespace, which is never a wildcard."""
     return (name.namespace, *name.levels)
 
 
@@ -100,8 +102,8 @@ class Routes:
         self._subscribers: dict[TopicName, tuple[str, ...]] = {}
         self._servers: dict[TopicName, tuple[str, ...]] = {}
         self.allowed: Callable[[LiveKind, str, TopicName], bool] | None = None
-        """Check of whether a client may receive a topic, where access control is on. The result is cached: see
-        `forget`."""
+        """A function that returns whether access control lets a client receive a topic; None allows all. Its results
+        are cached: call `forget` when they may change."""
 
     def add(self, kind: LiveKind, pattern: TopicPattern, client: str, priority: int = 0) -> None:
         self._tries[kind].add(pattern, client, priority)
@@ -121,7 +123,8 @@ class Routes:
         return clients
 
     def server(self, name: TopicName) -> str | None:
-        """Return the client that gets the next request: a random one of those with the highest priority."""
+        """Return the client that gets the next request: a random one of those with the highest priority. None if there
+        is none."""
         servers = self._servers.get(name)
         if servers is None:
             servers = _remember(self._servers, name, _highest(self._matching(LiveKind.REQUEST, name)))

@@ -1,4 +1,4 @@
-"""The interface of the blocking client and its consumer, as far as reading to an end needs it."""
+"""Protocols of the blocking client and its consumer: only the methods that `CatchUpConsumer` and `TopicReader` call."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class BlockingConsumer(Protocol):
-    """A consumer whose methods wait, such as `penstock.Consumer`."""
+    """A consumer whose methods block until they are done, such as `penstock.Consumer`."""
 
     @property
     def subscription(self) -> str: ...
@@ -33,6 +33,6 @@ class BlockingConsumer(Protocol):
 
 
 class BlockingClient(Asks, Protocol):
-    """A client that creates such consumers, such as `penstock.Client`."""
+    """A client whose consumers are `BlockingConsumer`s, such as `penstock.Client`."""
 
     def consumer(self, topic: str, subscription: str | None = None, **options: Any) -> BlockingConsumer: ...

@@ -1,7 +1,7 @@
-"""The catch-up consumer: a subscription, consumed up to the end that its topic had at the start.
+"""The catch-up consumer: it consumes a subscription up to the end that the topic had at the start.
 
-It stops when every offset before that end is acknowledged (here or elsewhere), filtered out, a dead letter, or gone.
-Messages in flight at another consumer may still come here, and are waited for.
+It stops when every offset before that end is acknowledged (by this consumer or another), filtered out, a dead letter,
+or no longer in the log. It waits for messages in flight at another consumer, since they may be delivered again here.
 """
 
 from __future__ import annotations
@@ -19,18 +19,20 @@ if TYPE_CHECKING:
     from penstock.client.wire.asks import Asks
 
 _LOOK_SECONDS: Final = 0.1
-"""The interval at which the broker is asked for the progress."""
+"""The shortest time between two requests to the broker for the subscription's progress."""
 _PATIENCE_SECONDS: Final = 2.0
-"""The time without a message after which the reason is reported."""
+"""The time without a message after which `on_wait` is called."""
 _TIMES: Final = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+Z|for [\d,]+ s\b")
-"""Times and durations within a reason: a reason that differs in nothing else has been reported already."""
+"""A pattern for times and durations within a reason. They are ignored when a reason is compared with the last one
+reported, so that the same reason is not reported again because time has passed."""
 _ELSEWHERE: Final = "others have what is left, or it is to be delivered again later"
 
 
 class CatchUpConsumer:
-    """A consumer that iterates over batches up to the end, for the caller to acknowledge.
+    """An iterable of batches up to the topic's end at the start. The caller must acknowledge each batch.
 
-    Messages that were published meanwhile may be among them. `on_wait` gets the reason when nothing comes for long.
+    Messages that were published after the start may be among them. `on_wait` is called with the reason if no message
+    comes for two seconds, and again only if the reason changes.
     """
 
     def __init__(self, client: Asks, consumer: BlockingConsumer, topic: str, *, on_wait: Callable[[str], None]) -> None:
@@ -64,7 +66,8 @@ class CatchUpConsumer:
         return any(cursor["floor"] < self._ends[cursor["partition"]] for cursor in description["partitions"])
 
     def _check_progress(self) -> None:
-        """Ask the broker for the progress, unless it was asked just before."""
+        """Ask the broker whether the subscription is still behind the end; do nothing if the last request is less than
+        0.1 seconds ago. Calls `on_wait` if no message has come for too long."""
         if time.monotonic() - self._checked_at < _LOOK_SECONDS:
             return
         try:

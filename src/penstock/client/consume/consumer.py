@@ -1,4 +1,5 @@
-"""The consumer: messages of a durable subscription, or of a reader, as they lie on disk, verified on arrival."""
+"""The consumer: it receives blocks of messages of a durable subscription, or of a reader, and verifies their checksums
+on arrival."""
 
 from __future__ import annotations
 
@@ -29,27 +30,27 @@ if TYPE_CHECKING:
 
 _LOG: Final = logging.getLogger(__name__)
 _ACK_SECONDS: Final = 0.005
-"""The time that acknowledgements gather before they are sent."""
+"""The time for which acknowledgements are collected before they are sent together."""
 _CONFIRM_SECONDS: Final = 1.0
 _RANGES_AT_ONCE: Final = 10_000
-"""The most ranges in one acknowledgement: a tenth of what the broker accepts."""
+"""The most ranges of offsets in one acknowledgement: a tenth of what the broker accepts."""
 _PARTITION_DIGITS: Final = 12
 _GAPS_MAX: Final = 1_000
-"""The most gaps that a consumer remembers: `penstock segment verify` shows all of a log that has more."""
+"""The most gaps that a consumer remembers. `penstock segment verify` lists all damage of a log that has more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gap:
-    """Messages that a consumer will not get: those of a partition from offset `start` up to, and without, `stop`."""
+    """Messages that a consumer will not get: offsets `start` to `stop` of a partition, without `stop`."""
 
     partition: int
     start: int
     stop: int
     messages: int
-    """The number of them that were not acknowledged before."""
+    """The number of messages in the gap that the subscription had not acknowledged."""
 
     reason: str
-    """`retention`, or `damaged: ...`."""
+    """The reason: `retention`, or a text that begins with `damaged: `."""
 
     def __str__(self) -> str:
         last = self.stop - 1
@@ -58,7 +59,8 @@ class Gap:
 
 
 class Consumer(Generic[V]):
-    """A consumer: iterate over it, or take batches, and acknowledge. Leaving it ends it; the subscription stays.
+    """A consumer: iterate over it, or receive batches, and acknowledge them. Use it with `async with`, which closes it
+    at the end; the subscription and its cursor stay at the broker.
 
     After a lost connection, messages that were not acknowledged are delivered again.
     """
@@ -89,7 +91,7 @@ class Consumer(Generic[V]):
         self._arrived: deque[Batch[V]] = deque()
         self._current: deque[StreamMessage[V]] = deque()
         self._opened: Batch[V] | None = None
-        """The batch that the current messages come from."""
+        """The batch from which the messages in `_current` come."""
 
         self._waiting = asyncio.Event()
         self._reason: PenstockError | None = None
@@ -99,25 +101,28 @@ class Consumer(Generic[V]):
         self._ack_timer: asyncio.TimerHandle | None = None
         self._unconfirmed: dict[int, OffsetSet] = {}
         self._unconfirmed_through: dict[int, int] = {}
-        """Offsets acknowledged and not known to be durable: above, ranges; here, everything up to an offset."""
+        """Acknowledged offsets that are not known to be durable yet, by partition. `_unconfirmed` has ranges of
+        offsets; `_unconfirmed_through` has the offset up to which (inclusive) everything was acknowledged."""
 
         self._late = 0
-        """The number of acknowledgements that came too late and were not reported by `flush` yet."""
+        """The number of acknowledgements that the broker ignored because they came too late, and that `flush` has not
+        reported yet."""
 
         self._confirming = asyncio.Lock()
         self.handed_over: deque[StreamMessage[V]] = deque()
-        """Messages that the blocking client has fetched, in another thread, and its caller not yet taken."""
+        """Messages that the blocking client has fetched and its caller has not taken yet. The caller takes them in
+        another thread."""
 
         self._maintenance: asyncio.Task[None] | None = None
         self.lost = 0
-        """The number of messages that cannot be delivered, since this consumer began."""
+        """The number of messages that could not be delivered since this consumer was created."""
 
         self.gaps: deque[Gap] = deque(maxlen=_GAPS_MAX)
-        """The last gaps that make up `lost`."""
+        """The gaps in which those messages were, the oldest first; only the last 1,000."""
 
         self._ack_timeout = 30.0
         self._next: dict[int, int] = {}
-        """The offset behind the last message taken, by partition."""
+        """The offset after the last message that the caller has taken, by partition."""
 
         self.partitions = 1
 
@@ -140,7 +145,10 @@ class Consumer(Generic[V]):
         await self.close()
 
     async def close(self) -> None:
-        """Send acknowledgements, and unsubscribe."""
+        """Send acknowledgements, wait until they are durable, and unsubscribe. Does nothing on a closed consumer.
+
+        If an acknowledgement is not confirmed, that is only logged: its message is delivered again to a later consumer.
+        """
         if self._closed:
             return
         try:
@@ -165,7 +173,8 @@ class Consumer(Generic[V]):
     # called by the client
 
     def records_received(self, event: RecordsReceived) -> None:
-        """Verify a block and queue it for delivery."""
+        """Verify a block and queue it as a batch. A block that does not verify ends the consumer with
+        `MalformedMessage`."""
         if self._closed:
             return
         block, stop = scan(event.payload)
@@ -177,7 +186,8 @@ class Consumer(Generic[V]):
         self._waiting.set()
 
     def connection_lost(self) -> None:
-        """Drop messages that were not taken: the broker sends them again. A reader goes on behind those that were."""
+        """Drop messages that the caller has not taken: the broker sends them again. A reader, for which the broker
+        keeps no cursor, subscribes again after the last messages that were taken."""
         for waiting in (self._arrived, self._current, self.handed_over):
             waiting.clear()
         if not self.spec.subscription and self._next:
@@ -187,7 +197,8 @@ class Consumer(Generic[V]):
             self._protocol.subscribe(self.spec)
 
     def position_moved(self, positions: Mapping[str, int]) -> None:
-        """Drop messages and acknowledgements of partitions that were moved by a seek, from here or elsewhere."""
+        """Drop the queued messages and unsent acknowledgements of partitions that a seek has moved, by this consumer or
+        another. `positions` has the new offset by partition."""
         for partition, offset in ((int(number), offset) for number, offset in positions.items()):
             self._next[partition] = offset
             self._arrived = deque(item for item in self._arrived if item.partition != partition)
@@ -201,14 +212,15 @@ class Consumer(Generic[V]):
                 through.pop(partition, None)
 
     def gap_reported(self, fields: Mapping[str, Any]) -> None:
-        """Note messages that the broker cannot deliver, and warn of them."""
+        """Record messages that the broker cannot deliver, in `lost` and `gaps`, and log a warning."""
         gap = Gap(**{name: fields[name] for name in Gap.__slots__})
         self.lost += gap.messages
         self.gaps.append(gap)
         _LOG.warning("%s: messages are missing: %s", self._topic, gap)
 
     def end(self, reason: PenstockError | None) -> None:
-        """End the consumer: no more messages will come."""
+        """End the consumer: no more messages will come. Those that have arrived can still be taken; then receiving
+        raises `reason`, or returns None if there is no reason."""
         self._reason, self._closed = self._reason or reason, True
         if self._maintenance is not None:
             self._maintenance.cancel()
@@ -217,8 +229,11 @@ class Consumer(Generic[V]):
     # receiving
 
     async def receive_batch(self, timeout: float | None = None) -> Batch[V] | None:
-        """Return messages that arrived together, or the rest of them; None if the subscription is over. Raises
-        `TimeoutError`."""
+        """Return the next messages of one partition that arrived together; None if the consumer was closed.
+
+        If `receive` has taken some messages of a batch, return the rest of that batch. Raises `TimeoutError` after
+        `timeout` seconds without a message, or the error that ended the subscription.
+        """
         if self._current and self._opened is not None:
             left = self._opened.last(len(self._current))
             self._current.clear()
@@ -234,8 +249,11 @@ class Consumer(Generic[V]):
         return batch
 
     async def _next_batch(self) -> Batch[V] | None:
-        """Return the oldest batch. It stays queued until its schemas are known: it is not taken before, and a lost
-        connection drops it."""
+        """Return the oldest batch, after fetching the schemas that its messages name; None if the consumer was closed.
+
+        The batch stays queued while its schemas are fetched. If the connection is lost meanwhile, it is dropped like
+        all queued batches, and the broker sends it again. Raises the error that ended the subscription.
+        """
         while not self._closed or self._arrived:
             if not self._arrived:
                 self._waiting.clear()
@@ -253,12 +271,17 @@ class Consumer(Generic[V]):
     async def receive_arrow(
         self, timeout: float | None = None, columns: Iterable[str] | None = None
     ) -> pa.RecordBatch[V] | None:
-        """Return a batch as a `pyarrow.RecordBatch`, without copying payloads. It can be acknowledged as it is."""
+        """Return the next batch as a `pyarrow.RecordBatch`, without copying payloads; None if the consumer was closed.
+
+        The result can be passed to `ack` and `nack`. `columns` selects columns; default: all. Raises as `receive_batch`
+        does.
+        """
         batch = await self.receive_batch(timeout)
         return None if batch is None else batch.to_arrow(columns)
 
     async def receive(self, timeout: float | None = None) -> StreamMessage[V] | None:
-        """Return the next message; None if the subscription is over. Raises `TimeoutError`."""
+        """Return the next message; None if the consumer was closed. Raises `TimeoutError` after `timeout` seconds
+        without a message, or the error that ended the subscription."""
         while not self._current:
             batch = await self.receive_batch(timeout)
             if batch is None:
@@ -284,22 +307,25 @@ class Consumer(Generic[V]):
     # acknowledging
 
     def ack(self, done: StreamMessage | Batch | pa.RecordBatch) -> None:
-        """Acknowledge: it is not delivered again. Gathered and soon sent; `flush` waits until it is durable."""
+        """Acknowledge a message or a batch, so that it is not delivered again. Returns at once: the acknowledgement is
+        sent within milliseconds, together with others. Call `flush` to wait until it is durable."""
         self.ack_offsets(*offsets_of(done))
 
     def ack_offsets(self, partition: int, spans: list[tuple[int, int]]) -> None:
-        """Acknowledge offsets of a partition."""
+        """Acknowledge ranges of offsets of a partition, each a pair of its first offset and the offset after its last
+        one."""
         ranges = self._acks.setdefault(partition, OffsetSet())
         for start, stop in spans:
             ranges.add(start, stop)
         self._schedule_acks()
 
     def ack_cumulative(self, message: StreamMessage) -> None:
-        """Acknowledge everything of its partition up to and including this message; exclusive and failover only."""
+        """Acknowledge this message and every earlier one of its partition. Only for exclusive and failover
+        subscriptions."""
         self.ack_offsets_through(message.partition, message.offset)
 
     def ack_offsets_through(self, partition: int, offset: int) -> None:
-        """Acknowledge everything of a partition up to and including an offset."""
+        """Acknowledge every message of a partition up to and including `offset`."""
         self._acks_through[partition] = max(offset, self._acks_through.get(partition, -1))
         self._schedule_acks()
 
@@ -310,8 +336,11 @@ class Consumer(Generic[V]):
         delay: float | None = None,
         reason: str | None = None,
     ) -> None:
-        """Have it delivered again, after the usual backoff or `delay`; after too many failures it becomes a dead
-        letter."""
+        """Report that processing a message or a batch failed, so that the broker delivers it again.
+
+        It does so after `delay` seconds, or by default after the subscription's backoff. After too many failures the
+        message becomes a dead letter with this `reason`.
+        """
         partition, spans = offsets_of(failed)
         fields: dict[str, Any] = {"partition": partition, "ranges": spans}
         if delay is not None:
@@ -321,9 +350,10 @@ class Consumer(Generic[V]):
         await self._call_subscription(Action.NACK, fields)
 
     async def flush(self) -> None:
-        """Wait until every acknowledgement so far is durable.
+        """Send acknowledgements and wait until all so far are durable.
 
-        Raises the error that prevented it: `NotOwner` if some came too late, and their messages are delivered again.
+        Raises `NotOwner` if some came too late: the broker has taken their messages back, and delivers them again.
+        Raises the error of the connection if they could not be confirmed.
         """
         self._send_acks()
         await self._confirm()
@@ -332,7 +362,8 @@ class Consumer(Generic[V]):
             raise NotOwner(f"{late} acknowledgements came too late: those messages are delivered again", late=late)
 
     async def _confirm(self) -> None:
-        """Wait until acknowledgements are durable. Those for which that fails stay unconfirmed."""
+        """Wait until the acknowledgements that were sent are durable. If that fails, it raises the error, and those not
+        confirmed stay recorded for the next call."""
         async with self._confirming:
             for partition in list(self._unconfirmed):
                 ranges = list(self._unconfirmed.get(partition, ()))
@@ -358,8 +389,12 @@ class Consumer(Generic[V]):
             del self._unconfirmed_through[partition]
 
     async def seek(self, position: Start, *, partition: int | None = None) -> None:
-        """Move the subscription to `earliest`, `latest`, an offset, a time (a `datetime`, or ISO 8601) or a message id.
-        Messages that have arrived are dropped."""
+        """Move the subscription, or one partition of it, to a position: `earliest`, `latest`, an offset, a time (a
+        `datetime`, or ISO 8601) or a message id.
+
+        Messages that have arrived and were not taken are dropped. Raises `InvalidRequest` for a position that is not
+        valid.
+        """
         fields: dict[str, Any] = {"position": position_field(position, "position")}
         self._send_acks()
         if partition is not None:
@@ -367,7 +402,7 @@ class Consumer(Generic[V]):
         await self._call_subscription(Action.SEEK, fields)
 
     async def pause(self) -> None:
-        """Stop delivery to every consumer of the subscription, until it is resumed."""
+        """Stop delivery to every consumer of the subscription until `resume` is called."""
         await self._ask("system.subscription.pause")
 
     async def resume(self) -> None:
@@ -387,8 +422,8 @@ class Consumer(Generic[V]):
             self._ack_timer = self._loop.call_later(_ACK_SECONDS, self._send_acks)
 
     def _send_acks(self) -> None:
-        """Send acknowledgements now, without waiting for an answer: the broker makes them durable soon, and `flush`
-        asks for that."""
+        """Send the collected acknowledgements now, without waiting for a response. They count as unconfirmed until
+        `_confirm` has asked the broker about them."""
         if self._ack_timer is not None:
             self._ack_timer.cancel()
             self._ack_timer = None
@@ -408,8 +443,9 @@ class Consumer(Generic[V]):
         self._connection.write(data)
 
     async def _maintain(self) -> None:
-        """Extend the ack deadlines of messages not yet taken, which begin when they are, and confirm acknowledgements
-        now and then, so that little is left for `flush`."""
+        """Extend the ack deadlines of messages that the caller has not taken yet, so that their deadline begins when
+        they are taken. Also confirm acknowledgements about once a second, so that little is left for `flush` to wait
+        for."""
         while True:
             await asyncio.sleep(min(_CONFIRM_SECONDS, self._ack_timeout / 3))
             self._extend_ack_deadlines()

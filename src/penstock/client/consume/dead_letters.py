@@ -1,8 +1,8 @@
-"""Dead letters: listing those that are left, sending them back to their topic, dropping them. The broker does the work.
+"""Dead letters: list them, send them back to their topic, or drop them. The broker does the work.
 
-The broker is asked page by page and round by round; each goes on where the one before it ended. Finished rounds are
-durable: a redrive that is interrupted and started again neither loses nor repeats a letter. Messages that fail
-meanwhile, perhaps once more, are not included.
+Listing asks the broker for one page after another, a redrive or a drop for one round after another. Finished rounds are
+durable: a redrive that is interrupted and started again neither loses nor repeats a letter. Letters that arrive after
+the start, such as a message that was sent back and failed again, are not included.
 """
 
 from __future__ import annotations
@@ -26,19 +26,21 @@ if TYPE_CHECKING:
 _PAGE: Final = 1_000
 _PREVIEW_BYTES: Final = 64 * 1024
 _SCAN: Final = 100_000
-"""Letters in one answer, bytes of each payload, and letters scanned for it: the most that the broker allows."""
+"""The largest values that the broker allows in one request: letters in the answer (`_PAGE`), bytes of each payload
+(`_PREVIEW_BYTES`), letters that it looks at (`_SCAN`)."""
 _ROUND: Final = 256
-"""Letters sent back in one round, which the broker sends together: the most whose outcome is unknown if it is
-interrupted."""
+"""The most letters sent back in one round. It bounds how many have an unknown outcome if a round is interrupted."""
 _DROPPED: Final = 10_000
-"""Letters dropped in one round."""
+"""The most letters dropped in one round."""
 _REFUSALS_MAX: Final = 10
-"""Refusals that are remembered: as many as the broker lists for one round. Later ones show once these are mended."""
+"""The most refusals that are remembered: as many as the broker lists for one round. The others appear in a later
+redrive, once the cause of these is removed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Which:
-    """A filter of dead letters: globs, and the name of a subscription. A letter must match every one that is given."""
+    """A filter of dead letters: `type` and `reason` are glob patterns, `subscription` is a name. A letter must match
+    each one that is set."""
 
     type: str | None = None
     reason: str | None = None
@@ -56,17 +58,17 @@ class Letter:
         self.partition: int = entry["partition"]
         self.offset: int = entry["offset"]
         self.original_topic: str = entry["original_topic"]
-        """The topic without the partition; empty if the letter does not say."""
+        """The topic that the message was published to, without the partition; empty if the letter does not name it."""
 
         self.original_offset: str = entry["original_offset"]
         self.subscription: str = entry["subscription"]
         self.reason: str = entry["reason"]
         self.attempts: str = entry["attempts"]
         self.redrives: int = entry["redrives"]
-        """The number of times it was sent back before."""
+        """The number of times that this letter was sent back before."""
 
         self.verdict: str = entry["verdict"]
-        """The outcome that a redrive would have for it."""
+        """The broker's answer to what a redrive would do with this letter, such as sending it back or leaving it."""
 
         self._client = client
         self._topic = topic
@@ -78,7 +80,8 @@ class Letter:
 
     @cached_property
     def record(self) -> Record:
-        """The complete record, as it is in the log: if the entry was cut, the rest is fetched now."""
+        """The complete record as it is in the log. If the entry has only part of it, the rest is fetched from the
+        broker at the first access."""
         if not is_cut(self._entry):
             return record_of(self._entry)
         fields = {"topic": str(self._topic), "partition": self.partition, "offset": self.offset}
@@ -99,7 +102,7 @@ class Letter:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A letter that its topic refuses to take back, and why."""
+    """A letter that its topic refuses to take back, with the code and the message of the error."""
 
     partition: int
     offset: int
@@ -109,19 +112,19 @@ class Refusal:
 
 @dataclass(slots=True)
 class Progress:
-    """Counts of dead letters by outcome."""
+    """Counts of dead letters by what happened to them in a redrive or a drop."""
 
     redriven: int = 0
     repeated: int = 0
-    """Redriven letters that an earlier redrive had sent, and not got to acknowledge."""
+    """Redriven letters that an earlier, interrupted redrive had sent back already, but not acknowledged."""
 
     too_often: int = 0
     strangers: int = 0
     refused: int = 0
-    """Letters left because the topic's schema policy, or a limit, refuses them."""
+    """Letters that were left because the topic's schema policy, or a limit, refuses them."""
 
     refusals: list[Refusal] = field(default_factory=list)
-    """The first ten refusals."""
+    """The first ten of the refused letters, with reasons."""
 
     dropped: int = 0
 
@@ -134,7 +137,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Dead letters that were counted, and the position before which they all lie."""
+    """The number of dead letters that matched a filter, and `until`, the position before which all of them are."""
 
     which: Which
     count: int
@@ -142,8 +145,10 @@ class Found:
 
 
 class DeadLetters:
-    """Dead letters of one topic, given by its name or by that of its dead letter topic. Asking raises
-    `TopicNotSupported` if it never had any."""
+    """The dead letters of one topic, which may be named by its own name or that of its dead letter topic.
+
+    Every method that asks the broker raises `TopicNotSupported` if the topic never had any dead letters.
+    """
 
     def __init__(self, client: Asks, topic: str) -> None:
         self.original, self.topic = topic_and_dead_letter_topic(TopicName.parse(topic))
@@ -156,7 +161,11 @@ class DeadLetters:
     # reading
 
     def letters(self, which: Which, limit: int | None = None, *, redrives_max: int = REDRIVES_MAX) -> Iterator[Letter]:
-        """Iterate over the letters that are left and match, oldest first; not over those that arrive meanwhile."""
+        """Iterate over the matching letters that are not sent back or dropped yet, oldest first; at most `limit` of
+        them.
+
+        Letters that arrive after the start are not included. `redrives_max` is only used for the verdicts.
+        """
         fields = which.fields() | {"preview_bytes": _PREVIEW_BYTES, "redrives_max": redrives_max}
         for page in self._pages(fields, limit):
             for entry in page["messages"]:
@@ -175,14 +184,16 @@ class DeadLetters:
             resume = _following(page, resume)
 
     def find(self, which: Which, limit: int | None = None) -> Found:
-        """Count the letters that match, and mark where they end: `drop` takes no others."""
+        """Count the letters that match, and record where they end: pass the result to `drop`, which then leaves newer
+        ones."""
         found = Found(which, 0, "")
         for page in self._pages(which.fields() | {"preview_bytes": 0}, limit):
             found = replace(found, count=found.count + page["matched"], until=page["resume"])
         return found
 
     def plan(self, which: Which, *, redrives_max: int = REDRIVES_MAX, limit: int | None = None) -> Iterator[Letter]:
-        """Iterate over the letters that match, with their verdicts, until `limit` of them would be sent back."""
+        """Iterate over the letters that match, with their verdicts. Stops once `limit` of them have the verdict to be
+        sent back; nothing is sent."""
         able = 0
         for letter in self.letters(which, redrives_max=redrives_max):
             yield letter
@@ -200,9 +211,11 @@ class DeadLetters:
         limit: int | None = None,
         rate: int | None = None,
     ) -> Progress:
-        """Send letters back, at most `rate` a second. After an interruption, `progress` says how far it came.
+        """Send matching letters back to their topic, at most `limit` of them and at most `rate` per second; return the
+        counts.
 
-        Letters that the topic refuses are counted and left; the others go on.
+        Letters that the topic refuses are counted and left; the others go on. Letters that were sent back
+        `redrives_max` times are left too. Raises the error that stopped it; `progress` then has the counts so far.
         """
         began, before = time.monotonic(), self.progress.redriven
         resume: dict[str, str] = {}
@@ -220,7 +233,8 @@ class DeadLetters:
         return self.progress
 
     def drop(self, found: Found) -> Progress:
-        """Acknowledge letters without sending them back; they stay in the log for as long as its retention says."""
+        """Acknowledge the letters that `find` found, without sending them back; return the counts. They stay in the log
+        for as long as its retention says."""
         resume = {"until": found.until} if found.count else {}
         while resume:
             answer = self._round("drop", found.which, resume | {"limit": _DROPPED, "scan": _SCAN})
@@ -228,7 +242,8 @@ class DeadLetters:
         return self.progress
 
     def _round(self, what: str, which: Which, fields: dict[str, Any]) -> dict[str, Any]:
-        """Run one round and count its outcomes. Raises the error that stopped it, after counting."""
+        """Ask the broker for one round, add its counts to `progress`, and return the answer. If an error stopped the
+        round, add the counts and then raise the error."""
         answer = self._ask(what, which.fields() | fields)
         self.progress.add(answer)
         if "stopped" in answer:
@@ -237,7 +252,8 @@ class DeadLetters:
 
 
 def listed(client: Asks) -> Iterator[dict[str, Any]]:
-    """Iterate over topics with dead letters, in the order of names: how many are left, and how many there are."""
+    """Iterate over the topics that have dead letters, in the order of their names, each with the number of letters that
+    are left and of all letters."""
     fields: dict[str, str] = {}
     page: dict[str, Any] = {"truncated": True}
     while page.get("truncated"):
@@ -249,5 +265,6 @@ def listed(client: Asks) -> Iterator[dict[str, Any]]:
 
 
 def _following(answer: dict[str, Any], resume: dict[str, str]) -> dict[str, str]:
-    """Return the fields with which the next call goes on, up to the end that the first call set."""
+    """Return the fields for the next request: it goes on where `answer` ended, and stops at the end that the first
+    request set."""
     return {"until": answer["until"]} | resume | {"resume": answer["resume"]}

@@ -1,5 +1,7 @@
-"""Message previews: JSON entries of the broker's answers, in which long texts may be cut. Nothing but
-Python is needed."""
+"""Message previews: the JSON objects in which the broker's answers describe messages; long texts in them may be cut.
+
+This module imports no package outside the standard library and penstock.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,8 @@ from penstock.record.message import Message, Record, SchemaRef
 
 
 def record_of(entry: Mapping[str, Any]) -> Record:
-    """Build a record from an entry; fields that are cut or left out there are so here too."""
+    """Build a record from the entry of one message. A field that is cut in the entry is cut in the record too; one that
+    is left out is empty."""
     schema = SchemaRef(entry["schema_id"], entry["schema_version"]) if "schema_id" in entry else None
     return Record(
         id=parse_id(entry["id"]),
@@ -33,7 +36,7 @@ def record_of(entry: Mapping[str, Any]) -> Record:
 
 
 def is_cut(entry: Mapping[str, Any]) -> bool:
-    """Return True if the entry has only part of the message."""
+    """Return True if the payload, the key or the attributes in the entry are cut."""
     return any(entry.get(f"{name}_cut") for name in ("payload", "key", "attributes"))
 
 

@@ -26,7 +26,8 @@ _ARROW_FACTS: Final = "penstock"
 
 
 class BatchOrigin:
-    """The topic, partition, subscription and decoder that messages of a batch share."""
+    """The values that all messages of a batch share: topic, partition, subscription, and the decoder of their
+    values."""
 
     __slots__ = ("decoder", "partition", "subscription", "topic")
 
@@ -41,7 +42,7 @@ class BatchOrigin:
 class StreamMessage(msgspec.Struct, Generic[V], gc=False, eq=False):
     """A message of a durable topic, with all its fields.
 
-    The garbage collector does not track it: messages are many, and refer to nothing that refers to them.
+    The garbage collector does not track these objects, for speed: there are many, and they form no reference cycles.
     """
 
     _row: RecordRow
@@ -50,10 +51,11 @@ class StreamMessage(msgspec.Struct, Generic[V], gc=False, eq=False):
 
     @property
     def value(self) -> V:
-        """The payload, decoded by the schema and version that the message names; into the consumer's own schema, if it
-        has one. Without either, the payload itself.
+        """The decoded payload.
 
-        Raises `MalformedMessage` for a payload that cannot be read, or a schema that the registry does not have.
+        It is decoded by the schema that the message names, and converted to the consumer's own schema if it has one. If
+        there is neither, the value is the payload itself. Raises `MalformedMessage` for a payload that cannot be read,
+        or for a schema that the registry does not have.
         """
         if self._value is not msgspec.UNSET:
             return self._value
@@ -109,7 +111,7 @@ class StreamMessage(msgspec.Struct, Generic[V], gc=False, eq=False):
 
     @property
     def request_id(self) -> int:
-        """The producer's own number of the message."""
+        """The number that the producer gave the message."""
         return self._row[8]
 
     @property
@@ -167,11 +169,11 @@ class Batch(Generic[V]):
         return self._messages
 
     def last(self, count: int) -> Batch[V]:
-        """Return the last `count` messages as a batch."""
+        """Return the last `count` messages as a batch of the same origin."""
         return Batch(self._block.select(len(self) - count, len(self)), self.origin)
 
     def schema_ids(self) -> set[int]:
-        """Return the ids of the schemas that messages of the batch name."""
+        """Return the ids of all schemas that messages of the batch name; empty if there are none."""
         columns = self._block.columns
         named = columns[:, at.FLAGS] & at.FLAG_SCHEMA != 0
         return set(columns[named, at.SCHEMA_ID].tolist())
@@ -182,7 +184,7 @@ class Batch(Generic[V]):
         return offsets
 
     def spans(self) -> list[tuple[int, int]]:
-        """Return the offsets as ranges."""
+        """Return the offsets as ranges: pairs of a first offset and the offset after the last one."""
         column = self._block.columns[:, at.OFFSET]
         first, last = int(column[0]), int(column[-1])
         if last - first + 1 == len(self):
@@ -190,14 +192,20 @@ class Batch(Generic[V]):
         return list(OffsetSet((offset, offset + 1) for offset in column.tolist()))
 
     def to_arrow(self, columns: Iterable[str] | None = None) -> pa.RecordBatch:
-        """Return the batch as columns, without copying payloads. The schema's metadata identify the messages, for
-        `ack`."""
+        """Return the batch as a `pyarrow.RecordBatch` without copying payloads. `columns` selects columns; default:
+        all.
+
+        The metadata of its schema say which messages it holds, so that it can be passed to `ack`.
+        """
         identity = {"partition": self.partition, "ranges": self.spans()}
         return self._block.to_arrow(columns).replace_schema_metadata({_ARROW_FACTS: json.dumps(identity)})
 
 
 def offsets_of(done: StreamMessage | Batch | pa.RecordBatch) -> tuple[int, list[tuple[int, int]]]:
-    """Return the partition and the offsets of a message or a batch that is to be acknowledged."""
+    """Return the partition of a message or a batch, and its offsets as ranges (the first, and the one after the last).
+
+    Raises `InvalidRequest` for a `pyarrow.RecordBatch` without the metadata of `Batch.to_arrow`.
+    """
     if isinstance(done, StreamMessage):
         return done.partition, [(done.offset, done.offset + 1)]
     if isinstance(done, Batch):

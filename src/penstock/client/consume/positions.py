@@ -1,4 +1,4 @@
-"""Positions in a log as programs give them to `start` and `seek`, and as they are sent to the broker."""
+"""Positions in a log: the forms in which programs pass them to `start` and `seek`, and the form sent to the broker."""
 
 from __future__ import annotations
 
@@ -9,12 +9,15 @@ from penstock.core.errors import InvalidRequest
 from penstock.core.positions import parse_position
 
 Start = str | int | datetime | Mapping[int, str | int | datetime]
-"""`earliest`, `latest`, an offset, a time (a `datetime`, or ISO 8601) or a message id; or one for each partition."""
+"""A position: `earliest`, `latest`, an offset, a time (a `datetime`, or ISO 8601) or a message id; or a dict of
+positions by partition."""
 
 
 def position_field(position: object, argument: str) -> object:
-    """Convert a position to the broker's field. Raises `InvalidRequest` that names the argument, before anything is
-    sent."""
+    """Convert a position to the form that is sent to the broker.
+
+    Raises `InvalidRequest` for a position that is not valid. `argument` is the parameter's name for that error.
+    """
     if isinstance(position, Mapping):
         return {str(partition): _position(one, f"{argument}[{partition!r}]") for partition, one in position.items()}
     return _position(position, argument)

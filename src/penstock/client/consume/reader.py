@@ -1,8 +1,8 @@
-"""The topic reader: a topic, read from one position to another without a subscription, so that the broker keeps no
-cursor.
+"""The topic reader: it reads a topic from one position to another. It uses no durable subscription, so the broker keeps
+no cursor.
 
-The end is where the topic ended when reading began, unless the reader follows. Messages that are damaged, filtered out
-or gone are not waited for.
+Reading ends where the topic ended when reading began, unless the reader follows the topic. It does not wait for
+messages that are damaged, filtered out, or dropped by retention.
 """
 
 from __future__ import annotations
@@ -21,11 +21,12 @@ if TYPE_CHECKING:
     from penstock.client.consume.messages import Batch, StreamMessage
 
 _IDLE_SECONDS: Final = 0.1
-"""The time without a message after which the broker is asked for any that are left."""
+"""The time without a message after which the broker is asked whether any are left to come."""
 
 
 class TopicReader:
-    """A reader: use it with `with`, and iterate over lists of messages that arrived together, each of one partition."""
+    """A reader of a topic. Use it with `with`, and iterate: each item is a list of messages of one partition that
+    arrived together."""
 
     def __init__(
         self,
@@ -39,7 +40,13 @@ class TopicReader:
         types: Iterable[str] = (),
         keys: Iterable[str] = (),
     ) -> None:
-        """Raises `InvalidRequest`, or the broker's error; a topic that is not there is not created."""
+        """Open the reader; a topic that does not exist is not created.
+
+        `stop` is the position before which to stop; default: the end. `partition` restricts reading to one. With
+        `follow`, reading goes on with new messages. Raises `InvalidRequest` for a partition that the topic does not
+        have, and for an offset in `stop` if the topic has several partitions and none is named. Raises the broker's
+        error.
+        """
         description = client.ask("system.topic.describe", {"topic": topic})
         _check_partition(description, partition, stop)
         self.partitions: int = description["partitions"]
@@ -61,14 +68,15 @@ class TopicReader:
         logs = [log for log in description["logs"] if partition in (None, log["partition"])]
         ends = ((log, _end(log, stop, follow=follow)) for log in logs)
         self._ends = {log["partition"]: end for log, end in ends if end is None or end > log["first_offset"]}
-        """The offset before which reading ends, by partition that has something to read; None if it is not known."""
+        """The offset before which reading ends, by partition that has something to read; None if that offset is not
+        known yet."""
 
         self._open = self._ends.copy()
-        """The same for partitions that have more to come."""
+        """The entries of `_ends` for partitions that are not read to their end yet."""
 
     @property
     def gaps(self) -> list[Gap]:
-        """Messages between the two positions that cannot be read, as far as reading has come."""
+        """The gaps between the two positions that reading has met so far: messages that cannot be read."""
         known = [(gap, self._ends[gap.partition]) for gap in self._consumer.gaps if gap.partition in self._ends]
         return [gap for gap, end in known if end is None or gap.start < end]
 
@@ -89,8 +97,8 @@ class TopicReader:
             self._consumer.ack(batch)  # so that more comes: a reader has a window too
 
     def _next(self) -> Batch | None:
-        """Return the next batch; None if nothing came for a while, after closing the partitions that have
-        nothing left."""
+        """Return the next batch; None if nothing came for 0.1 seconds. In that case partitions with nothing left to
+        read are closed first."""
         endless = all(end is None for end in self._open.values())
         try:
             return self._consumer.receive_batch(None if endless else _IDLE_SECONDS)
@@ -105,7 +113,8 @@ class TopicReader:
             self._advance(cursor["partition"], cursor["floor"])
 
     def _advance(self, partition: int, offset: int) -> None:
-        """Note that every message before this offset has been seen, or will never be."""
+        """Close a partition if its end is at or before `offset`: all messages before it were read or will never
+        come."""
         end = self._open.get(partition)
         if end is not None and offset >= end:
             del self._open[partition]
@@ -133,7 +142,8 @@ def _check_partition(description: dict[str, Any], partition: int | None, stop: P
 
 
 def _end(log: dict[str, Any], stop: Position | None, *, follow: bool) -> int | None:
-    """Return the offset before which to stop, if it is known; a time or an id may be yet to come."""
+    """Return the offset before which to stop; None if it is not known yet, since a stop at a time or an id may lie in
+    the future, or the reader follows."""
     last: int = log["next_offset"]
     match stop:
         case Earliest():

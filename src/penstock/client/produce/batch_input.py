@@ -1,4 +1,5 @@
-"""Checks of the values and keys of `send_many`: an error names the value by its number, before any of them is sent."""
+"""Checks of the values and keys of `send_many`. They run before any message is sent; an error names the number of the
+value."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ _PLAIN_KEYS: Final = frozenset({bytes, NoneType})
 
 @contextmanager
 def numbered_errors(number: int) -> Iterator[None]:
-    """Add the number of a value to the errors that it causes."""
+    """Put the number of a value into the message and the details of any `PenstockError` raised inside the `with`
+    block."""
     try:
         yield
     except PenstockError as error:
@@ -26,7 +28,7 @@ def numbered_errors(number: int) -> Iterator[None]:
 
 
 def checked_payloads(values: Sequence[Any]) -> Sequence[bytes]:
-    """Return payloads: bytes as they are, text as UTF-8. Raises `InvalidRequest` for any other type."""
+    """Return the values as payloads: bytes unchanged, text as UTF-8. Raises `InvalidRequest` for any other type."""
     if _PLAIN.issuperset(map(type, values)):
         return values
     return [_payload_of(number, value) for number, value in enumerate(values)]
@@ -40,7 +42,11 @@ def _payload_of(number: int, value: Any) -> bytes:
 
 
 def checked_keys(keys: Sequence[Any] | None, count: int) -> Sequence[bytes | None] | None:
-    """Return the keys, one for each value, or None. Raises `InvalidRequest` or `PayloadTooLarge`."""
+    """Return the keys as bytes, one for each of `count` values; None if `keys` is None.
+
+    Raises `InvalidRequest` for another number of keys or a key that is no text or bytes, and `PayloadTooLarge` for a
+    key that is too long.
+    """
     if keys is None:
         return None
     if len(keys) != count:

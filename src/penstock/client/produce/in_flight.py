@@ -1,4 +1,7 @@
-"""Blocks of one producer in flight: sent in order, sent again after a break, each resolved once as stored or failed."""
+"""Blocks of one producer that are on their way to the broker.
+
+They are sent in order, and sent again after a lost connection. Each is resolved exactly once: as stored or as failed.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ from penstock.core.errors import (
 
 
 class OutgoingBlock:
-    """A block: its bytes, its request ids, and its outcome."""
+    """A block that is queued or in flight: its bytes, its request ids, and its outcome once `done` is set."""
 
     __slots__ = ("answer", "block", "count", "done", "error", "first", "keys", "size")
 
@@ -39,7 +42,8 @@ class OutgoingBlock:
         self.error: PenstockError | None = None
 
     def outcomes(self, first: int, stop: int) -> list[Outcome]:
-        """Return the outcomes of some of its messages, once it is resolved."""
+        """Return the outcomes of the messages from index `first` up to, and without, `stop`. Call it once the block is
+        resolved."""
         if self.error is not None or self.answer is None:
             error = self.error or PenstockError("the producer did not say what became of it")
             return [error_copy(error) for _ in range(first, stop)]
@@ -47,8 +51,10 @@ class OutgoingBlock:
 
 
 class Sent:
-    """Messages on their way, one or several: await it for the receipt. A failure that is not looked at here is raised
-    by `flush`."""
+    """One or several messages on their way to the broker. Await it for the receipt, or the list of receipts.
+
+    Awaiting raises the error if a message was not stored; the next `flush` raises a failure too.
+    """
 
     __slots__ = ("_count", "_first", "_parts", "_single")
 
@@ -74,7 +80,8 @@ class Sent:
         return receipts[0] if self._single else receipts
 
     async def stored(self) -> None:
-        """Wait until every message is on disk. Raises as awaiting it does, and makes no receipts."""
+        """Wait until every message is on disk. Raises the same errors as awaiting, but builds no receipts, which is
+        faster."""
         before = 0
         for part in self._parts:
             await asyncio.shield(part.done)
@@ -86,8 +93,8 @@ class Sent:
             before += part.count
 
     async def outcomes(self) -> list[Outcome]:
-        """Return the outcome of each message: its receipt, or the error that kept it from being stored. Raises none of
-        them."""
+        """Wait for the outcome of each message and return them in order: its receipt, or the error for which it was not
+        stored. The errors are returned, not raised."""
         for part in self._parts:
             await asyncio.shield(part.done)
         return self._outcomes()
@@ -102,16 +109,17 @@ class Sent:
 
 _LOG: Final = logging.getLogger(__name__)
 BLOCKS_SENT: Final = 4
-"""Blocks in flight at once: while one is synced the next are on the wire, and messages gather into larger ones."""
+"""The most blocks in flight at a time. While the broker syncs one, the next are on the wire, and new messages gather
+into larger blocks."""
 _AGAIN_SECONDS: Final = (0.05, 2.0)
 
 
 class BlockSender:
-    """The queue of blocks: `add` them from any thread that holds the producer's lock; `run` sends them, in the event
-    loop.
+    """The queue of blocks. `add` may be called from any thread that holds the producer's lock; `run` sends the blocks,
+    in the event loop.
 
-    `register` registers the producer on a new connection, `gather` adds gathered messages when there is nothing else to
-    send, `resolved` is called for each block that is stored or has failed.
+    It calls `register` to register the producer on a new connection, `gather` when the queue is empty, so that the
+    producer adds the messages gathered so far, and `resolved` for each block that is stored or has failed.
     """
 
     def __init__(
@@ -126,13 +134,14 @@ class BlockSender:
         resolved: Callable[[OutgoingBlock], None],
     ) -> None:
         self.generation = 0
-        """The generation of the connection on which the producer is registered."""
+        """The generation of the connection on which the producer was registered last."""
         self.window = 0
-        """The most unconfirmed messages on a connection: as many as the broker recognises when they are sent again."""
+        """The most unconfirmed messages on one connection. The broker recognises this many as duplicates if they are
+        sent again."""
         self.partitions = 1
         self.sent: deque[tuple[OutgoingBlock, asyncio.Future[bytes]]] = deque()
         self.work = asyncio.Event()
-        """Set when there is more to do."""
+        """An event that is set when there may be something to send or a response to handle."""
 
         self._connection = connection
         self._protocol = protocol
@@ -144,16 +153,17 @@ class BlockSender:
         self._loop = asyncio.get_running_loop()
         self._queue: deque[OutgoingBlock] = deque()
         self._failing: list[OutgoingBlock] = []
-        """Blocks that could not be encoded, and whose failure is yet to be reported."""
+        """Blocks that could not be encoded and are not resolved yet."""
         self._failed: PenstockError | None = None
         self._since: float | None = None
-        """The time at which the block at the head of the queue first failed."""
+        """The time at which the block at the head of the queue first failed; None if it has not."""
 
     def add(self, block: OutgoingBlock) -> None:
         self._queue.append(block)
 
     def add_failed(self, block: OutgoingBlock, error: PenstockError) -> None:
-        """Resolve, soon and in the event loop, a block that could not be encoded."""
+        """Resolve a block that could not be encoded as failed with `error`. This happens soon afterwards, in the event
+        loop."""
         self._failing.append(block)
         self._loop.call_soon_threadsafe(self._resolve, block, error)
 
@@ -161,12 +171,12 @@ class BlockSender:
         return [*(block for block, _ in self.sent), *self._queue, *self._failing]
 
     def take_failure(self) -> PenstockError | None:
-        """Return the first failure since the last call."""
+        """Return the first failure since the last call, and forget it; None if there was none."""
         failed, self._failed = self._failed, None
         return failed
 
     def end(self, error: PenstockError) -> None:
-        """Fail all blocks that are queued or in flight."""
+        """Resolve all blocks that are queued or in flight as failed with `error`."""
         left = [*(block for block, _ in self.sent), *self._queue]
         self.sent.clear()
         self._queue.clear()
@@ -176,13 +186,15 @@ class BlockSender:
     # in the event loop
 
     async def run(self) -> None:
-        """Send blocks for ever. Raises the error that ends the producer."""
+        """Send blocks until cancelled. Raises the error that ends the producer, such as `NotOwner` when another has
+        taken over."""
         while True:
             await self._send_some()
             await self._next_event()
 
     async def _send_some(self) -> None:
-        """Send blocks until enough are in flight. Gathered messages join when there is nothing else to send."""
+        """Send blocks until four are in flight, the window is full, or there is nothing to send. If the queue is empty,
+        ask the producer for the messages gathered so far."""
         while len(self.sent) < BLOCKS_SENT and self._has_window():
             if not self._queue:
                 self._gather()
@@ -211,8 +223,7 @@ class BlockSender:
             answer.add_done_callback(self._answered)
 
     def _has_window(self) -> bool:
-        """Return False if the next block would exceed the number of messages that the broker recognises as
-        duplicates."""
+        """Return True if the next block fits into the window together with those in flight, or if none is in flight."""
         if not self.sent or not self._queue:
             return True
         return sum(block.count for block, _ in self.sent) + self._queue[0].count <= self.window
@@ -221,7 +232,8 @@ class BlockSender:
         self.work.set()
 
     async def _next_event(self) -> None:
-        """Handle the response to the oldest block, or wait until there is more to do."""
+        """Handle the response to the oldest block in flight; if there is none yet, wait until there is something to
+        do."""
         if not self.sent or not self.sent[0][1].done():
             await self.work.wait()
             self.work.clear()
@@ -235,7 +247,8 @@ class BlockSender:
             await self._handle_refusal(block, error)
 
     async def _handle_refusal(self, block: OutgoingBlock, error: BaseException) -> None:
-        """Send the block again if that can help; otherwise it has failed."""
+        """Send the block again if its error is temporary; otherwise resolve it as failed. Raises the error if it ends
+        the producer."""
         fenced = isinstance(error, NotOwner) and self.generation == self._connection.generation
         if not isinstance(error, PenstockError) or fenced:
             raise error
@@ -246,8 +259,11 @@ class BlockSender:
         await self._send_again(error)
 
     async def _send_again(self, error: PenstockError) -> None:
-        """Return unconfirmed blocks to the head of the queue, in order, once the last of them is answered;
-        then pause."""
+        """Wait until the blocks in flight are answered, return those not confirmed to the head of the queue in their
+        order, and pause before they are sent again.
+
+        Blocks whose retries have taken longer than the timeout fail with `error`.
+        """
         if self.sent:
             await asyncio.wait([answer for _, answer in self.sent], timeout=self._timeout)
         confirmed = []
@@ -278,7 +294,8 @@ class BlockSender:
     # outcomes of a block
 
     def _confirm(self, block: OutgoingBlock, answer: Mapping[str, Any]) -> None:
-        """Resolve a block as stored, except for messages that were refused."""
+        """Resolve a block as stored, from the broker's answer. Messages in it that the schema policy refused keep their
+        error."""
         block.answer = BlockReceipts(answer, block.count, block.keys, self.partitions)
         refused = block.answer.refused
         if refused and self._failed is None:
@@ -286,7 +303,8 @@ class BlockSender:
         self._resolve(block, None)
 
     def _refuse(self, block: OutgoingBlock, error: PenstockError) -> None:
-        """Fail a block as a whole; where each of its messages was refused, each has a reason of its own."""
+        """Resolve a block that the broker refused as failed. If the broker gave a reason for each message, each message
+        gets its own error."""
         if isinstance(error, SchemaRejected) and len(refused_rows(error.details)) == block.count:
             self._confirm(block, {"parts": [], "duplicates": []} | error.details)
         else:

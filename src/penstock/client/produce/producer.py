@@ -1,7 +1,8 @@
-"""The producer: messages in, blocks out, each stored once however often the connection breaks.
+"""The producer: it gathers messages into blocks and sends them. Each message is stored once, however often the
+connection breaks.
 
-Messages gather while blocks are in flight, so batches grow with the load. An unconfirmed block is sent again, on the
-next connection too, under the same request ids, by which the broker recognises duplicates.
+Messages gather while blocks are in flight, so blocks grow with the load. An unconfirmed block is sent again, on the
+next connection too, under the same request ids; by these the broker recognises duplicates.
 """
 
 from __future__ import annotations
@@ -36,22 +37,22 @@ if TYPE_CHECKING:
 _LOG: Final = logging.getLogger(__name__)
 BATCH_MESSAGES: Final = 2500
 BATCH_BYTES: Final = 512 * 1024
-"""The size of a block that one group commit takes without splitting it."""
+"""The largest size of a block, in bytes, that one group commit takes without splitting it."""
 _UNCONFIRMED_BYTES: Final = 8 * 1024 * 1024
-"""Unconfirmed and gathered bytes above which `send` waits."""
+"""The bytes of unconfirmed and gathered messages above which `send` waits."""
 _RECORD_BYTES: Final = 100
-"""The size of a record, roughly, without payload, key and attributes."""
+"""The approximate size of a record in bytes, without payload, key and attributes."""
 
 _Kind = tuple[str, "Mapping[str, str] | None", "SchemaRef | None"]
 _Message = tuple[bytes, "bytes | None", str, "Mapping[str, str] | None", "SchemaRef | None"]
 
 
 class Producer(Generic[V]):
-    """A producer for one topic. Use it with `async with`; leaving it flushes, and raises the first failure.
+    """A producer for one topic. Use it with `async with`, which flushes at the end and raises the first failure.
 
-    `name` makes it the same producer whenever it comes back, in another process too: the last to register is the one
-    that may write. Without a name it is new. With an `encoder` it takes values; without one payloads, which are `bytes`
-    or `str`.
+    With a `name` it is the same producer whenever it comes back, in another process too; only the one that registered
+    last may write. Without a name it is a new producer. With an `encoder` it sends values; without one payloads, which
+    are `bytes` or `str`.
     """
 
     def __init__(
@@ -87,12 +88,12 @@ class Producer(Generic[V]):
         self._session = str(uuid.uuid4())
         self._next_request = 1
         self.last_request_id = 0
-        """The highest request id that the broker knew of this producer when it registered: stored, or on its way."""
+        """The highest request id of this producer that the broker knew when it registered: stored, or being stored."""
 
         self._payload_bytes_max = BLOCK_BYTES_MAX
         self._checked: _Kind | None = None
         self._kind_bytes = 0
-        """The size of the type and the attributes of the last message."""
+        """The size in bytes of the type and the attributes of the last message."""
 
         self._lock = threading.Lock()
         self._thread = threading.get_ident()
@@ -118,7 +119,7 @@ class Producer(Generic[V]):
     # opening and closing
 
     async def start(self) -> Self:
-        """Register: from now on this producer is the one that may write under its name."""
+        """Register at the broker. From then on only this producer may write under its name; an earlier one is ended."""
         await self._register(resume=False)
         self._pump = asyncio.create_task(self._run())
         return self
@@ -134,7 +135,8 @@ class Producer(Generic[V]):
             await self.close()
 
     async def close(self) -> None:
-        """End at once; unconfirmed messages may be stored or not. Call `flush` first."""
+        """End at once. Messages that are not confirmed fail for their senders, though the broker may have stored them:
+        call `flush` first."""
         self._end(ServiceUnavailable("the producer is closed"))
         if self._pump is not None:
             self._pump.cancel()
@@ -170,12 +172,12 @@ class Producer(Generic[V]):
 
     @property
     def window(self) -> int:
-        """The number of its last messages that the broker recognises when they are sent again."""
+        """The number of its latest messages that the broker recognises as duplicates if they are sent again."""
         return self._sender.window
 
     @property
     def payload_bytes_max(self) -> int:
-        """The largest payload that the topic accepts."""
+        """The largest payload that the topic accepts, in bytes."""
         return self._payload_bytes_max
 
     # sending
@@ -189,9 +191,11 @@ class Producer(Generic[V]):
         attributes: Mapping[str, str] | None = None,
         schema: SchemaRef | None = None,
     ) -> Sent:
-        """Send a message; returns when there is room for more. Await the result for the receipt.
+        """Send a message. Waits only while too many bytes are unconfirmed; the message is on disk when the result is
+        awaited.
 
-        Raises `SchemaRejected` for a value that does not fit the schema.
+        Raises `SchemaRejected` for a value that does not fit the producer's schema, `PayloadTooLarge`, and the error
+        that ended the producer.
         """
         if not self._room.is_set():
             await self._room.wait()
@@ -206,7 +210,7 @@ class Producer(Generic[V]):
         attributes: Mapping[str, str] | None = None,
         schema: SchemaRef | None = None,
     ) -> Sent:
-        """Add a message at once, from any thread."""
+        """Add a message to the current block without waiting, from any thread. Raises as `send` does."""
         if self._encoder is not None:
             data, schema = self._encoder.encode(value), self._stamp(schema)
         else:
@@ -229,7 +233,8 @@ class Producer(Generic[V]):
         return Sent([block], index, 1, single=True)
 
     def _stamp(self, schema: SchemaRef | None) -> SchemaRef | None:
-        """Return the encoder's schema, or without an encoder the one given."""
+        """Return the schema that a message will name: that of the encoder, or `schema` without an encoder. Raises
+        `InvalidRequest` if there are both."""
         if self._encoder is None:
             return schema
         if schema is not None:
@@ -237,7 +242,7 @@ class Producer(Generic[V]):
         return self._encoder.schema
 
     def _check_message(self, data: bytes, key: bytes | None, kind: _Kind) -> None:
-        """Check a message alone, so that a bad one fails its sender and not the others of its block."""
+        """Check one message before it joins a block. Otherwise an invalid one would make the whole block fail."""
         self._check_size(len(data))
         if key is not None:
             checked_bytes(key, "key", KEY_BYTES_MAX)
@@ -253,7 +258,7 @@ class Producer(Generic[V]):
             )
 
     def _update_room(self) -> None:
-        """Make senders wait if too many bytes are unconfirmed."""
+        """Make `send` wait from now on if too many bytes are unconfirmed."""
         if self._unconfirmed_bytes + self._gathered_bytes > _UNCONFIRMED_BYTES:
             self._room.clear()
 
@@ -266,10 +271,11 @@ class Producer(Generic[V]):
         attributes: Mapping[str, str] | None = None,
         schema: SchemaRef | None = None,
     ) -> Sent:
-        """Send many messages of one type, in order; the fastest way from Python objects. `keys`: one for each value.
+        """Send many messages with the same type and attributes, in order. This is the fastest way to send Python
+        objects. `keys` has one key, or None, for each value.
 
-        Raises `SchemaRejected` for a value that does not fit the schema, `PayloadTooLarge` for one that is too large,
-        and `InvalidRequest` for a value that is no payload, or a wrong number of keys: then none of them is sent.
+        Raises `SchemaRejected` for a value that does not fit the schema, `PayloadTooLarge`, and `InvalidRequest` for a
+        value that is not a payload or a wrong number of keys. In all these cases no message is sent.
         """
         own_keys = checked_keys(keys, len(values))
         payloads, stamp = self._encode_all(values), self._stamp(schema)
@@ -308,7 +314,7 @@ class Producer(Generic[V]):
     def _block_ranges(
         self, payloads: Sequence[bytes], keys: Sequence[bytes | None] | None
     ) -> Iterator[tuple[int, int]]:
-        """Return the ranges of messages that make up one block each."""
+        """Yield the ranges of messages that make up one block each: the first index, and the one after the last."""
         sizes = map(len, payloads)
         if keys is not None:
             sizes = (size + len(key or b"") for size, key in zip(sizes, keys, strict=True))  # type: ignore[assignment]
@@ -322,11 +328,12 @@ class Producer(Generic[V]):
             start, before = stop, ends[stop - 1]
 
     async def send_arrow(self, batch: pa.RecordBatch, *, numbered: bool = False) -> Sent:
-        """Send the rows of a batch with a `value` column, and any of `key`, `type`, `attributes`, `schema_id` and
-        `schema_version`. A producer with a schema encodes the column, and all rows bear that schema.
+        """Send the rows of a batch with a `value` column, and optionally `key`, `type`, `attributes`, `schema_id` and
+        `schema_version`. A producer with a schema encodes the values, and every message names that schema.
 
-        `numbered`: the column `request_id` has the number of each row, above that of the row before. Rows may then be
-        sent again that another connection sent before; all but the last `window` of them are no longer recognised.
+        With `numbered`, the column `request_id` has the request id of each row, in increasing order. Rows that were
+        sent before, even on another connection, are then recognised as duplicates if they are among the last `window`
+        messages.
         """
         if self._encoder is not None:
             batch = self._encoder.encode_arrow(batch)
@@ -355,7 +362,8 @@ class Producer(Generic[V]):
         return Sent(parts, 0, batch.num_rows, single=False)
 
     async def flush(self) -> None:
-        """Wait until every message is confirmed. Raises the first failure since the last flush."""
+        """Send what is gathered and wait until every message so far is confirmed. Raises the first failure since the
+        last flush."""
         with self._lock:
             self._close_block()
             unresolved = self._sender.unresolved()
@@ -384,7 +392,8 @@ class Producer(Generic[V]):
             raise error_copy(self._fatal)
 
     def _close_block(self) -> None:
-        """Encode gathered messages as a block, under the next request ids."""
+        """Encode the gathered messages as a block with the next request ids, and queue it. If encoding fails, the block
+        fails with that error."""
         block, self._open = self._open, None
         if block is None:
             return
@@ -443,7 +452,8 @@ class Producer(Generic[V]):
         soon(self._start_linger)
 
     def _start_linger(self) -> None:
-        """Send, in the event loop, after the linger time: messages gathered until then go together."""
+        """Wake the sender after the linger time, in the event loop. Messages that are gathered until then go into the
+        same block."""
         if self._linger > 0:
             self._loop.call_later(self._linger, self._go)
         else:
@@ -477,11 +487,11 @@ class Producer(Generic[V]):
                 self._room.set()
 
     def fenced(self) -> None:
-        """End this producer: another connection has registered under its name."""
+        """End this producer with `NotOwner`, because another one has registered under its name."""
         self._end(NotOwner(f"producer {self.name or self.producer_id} of {self.topic} was taken over by another"))
 
     def _end(self, error: PenstockError) -> None:
-        """End the producer: nothing more will be confirmed."""
+        """End the producer: everything not confirmed fails with `error`, and later calls raise it."""
         if self._fatal is None:
             self._fatal = error
         self._gather()

@@ -1,4 +1,4 @@
-"""Receipts: the positions of published messages."""
+"""Receipts: the positions at which published messages are stored."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from penstock.core.ids import high_word, parse_id, ticks_of_id
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """A message on disk, at this position; `duplicate` if an earlier send had stored it."""
+    """The position of a message that is on disk. `duplicate` is True if an earlier send had stored it."""
 
     partition: int
     offset: int
     duplicate: bool
     id: str | None
-    """The message's id; None for a duplicate, whose first receipt has it."""
+    """The message's id; None for a duplicate, whose id is in the first receipt."""
 
 
 def receipt_of(payload: bytes) -> Receipt | None:
-    """Return the receipt in a response to `publish`; None where the topic is live."""
+    """Parse the response to a `publish` call; return None for a live topic, which has no receipts."""
     answer = json.loads(payload) if payload.startswith(b'{"partition"') else None
     if answer is None:
         return None
@@ -31,11 +31,12 @@ def receipt_of(payload: bytes) -> Receipt | None:
 
 
 Outcome = Receipt | PenstockError
-"""The outcome of a message."""
+"""The outcome of one message: its receipt, or the error for which it was not stored."""
 
 
 def refused_rows(answer: Mapping[str, Any]) -> dict[int, SchemaRejected]:
-    """Return the messages of a block that the topic's schema policy refused, by their row."""
+    """Return the messages of a block that the schema policy refused: an error by row. Empty if the answer does not list
+    them."""
     refused = answer.get("refused")
     if not isinstance(refused, list):  # none, or so many that the broker could not list them in an error
         return {}
@@ -43,19 +44,21 @@ def refused_rows(answer: Mapping[str, Any]) -> dict[int, SchemaRejected]:
 
 
 def _rejected(reason: str = "refused, as those before it", path: str = "") -> SchemaRejected:
-    """Build an error; of very many refused messages the broker lists the reasons of the first alone."""
+    """Build the error of one message. If very many were refused, the broker gives reasons only for the first; the
+    defaults are for the others."""
     return SchemaRejected(f"at {path}: {reason}" if path else reason, path=path)
 
 
 def rejection_error(refused: Mapping[int, SchemaRejected], count: int) -> SchemaRejected:
-    """Build one error for the refused of `count` messages: its details have the number of each, why and where."""
+    """Build one error about all refused messages of `count`. Its details list the number, the reason and the path of
+    each."""
     listed = [[row, error.message, error.details["path"]] for row, error in refused.items()]
     row, reason, _ = listed[0]
     return SchemaRejected(f"{len(listed)} of {count} messages were refused; message {row}: {reason}", refused=listed)
 
 
 class BlockReceipts:
-    """Receipts of a block of `count` messages, computed on demand."""
+    """A sequence of the outcomes of a block of `count` messages: receipts, or errors. They are computed on demand."""
 
     def __init__(
         self, facts: Mapping[str, Any], count: int, keys: Sequence[bytes | None] | None, partitions: int
@@ -83,7 +86,8 @@ class BlockReceipts:
         return self._all[index]
 
     def _compute_all(self) -> list[Outcome]:
-        """Compute every outcome: a message went to its key's partition, those without a key all to one, in order."""
+        """Compute every outcome. A message with a key is in the partition of its key; all messages without a key are in
+        one partition, in order."""
         from penstock.record.message import partition_of
 
         known: dict[int, Outcome] = dict(self.refused)
@@ -110,7 +114,7 @@ class BlockReceipts:
 
 
 class _Ids:
-    """Ids of messages that were stored together: one tick apart."""
+    """A sequence of the ids of messages that were stored together. Each is one clock tick after the one before."""
 
     def __init__(self, first_id: str) -> None:
         raw = parse_id(first_id)

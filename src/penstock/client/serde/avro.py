@@ -1,5 +1,5 @@
-"""The Avro codec: fastavro, made to refuse values that the schema does not allow, and guarded against
-hostile payloads."""
+"""The Avro codec. It uses fastavro, but refuses values that the schema does not allow, and payloads that would crash
+fastavro."""
 
 from __future__ import annotations
 
@@ -20,17 +20,19 @@ from penstock.schema.language import Validator
 from penstock.schema.languages import language
 
 _REFUSALS: Final = (ValueError, TypeError, AttributeError, KeyError, ArithmeticError, RecursionError)
-"""Exceptions that fastavro raises for values that it cannot write; its validation does so too, for a decimal with too
-many digits."""
+"""Exceptions that fastavro raises for values that it cannot write. Its validation raises some of them too, for a
+decimal with too many digits."""
 
 
 class AvroCodec:
     indexes: Indexes = None
 
     def __init__(self, definition: Definition, reader: Definition | None = None, *, branches: bool = False) -> None:
-        """Payloads of `definition` are read into `reader`, if there is one.
+        """Create a codec for payloads written with `definition`. Decoded values are converted to the schema `reader` if
+        it is set.
 
-        `branches`: for a named branch of a union, return a pair of its name and the value.
+        With `branches`, the value of a named branch of a union is decoded as a pair of the branch's name and the value.
+        Raises `InvalidRequest` if fastavro does not accept the schema.
         """
         parsed = language(SchemaKind.AVRO).parse(definition.text, dict(definition.references))
         self._validator: Validator = parsed.validator()
@@ -41,7 +43,8 @@ class AvroCodec:
         self._branches = branches
 
     def encode(self, value: Any) -> bytes:
-        """Encode a value, after validating it: fastavro alone would write 3 for 3.7."""
+        """Validate and encode a value. Validation is needed since fastavro alone would write 3 for 3.7. Raises
+        `ValueMismatch`."""
         plain, payload = to_builtins(value), BytesIO()
         if self._boundless:
             _check_depth(plain)
@@ -74,7 +77,8 @@ class AvroCodec:
             raise ValueMismatch(fault.message, fault.path)
 
     def _mismatch(self, value: Any, otherwise: str = "") -> ValueMismatch:
-        """Return the first mismatch in a value, as deep down as it can be located."""
+        """Return the error for the first mismatch in a value, as deep in the value as it can be located. `otherwise` is
+        its text if none is found."""
         try:
             mismatch = next(_mismatches(self._schema, value, (), self._names), None)
         except RecursionError:
@@ -83,7 +87,8 @@ class AvroCodec:
 
 
 def _parsed(definition: Definition, names: dict[str, Any]) -> Any:
-    """Parse a schema with fastavro; its named types are added to `names`."""
+    """Parse a schema and those that it refers to with fastavro, and add its named types to `names`. Raises
+    `InvalidRequest`."""
     try:
         for _, text in definition.references:
             fastavro.parse_schema(json.loads(text), named_schemas=names)
@@ -93,7 +98,8 @@ def _parsed(definition: Definition, names: dict[str, Any]) -> Any:
 
 
 def _check_depth(value: Any) -> None:
-    """Raise for a value nested deeper than the broker reads. fastavro would crash the process, without an error."""
+    """Raise `ValueMismatch` for a value that is nested deeper than the broker accepts. fastavro would crash the
+    process."""
     waiting = [(value, 0)]
     while waiting:
         item, depth = waiting.pop()
@@ -107,7 +113,7 @@ Steps = tuple[str | int, ...]
 
 
 def _mismatches(schema: Any, value: Any, steps: Steps, names: dict[str, Any]) -> Iterator[ValueMismatch]:
-    """Locate mismatches: only called for a value that is known to have one."""
+    """Yield the mismatches of a value that is known to have one, with their paths."""
     schema = names.get(schema, schema) if isinstance(schema, str) else schema
     kind = schema.get("type") if isinstance(schema, dict) else None
     if isinstance(schema, list):
@@ -138,7 +144,8 @@ def _record_mismatches(
 
 
 def _union_mismatches(schema: list[Any], value: Any, steps: Steps, names: dict[str, Any]) -> Iterator[ValueMismatch]:
-    """Descend into the branch that the value is meant for, where there is only one candidate."""
+    """Yield the mismatches of a value of a union. If only one branch beside null is possible, search inside that
+    branch."""
     likely = [branch for branch in schema if branch != "null"]
     if len(likely) == 1 and value is not None:
         yield from _mismatches(likely[0], value, steps, names)
@@ -172,13 +179,14 @@ def _named(schema: Any) -> str:
 
 
 class _UnboundedTypes:
-    """A search for types by which a few bytes could be read as very large values: types nested in themselves to any
-    depth, or arrays of any number of empty items. fastavro believes both, and crashes the process."""
+    """A search for types by which a short payload can stand for a very large value: types nested in themselves, or
+    arrays of items that take no bytes. fastavro would crash the process on such a payload."""
 
     def __init__(self, names: Mapping[str, Any]) -> None:
         self._names = names
         self._known: dict[str, bool] = {}
-        """Results by record. A record that is being searched counts as unbounded: if it comes up again, it is."""
+        """Results by record name. A record counts as unbounded while it is searched: if it is met again, it is nested
+        in itself."""
         self._empty: dict[str, bool] = {}
 
     def occur_in(self, schema: Any) -> bool:

@@ -1,4 +1,4 @@
-"""Codecs: values to payloads and back, for each schema language."""
+"""Codecs: they encode values to payloads and decode payloads to values, one codec class for each schema language."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Indexes = tuple[int, ...] | None
 other languages."""
 
 _SHOWN_CHARS: Final = 60
-"""The length at which a mismatching value is cut in an error: enough to recognise it."""
+"""The length at which a mismatching value is cut in an error message."""
 
 
 class Codec(Protocol):
@@ -33,12 +33,13 @@ class Codec(Protocol):
         ...
 
     def decode(self, payload: bytes) -> Any:
-        """Decode a payload. Raises `ValueMismatch` or any other exception if it cannot be read."""
+        """Decode a payload. Raises `ValueMismatch`, or another exception of the decoding library, if it cannot be
+        read."""
         ...
 
 
 def codec_of(definition: Definition, message: str | tuple[int, ...] | None = None) -> Codec:
-    """Return the codec of a schema. `message` selects a message of a Protobuf schema, by name or path; default: the
+    """Return the codec of a schema. For Protobuf, `message` selects one of its messages by name or path; default: the
     first."""
     match definition.kind:
         case SchemaKind.AVRO:
@@ -91,7 +92,7 @@ def _finite(value: float) -> bytes:
 
 
 class JsonCodec:
-    """A codec for JSON Schema: it refuses values by the same rules, and for the same reasons, as the broker."""
+    """A codec for JSON Schema. It validates with the same code as the broker, so both refuse the same values."""
 
     indexes: Indexes = None
 
@@ -100,7 +101,8 @@ class JsonCodec:
 
     @cached_property
     def validator(self) -> Validator:
-        """The validator. Raises `InvalidSchema`. Reading payloads of the same schema does not need it: they conform."""
+        """The validator of the schema, built at first use. Raises `InvalidSchema`. `decode` does not use it, since
+        payloads of the same schema were validated when they were written."""
         return language(SchemaKind.JSON).parse(self._definition.text, dict(self._definition.references)).validator()
 
     def encode(self, value: Any) -> bytes:
@@ -115,7 +117,8 @@ class JsonCodec:
         return msgspec.json.decode(payload)
 
     def decode_checked(self, payload: bytes) -> Any:
-        """Decode a payload of another schema, if it conforms to this one too."""
+        """Decode a payload that was written with another schema. Raises `ValueMismatch` if it does not conform to this
+        one."""
         value = msgspec.json.decode(payload)
         self._check(payload)
         return value

@@ -1,7 +1,7 @@
-"""The decoder of a consumer: it turns each payload into a value by the schema that its message names.
+"""The decoder of a consumer: it decodes each payload with the schema that its message names.
 
-Schemas are fetched from the registry before a message is returned, so that `value` never waits. If fetching fails, or a
-payload cannot be read, only `value` raises.
+Schemas are fetched from the registry before a message is handed to the caller, so that the property `value` never
+waits. If fetching fails, or a payload cannot be read, receiving still succeeds, and `value` raises the error.
 """
 
 from __future__ import annotations
@@ -22,18 +22,19 @@ if TYPE_CHECKING:
     from penstock.record.message import SchemaRef
 
 _ASKED_AT_ONCE: Final = 16
-"""Schema ids of one batch that are fetched from the registry at a time."""
+"""The most schema ids of one batch that are fetched from the registry concurrently."""
 _DECODERS_MAX: Final = 1000
-"""The most decoders that are cached: as many as schemas are."""
+"""The most decoders that are cached: the same number as cached schemas."""
 
 Decode = Callable[[bytes], Any]
 Meaning = Definition | PenstockError
-"""The schema of an id; or the error with which fetching it failed."""
+"""The schema of an id, or the error with which fetching it failed."""
 _Indexes = tuple[int, ...] | None
 
 
 class ReceivedMessage(Protocol):
-    """A message as decoding sees it: its payload, the schema in its record, and its position for errors."""
+    """A message as the decoder needs it: the payload, the schema that its record names, and the position, for
+    errors."""
 
     @property
     def topic(self) -> str: ...
@@ -52,7 +53,7 @@ class ReceivedMessage(Protocol):
 
 
 class ReceivedBatch(Protocol):
-    """Messages that arrived together."""
+    """A batch as the decoder needs it: messages that arrived together."""
 
     @property
     def messages(self) -> Sequence[ReceivedMessage]: ...
@@ -63,7 +64,8 @@ class ReceivedBatch(Protocol):
 
 
 class ValueDecoder:
-    """The decoder of one consumer. It builds functions for schemas when a value is first read."""
+    """The decoder of one consumer. It builds and caches one decode function for each schema, when a value is first
+    read."""
 
     def __init__(self, registry: RegistryClient, target: DecodeTarget | None, framing: str | None) -> None:
         self._registry = registry
@@ -72,7 +74,8 @@ class ValueDecoder:
         self._decoders: dict[tuple[Definition | None, _Indexes], Decode] = {}
 
     async def batch_decoder(self, batch: ReceivedBatch) -> BatchDecoder:
-        """Fetch the schemas that messages of a batch name, and return the decoder of that batch."""
+        """Fetch the schemas that messages of a batch name, and return the decoder of that batch. A schema that cannot
+        be fetched raises nothing here: decoding the messages that name it raises."""
         ids = batch.schema_ids()
         if self._framing is not None:
             ids |= {schema_id for message in batch.messages if (schema_id := framed_id(message.payload)) is not None}
@@ -92,7 +95,11 @@ class ValueDecoder:
             return error
 
     def locate_value(self, message: ReceivedMessage) -> tuple[int | None, int]:
-        """Return the id of the schema that a message names, and the offset of the value in its payload."""
+        """Return the id of the schema that a message names (None if it names none), and the offset of the value in its
+        payload.
+
+        Raises `ValueMismatch` if the framing is `confluent` and the payload is not framed.
+        """
         stamped = None if message.schema is None else message.schema.id
         if self._framing is None:
             return stamped, 0
@@ -104,7 +111,7 @@ class ValueDecoder:
         return stamped, 0
 
     def hint(self, message: ReceivedMessage, schema_id: int | None) -> str:
-        """Return advice for the error about a message that cannot be read."""
+        """Return advice for the error about a message that cannot be read, or an empty text: it may need a framing."""
         if self._framing is not None or schema_id is None or framed_id(message.payload) != schema_id:
             return ""
         return "; it begins with the id of its schema: read it with framing='confluent'"
@@ -138,8 +145,8 @@ class BatchDecoder:
         self._decoders: dict[tuple[int | None, _Indexes], Decode] = {}
 
     def decode(self, message: ReceivedMessage) -> Any:
-        """Decode a message. Raises `MalformedMessage` if it cannot be read, or the error with which fetching its schema
-        failed."""
+        """Return the value of a message. Raises `MalformedMessage` if it cannot be read, or the error with which
+        fetching its schema failed."""
         schema_id = None
         try:
             schema_id, start = self._decoder.locate_value(message)
@@ -158,7 +165,8 @@ class BatchDecoder:
         return decode(payload[start:] if start else payload)
 
     def _meaning(self, schema_id: int | None, kind: SchemaKind | None = None) -> Definition | None:
-        """Return the schema of an id; None without an id, or if the schema is of another kind than `kind`."""
+        """Return the schema of an id; None without an id, or if `kind` is set and the schema is of another kind. Raises
+        the error with which fetching the schema failed."""
         meaning = None if schema_id is None else self._meanings[schema_id]
         if isinstance(meaning, PenstockError):
             raise meaning
@@ -166,7 +174,7 @@ class BatchDecoder:
 
 
 def _read_error(error: Exception, message: ReceivedMessage, schema_id: int | None, *, hint: str) -> PenstockError:
-    """Build an error that names the message."""
+    """Build an error that names the topic, partition and offset of the message, and the schema."""
     details: dict[str, Any] = {"topic": message.topic, "partition": message.partition, "offset": message.offset}
     by = ""
     if schema_id is not None:

@@ -1,4 +1,4 @@
-"""The encoder of a producer: a version of its subject, and the codec that turns values into payloads."""
+"""The encoder of a producer: it encodes values with one version of a subject."""
 
 from __future__ import annotations
 
@@ -24,17 +24,18 @@ if TYPE_CHECKING:
 
 Encode = Callable[[Any], bytes]
 ResolveVersion = Callable[[str, Schema], Awaitable[RegisteredVersion]]
-"""A function that registers a schema under a subject, or looks it up there."""
+"""A function that returns the registered version of a schema: it registers the schema under a subject, or only looks it
+up there."""
 LocalSchema = AvroSchema | JsonSchema | ProtobufSchema | SchemaKind | TypeCodec
-"""A schema given by the program, not by the registry."""
+"""A schema that the program has given, in contrast to one fetched from the registry."""
 
 _WITHOUT_TEXT: Final = ((str, SchemaKind.STRING), (bytes, SchemaKind.BYTES))
 _NOT_THERE: Final = (40401, 40402, 40403)
-"""Registry codes for a subject, a version and a schema that do not exist."""
+"""Registry error codes for a subject, a version or a schema that does not exist."""
 
 
 class ValueEncoder:
-    """An encoder of values, by one version of a subject, whose id is written into every message."""
+    """An encoder of values with one version of a subject. Every message names that version by `schema`."""
 
     def __init__(self, registered: RegisteredVersion, encode: Encode, before: bytes = b"") -> None:
         self.schema = SchemaRef(registered.id, registered.version)
@@ -44,14 +45,14 @@ class ValueEncoder:
         """The bytes that the framing puts before every payload."""
 
     def encode(self, value: Any) -> bytes:
-        """Encode a value. Raises `SchemaRejected` with the path to the mismatch."""
+        """Encode a value. Raises `SchemaRejected`, with the path to the mismatch, if it does not fit the schema."""
         try:
             return self._framing_prefix + self._encode(value)
         except ValueMismatch as mismatch:
             raise self._rejected(mismatch) from None
 
     def encode_all(self, values: Sequence[Any]) -> list[bytes]:
-        """Encode many values; an error has the number of the value."""
+        """Encode many values. Raises `SchemaRejected` with the number of the first value that does not fit."""
         payloads = []
         for number, value in enumerate(values):
             try:
@@ -61,7 +62,8 @@ class ValueEncoder:
         return payloads
 
     def encode_arrow(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Encode the `value` column, and add the columns of the schema's id and version."""
+        """Return the batch with its `value` column encoded, and the columns `schema_id` and `schema_version` added.
+        Raises `SchemaRejected`."""
         import pyarrow as pa
 
         columns = dict(zip(batch.schema.names, batch.columns, strict=True))
@@ -84,8 +86,11 @@ class ValueEncoder:
 async def make_encoder(
     registry: RegistryClient, source: Source, subject: str, *, register: bool, framed: bool
 ) -> ValueEncoder:
-    """Register the schema, or look it up, and build its encoder. Raises what is wrong with it, or why the registry
-    refuses it."""
+    """Register the schema under `subject`, or with `register=False` look it up there, and build its encoder.
+
+    Raises `InvalidRequest` for a source that is no schema, and the registry's error if it refuses the schema or does
+    not have it.
+    """
     resolve = registry.register if register else partial(_look_up, registry)
     parsed = parse_source(source)
     if isinstance(parsed, UseLatest | Pinned):
@@ -102,7 +107,8 @@ async def make_encoder(
 async def _schema_and_codec(
     registry: RegistryClient, parsed: LocalSchema, resolve: ResolveVersion, *, framed: bool
 ) -> tuple[Schema, Codec]:
-    """Return a local schema, yet to be registered or looked up, and its codec."""
+    """Return the schema of a local source, not registered yet, and its codec. Files imported by a Protobuf class are
+    registered or looked up."""
     if isinstance(parsed, TypeCodec):
         return parsed.schema(), parsed
     if isinstance(parsed, ProtobufSchema) and parsed.message_class is not None:
@@ -117,8 +123,8 @@ async def _schema_and_codec(
 
 
 async def _with_imports(resolve: ResolveVersion, files: list[ProtoFile]) -> Schema:
-    """Register imported files under their own names, as clients of other registries do, and return the schema of the
-    last."""
+    """Resolve the imported files, each under its own file name as the subject, and return the schema of the last file.
+    Clients of other registries use the same names."""
     versions: dict[str, int] = {}
     for file in files[:-1]:
         versions[file.name] = (await resolve(file.name, _referring(file, versions))).version
@@ -145,7 +151,8 @@ def _framing_prefix(registered: RegisteredVersion, codec: Codec) -> bytes:
 
 
 def parse_source(source: Source) -> LocalSchema | UseLatest | Pinned:
-    """Recognise the source of a schema. Raises `InvalidRequest` if it is none."""
+    """Convert the source of a schema to one of its classes, or to the codec of a type. Raises `InvalidRequest` if it is
+    none."""
     if isinstance(source, AvroSchema | JsonSchema | ProtobufSchema | UseLatest | Pinned):
         return source
     if hasattr(source, "DESCRIPTOR"):
@@ -154,14 +161,15 @@ def parse_source(source: Source) -> LocalSchema | UseLatest | Pinned:
 
 
 def schema_of(parsed: AvroSchema | JsonSchema | ProtobufSchema | SchemaKind) -> Schema:
-    """Return the schema in the form that the registry takes."""
+    """Convert a schema to the form that the registry takes."""
     if isinstance(parsed, SchemaKind):
         return Schema(kind=parsed, text="")
     return Schema(kind=parsed.kind, text=parsed.text or "", references=tuple(parsed.references))
 
 
 async def existing_version(registry: RegistryClient, parsed: UseLatest | Pinned, subject: str) -> RegisteredVersion:
-    """Return a version that the subject has already."""
+    """Return the latest or the pinned version of a subject. Raises the registry's error, with advice if there is
+    none."""
     version = parsed.version if isinstance(parsed, Pinned) else "latest"
     with _add_hint(
         f"register it first (penstock schema register {subject} FILE), or name another subject (subject=...)"

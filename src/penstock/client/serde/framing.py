@@ -1,5 +1,5 @@
-"""The framing of other registries' clients: a zero byte, the schema's id, and for Protobuf the message, before each
-payload."""
+"""The Confluent framing of payloads: a zero byte and the schema's id in four bytes before each payload; for Protobuf,
+also the path to the message. Clients of other schema registries use it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FIRST_MESSAGE: Final = (0,)
 _ZERO: Final = 0
 _ID_MAX: Final = 2**32 - 1
 _VARINT_BYTES_MAX: Final = 5
-"""The longest varint of 32 bits."""
+"""The most bytes of a varint that encodes 32 bits."""
 
 
 def prefix(schema_id: int) -> bytes:
@@ -25,16 +25,18 @@ def prefix(schema_id: int) -> bytes:
 
 
 def framed_id(payload: bytes) -> int | None:
-    """Return the schema's id, if the payload begins like a framed one."""
+    """Return the schema's id at the beginning of a framed payload; None if the payload does not begin with a zero byte
+    and four bytes more."""
     if len(payload) < PREFIX_BYTES or payload[0] != _ZERO:
         return None
     return int.from_bytes(payload[1:PREFIX_BYTES])
 
 
 def write_indexes(indexes: tuple[int, ...]) -> bytes:
-    """Encode the path to a message in a Protobuf schema: the index at each level, from the outermost on.
+    """Encode the path to a message in a Protobuf schema: its index at each level, from the outermost on.
 
-    Their number and each of them are zigzag varints; the path to the first message, the usual one, is a single zero.
+    The length of the path and each index are zigzag varints. The usual path, to the first message, is a single zero
+    byte.
     """
     if indexes == FIRST_MESSAGE:
         return b"\0"
@@ -42,7 +44,8 @@ def write_indexes(indexes: tuple[int, ...]) -> bytes:
 
 
 def read_indexes(payload: bytes, start: int) -> tuple[tuple[int, ...], int]:
-    """Decode the path that begins at `start`, and return where it ends. Raises `MalformedMessage`."""
+    """Decode the path that begins at offset `start`; return the path, and the offset after it. Raises
+    `MalformedMessage`."""
     numbers = _numbers(payload, start)
     count, end = next(numbers)
     if not 0 <= count <= SCHEMA_DEPTH_MAX:
@@ -66,7 +69,8 @@ def _varint(number: int) -> bytes:
 
 
 def _numbers(payload: bytes, position: int) -> Iterator[tuple[int, int]]:
-    """Iterate over varints, each with the offset at which it ends."""
+    """Yield varints one after another, each with the offset after it. Raises `MalformedMessage` at the end of the
+    payload."""
     while True:
         number, start = 0, position
         for position in range(start, start + _VARINT_BYTES_MAX):

@@ -1,4 +1,4 @@
-"""The Protobuf codecs: messages of generated classes, and dicts for schemas that are known by their text alone."""
+"""The Protobuf codecs: one for messages of generated classes, and one for dicts, if only the schema's text is known."""
 
 from __future__ import annotations
 
@@ -20,26 +20,28 @@ from penstock.core.schemas import Definition
 from penstock.schema.protobuf import parse
 
 _KNOWN_TO_ALL: Final = "google/protobuf/"
-"""Files that every Protobuf library has: they are not registered."""
+"""The path of files that every Protobuf library includes. They are not registered."""
 
 _DESCRIPTORS_MAX: Final = 1000
-"""The most messages whose fields are cached: as many as schemas are."""
+"""The most messages whose fields are cached: the same number as cached schemas."""
 
 Steps = tuple[str | int, ...]
 
 
 class ClassCodec:
-    """A codec for messages of a generated class; it encodes dicts, too."""
+    """A codec for messages of a generated class. It encodes dicts too, and decodes to the class."""
 
     def __init__(self, generated: type[Any], *, first: bool = False) -> None:
-        """`first`: register the outermost message as the first of its file."""
+        """Create the codec. With `first`, `files` returns the class's file with its outermost message moved to the
+        first place, since a payload without framing is read as the first message."""
         self._generated = generated
         self._first = first
         outermost, *inner = _indexes(generated.DESCRIPTOR)
         self.indexes: Indexes = (0 if first else outermost, *inner)
 
     def files(self) -> list[ProtoFile]:
-        """Return the file of the class and its imports: each after those that it needs, its own file last."""
+        """Return the files to register: imported files before those that import them, and the file of the class
+        last."""
         return _files(self._generated.DESCRIPTOR, reordered=self._first)
 
     def encode(self, value: Any) -> bytes:
@@ -64,10 +66,11 @@ class ClassCodec:
 
 
 class MessageCodec:
-    """A codec for dicts, by one message of a schema."""
+    """A codec between dicts and payloads, for one message of a schema."""
 
     def __init__(self, definition: Definition, message: str | tuple[int, ...] | None = None) -> None:
-        """`message` is its name, with or without the package, or its path; default: the first."""
+        """Create the codec. `message` is the message's name, with or without the package, or its path; default: the
+        first one."""
         self._codec = ClassCodec(message_class(definition, message))
         self.indexes: Indexes = self._codec.indexes
 
@@ -92,8 +95,8 @@ def _message(generated: type[Any], value: Any) -> Any:
 
 
 def _mismatches(descriptor: Any, value: Mapping[str, Any], steps: Steps) -> Iterator[ValueMismatch]:
-    """Locate mismatches, field by field and as deep down as possible: only called for a value that is known to have
-    one."""
+    """Yield the mismatches of a value that is known to have one: field by field, inner ones before the field that has
+    them."""
     generated = message_factory.GetMessageClass(descriptor)
     for name, item in value.items():
         try:
@@ -129,7 +132,8 @@ def _map_mismatches(entry: Any, value: Mapping[Any, Any], steps: Steps) -> Itera
 
 
 def _text_mismatches(value: Any, steps: Steps, *, repeated: bool) -> Iterator[ValueMismatch]:
-    """Report a value that is no text: the library says only that it is a bad argument."""
+    """Yield mismatches for values of a string field that are not text. The library's own message does not say what is
+    wrong."""
     if repeated:
         for index, item in _parts(value):
             yield from _text_mismatches(item, (*steps, index), repeated=False)
@@ -144,7 +148,8 @@ def _parts(value: Any) -> Iterable[tuple[str | int, Any]]:
 
 
 def _as_dict(message: Any) -> dict[str, Any]:
-    """Convert a message to a dict: every field, except those with presence that are not set; enums by name."""
+    """Convert a message to a dict of all its fields, enums by name. Fields that track presence are left out if they are
+    not set."""
     return {
         name: _plain(getattr(message, name), field)
         for name, field, has_presence in _fields(message.DESCRIPTOR)
@@ -154,8 +159,8 @@ def _as_dict(message: Any) -> dict[str, Any]:
 
 @lru_cache(_DESCRIPTORS_MAX)
 def _fields(descriptor: Any) -> list[tuple[str, Any, bool]]:
-    """Return the fields of a message; cached, since asking the library each time would take most of the time of
-    decoding."""
+    """Return the fields of a message: name, descriptor, and whether the field tracks presence. Cached, since reading
+    them from the library for each message would take most of the decoding time."""
     return [(field.name, field, field.has_presence) for field in descriptor.fields]
 
 
@@ -177,9 +182,10 @@ def _plain(value: Any, field: Any) -> Any:
 
 
 def message_class(definition: Definition, message: str | tuple[int, ...] | None = None) -> type[Any]:
-    """Return the class of one message of a schema.
+    """Return the generated class of one message of a schema, by its name or its path; default: the first one.
 
-    Raises `InvalidSchema`, `InvalidRequest` for a name that is not in it, `ValueMismatch` for indexes that are not.
+    Raises `InvalidSchema`, `InvalidRequest` for a name that the schema does not have, and `ValueMismatch` for such a
+    path.
     """
     file = _file(definition)
     descriptor = _named(file, message) if isinstance(message, str) else _at(file, message or FIRST_MESSAGE)
@@ -191,7 +197,7 @@ def message_class(definition: Definition, message: str | tuple[int, ...] | None 
 class ProtoFile:
     name: str
     text: str
-    """The base64 of its descriptor, which registries accept in place of the text."""
+    """The base64 of the file's serialized descriptor, which registries accept in place of the source text."""
     needs: tuple[str, ...]
     """The names of the files that it imports."""
 
@@ -233,12 +239,13 @@ def _indexes(descriptor: Any) -> tuple[int, ...]:
 
 
 def _file(definition: Definition) -> Any:
-    """Return the descriptor of a schema's own file. Raises `InvalidSchema`, also if there is no message in it."""
+    """Return the descriptor of a schema's own file. Raises `InvalidSchema`, also if the file has no message."""
     return parse(definition.text, dict(definition.references)).message_class().DESCRIPTOR.file
 
 
 def _named(file: Any, name: str) -> Any:
-    """Find a message by its name, with or without the file's package."""
+    """Return the descriptor of a message by its name, with or without the package. Raises `InvalidRequest` if there is
+    none."""
     within = name.removeprefix(f"{file.package}.") if file.package else name
     first, *rest = within.split(".")
     descriptor = file.message_types_by_name.get(first)

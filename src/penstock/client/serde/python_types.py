@@ -26,11 +26,12 @@ _NUMBERS: Final = (int, float)
 _ONE: Final = frozenset({"items", "additionalProperties"})
 _SEVERAL: Final = frozenset({"anyOf", "oneOf", "allOf", "prefixItems"})
 _NAMED: Final = frozenset({"properties", "$defs"})
-"""JSON Schema keywords that hold other schemas: one, a list, or several by name."""
+"""JSON Schema keywords that contain other schemas: `_ONE` a single schema, `_SEVERAL` a list, `_NAMED` a dict by
+name."""
 _STEP: Final = re.compile(r"\.([^.\[\]]+)|\[([^\]]*)\]")
 _MSGSPEC_PATH: Final = re.compile(r" - at `(?:key in )?\$(.*)`$", re.DOTALL)
 _EXTRA: Final = ("extra_forbidden", "unexpected_keyword_argument")
-"""Types of pydantic's errors for a name that a model, or a dataclass, has no field for."""
+"""The types of pydantic's errors for a name that is not a field of the model or dataclass."""
 
 Steps = tuple[str | int, ...]
 
@@ -61,10 +62,11 @@ class MsgspecCodec:
             raise _no_type_codec(self._kind, error) from None
 
     def encode(self, value: Any) -> bytes:
-        """Encode a value. Raises `ValueMismatch`, also for a name in a dict that no field has: leaving it out would
-        lose the value.
+        """Encode a value. Raises `ValueMismatch` if it does not fit the type, also for a name in a dict that is no
+        field: its value would be lost.
 
-        Python does not check the types of fields, so the encoded payload is decoded once more.
+        Python does not check the types of fields when an object is created, so the encoded payload is decoded once to
+        check it.
         """
         if isinstance(value, dict):
             self._check_names(value)
@@ -88,17 +90,18 @@ class MsgspecCodec:
             raise unknown
 
     def decode(self, payload: bytes) -> Any:
-        """Decode a payload: unknown fields are ignored, fields with a default may be missing. Raises
+        """Decode a payload. Unknown fields are ignored, and fields with a default may be missing. Raises
         `ValueMismatch`."""
         return _reading(self._decoder.decode, payload)
 
     def convert(self, plain: Any) -> Any:
-        """Convert dicts, lists and other values that codecs of other languages decode to. Raises `ValueMismatch`."""
+        """Convert dicts, lists and plain values, as codecs of other languages return them, to this type. Raises
+        `ValueMismatch`."""
         return _reading(partial(msgspec.convert, type=self._kind), plain)
 
 
 class PydanticCodec:
-    """A codec for pydantic models and dataclasses, which validate themselves when they are created."""
+    """A codec for pydantic models and dataclasses. pydantic validates a value when it is created."""
 
     indexes = None
 
@@ -145,7 +148,7 @@ class PydanticCodec:
     @cached_property
     def _validate_known(self) -> Callable[[Any], Any]:
         """The function that validates a dict and refuses unknown names, unless the model allows extra fields somewhere.
-        A pydantic before 2.12 cannot be told to: there the model's own rules hold."""
+        With pydantic before 2.12, which has no such option, only the model's own rules apply."""
         validate = self._adapter.validate_python
         if _is_open(self._derived) or "extra" not in signature(validate).parameters:
             return validate
@@ -163,7 +166,7 @@ class PydanticCodec:
 
 
 TypeCodec = MsgspecCodec | PydanticCodec
-"""The codec of a Python type, whose values are written as JSON."""
+"""The codec of a Python type. Values are written as JSON."""
 
 
 def type_codec_of(kind: Any) -> TypeCodec:
@@ -174,7 +177,7 @@ def type_codec_of(kind: Any) -> TypeCodec:
 
 
 def to_builtins(value: Any) -> Any:
-    """Convert a dataclass, a Struct or a model to dicts; return anything else as it is."""
+    """Convert a dataclass, a Struct or a pydantic model to dicts; return any other value unchanged."""
     if _is_pydantic(type(value)):
         from pydantic import TypeAdapter
 
@@ -192,7 +195,8 @@ def _reading(read: Callable[[Any], Any], data: Any) -> Any:
 
 
 def _mismatch(sentence: str) -> ValueMismatch:
-    """Split msgspec's message, which ends with the path: "Expected `int`, got `str` - at `$.items[1].count`"."""
+    """Build an error from msgspec's message, which ends with the path: "Expected `int`, got `str` - at
+    `$.items[1].count`"."""
     location = _MSGSPEC_PATH.search(sentence)
     if location is None:
         return ValueMismatch(sentence)
@@ -201,7 +205,7 @@ def _mismatch(sentence: str) -> ValueMismatch:
 
 
 def _class_of(kind: Any) -> type[Any]:
-    """Return the class that every value of a type is an instance of, as far as Python can tell."""
+    """Return a class for `isinstance` checks of values of a type; `object` if the type has no such class."""
     if is_typeddict(kind):
         return dict
     return kind if isinstance(kind, type) and kind is not float else object
@@ -212,8 +216,8 @@ def _another_type(value: Any, kind: Any) -> ValueMismatch:
 
 
 def _no_type_codec(kind: Any, error: Exception) -> InvalidRequest:
-    """Build an error from msgspec's: for an unknown class it gives first advice for its own callers, and then the
-    class."""
+    """Build the error for a type without a schema, from msgspec's error. Replaces msgspec's advice, which is for code
+    that calls msgspec, by advice for users of Penstock."""
     advice, _, reason = str(error).rpartition("\n\n")
     hint = (
         "; make that a dataclass or a msgspec Struct, or all of it a pydantic model" if "schema_hook" in advice else ""
@@ -227,14 +231,15 @@ def _is_pydantic(kind: Any) -> bool:
 
 
 def _json_schema(derived: dict[str, Any]) -> Schema:
-    """Build the schema: it allows what is written and no other fields. A field with a default can then be added later,
-    and the new type reads what was written before."""
+    """Build the JSON Schema of a type, without additional properties. A field with a default can then be added in a
+    later version, and the new type reads messages of the old one."""
     text = json.dumps({"$schema": _DRAFT} | _closed(derived), ensure_ascii=False)
     return Schema(kind=SchemaKind.JSON, text=text)
 
 
 def _closed(schema: Any) -> Any:
-    """Return a schema in which objects with named fields have no others, unless the schema says so."""
+    """Return a copy of a schema in which objects with named properties allow no others, unless the schema allows
+    them."""
     if not isinstance(schema, dict):
         return schema
     closed = {word: _closed_under(word, inner) for word, inner in schema.items()}
@@ -265,7 +270,8 @@ def _is_open(derived: Any) -> bool:
 
 
 def _unknown(kind: inspect.Type, value: Any, steps: Steps) -> Iterator[ValueMismatch]:
-    """Locate names that no field has. Other mismatches are left to the decoder."""
+    """Yield a mismatch for each name in a value that is no field of its type. Other mismatches are found by the
+    decoder."""
     match kind:
         case inspect.Metadata(type=inner):
             yield from _unknown(inner, value, steps)
@@ -295,7 +301,8 @@ def _fields_unknown(
 
 
 def _elements(kind: inspect.Type, value: Any) -> Iterable[tuple[str | int, inspect.Type, Any]]:
-    """Return the elements of a list, or of a dict with any names: the step to each, its type, and its value."""
+    """Return the elements of a list, or of a dict with arbitrary keys, as triples: path step, type, value. Empty for
+    other types."""
     match kind, value:
         case inspect.DictType(value_type=inner), dict():
             return [(str(name), inner, item) for name, item in value.items()]
@@ -313,7 +320,7 @@ def _elements(kind: inspect.Type, value: Any) -> Iterable[tuple[str | int, inspe
 
 
 def _is_tagged_otherwise(kind: inspect.Type, value: Any) -> bool:
-    """Return True if the tag of a value is that of another Struct of the union."""
+    """Return True if the tag in a value names another Struct of the union than `kind`."""
     match kind, value:
         case inspect.StructType(tag_field=str(field), tag=tag, array_like=False), dict():
             return bool(value.get(field) != tag)

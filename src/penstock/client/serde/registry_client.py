@@ -1,4 +1,5 @@
-"""The registry client: the schema of an id never changes, so each is fetched once and cached."""
+"""The registry client: it fetches and registers schemas through a broker. The schema of an id never changes, so each is
+fetched once and cached."""
 
 from __future__ import annotations
 
@@ -16,10 +17,9 @@ from penstock.core.schemas import Definition, Reference, Schema, SchemaKind
 Ask = Callable[[str, Mapping[str, Any]], Awaitable[dict[str, Any]]]
 
 _KEPT_MAX: Final = 1000
-"""The most schemas, and registrations, that are cached: more than one program writes or reads. The oldest
-are evicted."""
+"""The most schemas, and the most registrations, that are cached; the oldest are dropped. Few programs use as many."""
 _UNKNOWN_SECONDS: Final = 5.0
-"""The time for which an id that the registry does not know is not fetched again: it may be imported later."""
+"""The time in seconds for which an unknown id is not looked up again. After it, the schema may have been imported."""
 SCHEMA_NOT_FOUND: Final = 40403
 
 _Key = TypeVar("_Key")
@@ -28,7 +28,7 @@ _Value = TypeVar("_Value")
 
 @dataclass(frozen=True, slots=True)
 class RegisteredVersion:
-    """A version of a subject."""
+    """A version of a subject, and the id of its schema."""
 
     subject: str
     version: int
@@ -44,12 +44,13 @@ class RegistryClient:
         self._fetching: dict[int, asyncio.Future[Definition]] = {}
 
     async def register(self, subject: str, schema: Schema) -> RegisteredVersion:
-        """Return the version of a schema, registering it if it is new; each is asked once. Raises the registry's
-        refusal."""
+        """Return the version of a schema under a subject, registering it if it is new. The result is cached. Raises the
+        registry's error if it refuses the schema."""
         return await self._resolve_version("system.schema.register", subject, schema)
 
     async def look_up(self, subject: str, schema: Schema) -> RegisteredVersion:
-        """Return the version of a schema. Raises `InvalidRequest` if the subject does not have it."""
+        """Return the version of a schema under a subject; the result is cached. Raises `InvalidRequest` if there is
+        none."""
         return await self._resolve_version("system.schema.lookup", subject, schema)
 
     async def _resolve_version(self, topic: str, subject: str, schema: Schema) -> RegisteredVersion:
@@ -61,16 +62,18 @@ class RegistryClient:
         return known
 
     async def version(self, subject: str, version: int | str) -> RegisteredVersion:
-        """Return a version of a subject, by number or `latest`."""
+        """Return a version of a subject, by number or `latest`. Always asks the broker. Raises its error if there is
+        none."""
         answer = await self._ask("system.schema.get", {"subject": subject, "version": version})
         return RegisteredVersion(subject, answer["version"], answer["id"])
 
     def known(self, schema_id: int) -> Definition | None:
-        """Return the schema of an id if it is cached."""
+        """Return the schema of an id if it is cached, else None."""
         return self._definitions.get(schema_id)
 
     async def definition(self, schema_id: int) -> Definition:
-        """Return the schema of an id; concurrent callers share one fetch. Raises the registry's error."""
+        """Return the schema of an id, from the cache or the broker. Concurrent callers share one request. Raises the
+        registry's error; the error for an unknown id is cached for five seconds."""
         known = self._definitions.get(schema_id)
         if known is not None:
             return known
@@ -99,7 +102,7 @@ class RegistryClient:
             _remember(self._not_found, schema_id, (time.monotonic(), error))
 
     async def closed(self, schema: Schema) -> Definition:
-        """Return a schema with all schemas that it refers to, whether it is registered or not."""
+        """Return a schema together with all schemas that it refers to. The schema itself need not be registered."""
         texts: dict[str, str] = {}
         for reference in schema.references:
             registered = await self.version(reference.subject, reference.version)

@@ -1,6 +1,6 @@
-"""Schemas as a program gives them to a producer or a consumer.
+"""Schemas in the forms in which a program passes them to a producer or a consumer.
 
-Nothing but Python is needed here: codecs are imported when they are used.
+This module imports no package outside the standard library and penstock: codecs are imported when they are used.
 """
 
 from __future__ import annotations
@@ -22,14 +22,15 @@ if TYPE_CHECKING:
     from penstock.client.serde.encoder import ValueEncoder
 
 CONFLUENT: Final = "confluent"
-"""The framing of other registries' clients: payloads begin with a zero byte and the schema's id."""
+"""The framing in which payloads begin with a zero byte and the schema's id, as clients of other registries write
+them."""
 AUTO: Final = "auto"
-"""Framed and plain payloads mixed: one that begins like a framed one is taken for it."""
+"""The framing of a consumer that accepts both: a payload that looks framed is read as framed, any other as plain."""
 
 
 @dataclass(frozen=True, slots=True)
 class AvroSchema:
-    """An Avro schema: values are dicts for records, and otherwise the types that fastavro uses."""
+    """An Avro schema. Records are dicts; other values have the Python types that fastavro uses."""
 
     kind: ClassVar = SchemaKind.AVRO
 
@@ -44,7 +45,7 @@ class AvroSchema:
 
 @dataclass(frozen=True, slots=True)
 class JsonSchema:
-    """A JSON Schema: values are the types of JSON: dicts, lists, text, numbers."""
+    """A JSON Schema. Values are dicts, lists, text, numbers, booleans and None."""
 
     kind: ClassVar = SchemaKind.JSON
 
@@ -59,11 +60,11 @@ class JsonSchema:
 
 @dataclass(frozen=True, slots=True)
 class ProtobufSchema:
-    """A Protobuf schema: a generated class, whose messages are the values; or the text of a .proto file, and values are
-    dicts.
+    """A Protobuf schema, either a generated class or the text of a .proto file. Values are messages of the class, or
+    dicts for a text.
 
-    With a text, `message` is the name of the message, with or without the package; default: the first one. With a
-    class, the files that it needs are registered with it.
+    With a text, `message` is the name of one of its messages, with or without the package; default: the first one. With
+    a class, the files that its file imports are registered too.
     """
 
     kind: ClassVar = SchemaKind.PROTOBUF
@@ -82,24 +83,25 @@ class ProtobufSchema:
 
 @dataclass(frozen=True, slots=True)
 class UseLatest:
-    """The latest version of the subject when the producer or consumer is created; values are those of its language."""
+    """The version of the subject that is the latest when the producer or consumer is created. Values have the Python
+    types of that schema's language."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pinned:
-    """A version of the subject; values are those of its language."""
+    """A fixed version of the subject. Values have the Python types of that schema's language."""
 
     version: int
 
 
 Source = AvroSchema | JsonSchema | ProtobufSchema | UseLatest | Pinned | type[Any]
-"""The source of a schema. A type has its schema derived: a dataclass, a msgspec Struct, a pydantic model, or any other
-type that msgspec reads; `str`, `int`, `float` and `bytes` have kinds of their own."""
+"""The source of a schema. A type, such as a dataclass, a msgspec Struct or a pydantic model, has its schema derived;
+`str`, `int`, `float` and `bytes` are schemas of their own without a text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Serde:
-    """The conversion between values and payloads that a producer or a consumer was given."""
+    """The options by which a producer or a consumer converts between values and payloads."""
 
     source: Source | None = None
     subject: str | None = None
@@ -107,8 +109,11 @@ class Serde:
     framing: str | None = None
 
     async def encoder(self, registry: RegistryClient, topic: str) -> ValueEncoder | None:
-        """Build the encoder of a producer; None if values are bytes. Raises what is wrong with the schema, or why the
-        registry refuses it."""
+        """Build the encoder of a producer; None without a schema, when values are payloads. The schema is registered or
+        looked up.
+
+        Raises `InvalidRequest` for options that do not fit together or an invalid source, and the registry's error.
+        """
         if self.framing not in (None, CONFLUENT):
             raise InvalidRequest(f"a producer's framing is {CONFLUENT!r} or None, not {self.framing!r}")
         if self.source is None:
@@ -124,7 +129,8 @@ class Serde:
             )
 
     async def decoder(self, registry: RegistryClient, topic: str) -> ValueDecoder:
-        """Build the decoder of a consumer. Raises what is wrong with the schema of its values."""
+        """Build the decoder of a consumer. Raises `InvalidRequest` for an invalid framing or source, and the registry's
+        error."""
         if self.framing not in (None, CONFLUENT, AUTO):
             raise InvalidRequest(f"a consumer's framing is {CONFLUENT!r}, {AUTO!r} or None, not {self.framing!r}")
         from penstock.client.serde.decoder import ValueDecoder

@@ -1,4 +1,5 @@
-"""Decode targets of a consumer: a Python type, a schema of its own, a class generated from a .proto file."""
+"""Decode targets of a consumer, into which payloads of any schema are decoded: a Python type, a schema of the
+consumer's own, or a class generated from a .proto file."""
 
 from __future__ import annotations
 
@@ -21,9 +22,10 @@ _TEXTUAL: Final = (SchemaKind.STRING, SchemaKind.NUMBER, SchemaKind.JSON)
 
 class DecodeTarget(Protocol):
     def decoder(self, writer: Definition | None, indexes: Indexes) -> Decode:
-        """Return the function that decodes payloads of `writer`, or payloads that name no schema if it is None.
+        """Return the function that decodes payloads written with the schema `writer`; None stands for payloads that
+        name none. `indexes` is the path to a Protobuf message.
 
-        Raises `ValueMismatch` if payloads of that schema cannot be read into this target.
+        Raises `ValueMismatch` if payloads of that schema cannot be decoded into this target.
         """
         ...
 
@@ -45,14 +47,14 @@ async def make_target(registry: RegistryClient, source: Source, subject: str) ->
 
 
 class WriterSchemaTarget:
-    """Values of the schema that the payload was written with; bytes without one."""
+    """Values of the schema that the payload was written with; the payload itself if it names none."""
 
     def decoder(self, writer: Definition | None, indexes: Indexes) -> Decode:
         return bytes if writer is None else codec_of(writer, indexes).decode
 
 
 class TypeTarget:
-    """Values of a Python type. Payloads that name no schema are read as JSON."""
+    """Values of a Python type. Payloads that name no schema are decoded as JSON."""
 
     def __init__(self, codec: TypeCodec) -> None:
         self._codec = codec
@@ -77,10 +79,11 @@ class GeneratedClassTarget:
 
 
 class ReaderSchemaTarget:
-    """Values of the consumer's schema. Payloads that name no schema are read as written with it."""
+    """Values of the consumer's own schema. Payloads that name no schema are decoded as if they were written with it."""
 
     def __init__(self, reader: Definition, message: str | None = None) -> None:
-        """Raises `InvalidSchema`, or `InvalidRequest` for a message that the schema does not have."""
+        """Create the target. Raises `InvalidSchema`, and `InvalidRequest` for a `message` that the schema does not
+        have."""
         self._reader = reader
         codec = codec_of(reader, message)
         self._decode = codec.decode

@@ -1,4 +1,4 @@
-"""Values that producers take and consumers return: bytes, or values of their schema."""
+"""The type variable of the values that producers and consumers handle, and the error for a value that does not fit."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ else:
 
 
 class ValueMismatch(ValueError):
-    """A value that does not fit a schema, or a payload from which no value can be made."""
+    """The error for a value that does not fit a schema, or a payload that cannot be decoded."""
 
     def __init__(self, message: str, path: str = "") -> None:
         super().__init__(message)
         self.message = message
         self.path = path
-        """A JSON pointer to the mismatch; empty for the whole value."""
+        """A JSON pointer to the mismatch; empty if it concerns the whole value."""
 
 
 def json_pointer(*steps: str | int) -> str:
-    """Build a JSON pointer."""
+    """Build a JSON pointer from names and indexes, escaping `~` and `/`."""
     return "".join(f"/{str(step).replace('~', '~0').replace('/', '~1')}" for step in steps)

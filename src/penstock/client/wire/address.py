@@ -27,7 +27,8 @@ class Address:
 
 
 def parse_url(url: str | None) -> Address:
-    """Parse an address. None stands for PENSTOCK_URL, or where that is not set for the broker of this machine."""
+    """Parse an address. None stands for PENSTOCK_URL, or `tcp://127.0.0.1:7450` if that is not set. Raises
+    `InvalidRequest`."""
     url = url or os.environ.get(VARIABLE) or DEFAULT
     try:
         parts = urlsplit(url if "://" in url else f"tcp://{url}")
@@ -40,8 +41,11 @@ def parse_url(url: str | None) -> Address:
 
 
 def tls_context(ca: Path | str | None, cert: Path | str | None, key: Path | str | None) -> ssl.SSLContext:
-    """Build a TLS context that trusts the machine's own authorities, or `ca` alone; `cert` is shown where the broker
-    asks for a client certificate."""
+    """Build a TLS context that trusts the authorities of the file `ca`, or without it those of this machine. `cert` and
+    `key` are the client's certificate, for brokers that ask for one.
+
+    Raises `InvalidRequest` if only one of them is set, or a file cannot be used.
+    """
     if (cert is None) != (key is None):
         raise InvalidRequest("a certificate of ours needs both: tls_cert and tls_key")
     try:

@@ -1,4 +1,5 @@
-"""The interface of a client that calls the broker's system topics: reads and admin commands need nothing more."""
+"""The protocol of a client that sends requests to the broker's system topics. Code that reads or administers through
+system topics needs no other method."""
 
 from __future__ import annotations
 
@@ -7,8 +8,9 @@ from typing import Any, Protocol
 
 
 class Asks(Protocol):
-    """A blocking client, as far as calls of system topics go."""
+    """A blocking client with the method `ask`."""
 
     def ask(self, topic: str, facts: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Return the answer of a system topic. Raises its error."""
+        """Send a request with the fields `facts` to a system topic, and return its answer. Raises the error in the
+        answer."""
         ...

@@ -1,5 +1,5 @@
-"""A connection that outlives its transports: reopened after a break, with its subscriptions. Calls wait for
-it or fail."""
+"""A connection to a broker that lasts longer than one TCP connection: it opens a new transport after a break and
+restores the subscriptions. Calls wait for the new transport, or fail."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ _BACKOFF_SECONDS: Final = (0.1, 10.0)
 _ASK_AFTER_SECONDS: Final = 20.0
 _GONE_AFTER_SECONDS: Final = 60.0
 _FINAL: Final = (Unauthorized, InvalidRequest)
-"""Errors that end reconnecting, since another transport would be refused for the same reason: a key that was revoked.
-"""
+"""Errors after which it does not try to connect again, since the broker would refuse every attempt, such as a revoked
+key."""
 _GOODBYE_SECONDS: Final = 2.0
-"""The time that written bytes have to be sent when the client is closed."""
+"""The time in seconds in which written bytes must be sent when the client is closed."""
 
 
 class Connection:
-    """Calls and their responses over the current transport; every other event is passed to `on_event`.
+    """A sender of calls over the current transport, which matches responses to them. All other events go to `on_event`.
 
-    A subscription that the broker refuses on a new transport is passed to `on_refused`, the error that ends the
-    connection to `on_end`.
+    If the broker refuses a subscription on a new transport, `on_refused` is called with it. If no transport will be
+    opened any more, `on_end` is called with the error.
     """
 
     def __init__(
@@ -66,8 +66,8 @@ class Connection:
         self._on_refused = on_refused
         self._on_end = on_end
         self.generation = 0
-        """The number of transports so far: state that the broker has for one (such as a registered producer) is not
-        there for the next."""
+        """The number of transports used so far. The broker keeps some state, such as a registered producer, only for
+        one of them."""
 
         self._reading_held = False
         self._transport: ClientTransport | None = None
@@ -82,14 +82,15 @@ class Connection:
         return self._usable and self._transport is not None and self._transport.open
 
     async def start(self) -> None:
-        """Connect. Raises if the first attempt fails; after later breaks the connection tries again."""
+        """Connect. Raises if this first attempt fails; after later breaks the connection keeps trying. A second call
+        does nothing."""
         if self._keeper is None:
             transport = self._transport = await self._open()
             self._use(transport)
             self._keeper = asyncio.create_task(self._keep_connected(transport))
 
     async def close(self) -> None:
-        """Send written bytes and end. Calls that still wait fail with `ServiceUnavailable`."""
+        """Send written bytes, for up to two seconds, and end. Calls that still wait raise `ServiceUnavailable`."""
         self._fail(ServiceUnavailable("the client is closed"))
         if self._transport is not None:
             self._transport.close()
@@ -102,8 +103,11 @@ class Connection:
     # calls
 
     async def call(self, call: BrokerCall, timeout: float | None = None) -> bytes:
-        """Send a call and return the payload of its response. Raises the error in it, `Timeout`, or
-        `ServiceUnavailable`."""
+        """Send a call, and return the payload of its response. `timeout` is in seconds; default: that of the
+        connection.
+
+        Raises the error in the response, `Timeout`, or `ServiceUnavailable` if the connection is lost.
+        """
         timeout = timeout or self.timeout
         try:
             async with asyncio.timeout(timeout):
@@ -112,7 +116,7 @@ class Connection:
             raise Timeout(f"no answer from the broker within {timeout:g} s") from None
 
     async def answer(self, waiting: asyncio.Future[bytes]) -> bytes:
-        """Wait for the response to a call that `send` has sent; raises as `call` does."""
+        """Wait for the response to a call that was sent by `send`, and return its payload. Raises as `call` does."""
         try:
             async with asyncio.timeout(self.timeout):
                 return await waiting
@@ -120,8 +124,9 @@ class Connection:
             raise Timeout(f"no answer from the broker within {self.timeout:g} s") from None
 
     async def send(self, call: BrokerCall) -> asyncio.Future[bytes]:
-        """Send a call once there is a transport, and return the future of its response. Returns when there is room to
-        write more."""
+        """Send a call once a transport is connected, and return the future of its response. If the write buffer is
+        full, it first waits until there is room. Raises `ServiceUnavailable` if no transport is connected within the
+        timeout."""
         transport = await self.ready()
         waiting = self._expect(call)
         transport.write(call.data)
@@ -135,8 +140,8 @@ class Connection:
         return waiting
 
     def _expect(self, call: BrokerCall) -> asyncio.Future[bytes]:
-        """Register the future of a response. Reading goes on while a call waits, however many messages wait to be
-        taken."""
+        """Create the future of a call's response. While it waits, reading goes on even if `hold_reading` is set:
+        otherwise the response would not arrive."""
         waiting: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         waiting.add_done_callback(partial(self._forget_call, call.request_id))
         self._calls[call.request_id] = waiting
@@ -150,7 +155,10 @@ class Connection:
             waiting.exception()  # retrieved: asyncio warns about an error of a future that no caller awaits any more
 
     async def ready(self) -> ClientTransport:
-        """Return a transport that can be written to, waiting for the next one if need be."""
+        """Return a transport that can be written to, after waiting for the next one if the last is lost.
+
+        Raises `ServiceUnavailable` if there is none within the timeout, or the error that ended the connection.
+        """
         if self._keeper is None and self._failure is None:
             raise InvalidRequest("not connected yet: use the client with `async with`, or await it")
         try:
@@ -166,12 +174,14 @@ class Connection:
             raise ServiceUnavailable(f"no connection to {self._address} within {self.timeout:g} s") from None
 
     def write(self, data: bytes) -> None:
-        """Write a reply of ours. Without a transport it is discarded: the broker has failed the request already."""
+        """Write bytes that need no response. Without a transport they are dropped: the broker has already failed the
+        request that they belong to."""
         if self._transport is not None and self._transport.open:
             self._transport.write(data)
 
     def hold_reading(self, *, hold: bool) -> None:
-        """While `hold` is set, read only if a call waits for its response."""
+        """With `hold`, stop reading from the transport, except while a call waits for its response. Without it, read
+        again."""
         self._reading_held = hold
         self._pause_or_resume_reading()
 
@@ -218,7 +228,8 @@ class Connection:
         return transport
 
     async def _authenticate(self, transport: ClientTransport, secret: Secret) -> None:
-        """Send the credentials, before anything else. Raises the broker's error."""
+        """Send the credentials, as the first call on a transport. Raises the broker's error, the reason for which the
+        transport was lost, or `Timeout`."""
         call = self._protocol.authenticate(secret.reveal())
         waiting = self._expect(call)
         transport.write(call.data)
@@ -238,7 +249,8 @@ class Connection:
         self._changed.set()
 
     async def _keep_connected(self, transport: ClientTransport) -> None:
-        """Watch the transport, and open a new one when it is lost."""
+        """Wait until the transport is lost, and open a new one, again and again. Ends when the connection is closed,
+        when it must not reconnect, or when the broker refuses for good."""
         while True:
             reason = await self._watch(transport)
             if self._failure is not None:
@@ -260,7 +272,8 @@ class Connection:
                 return
 
     async def _watch(self, transport: ClientTransport) -> PenstockError:
-        """Wait until the transport is lost, sending heartbeats when it is silent; return the reason."""
+        """Wait until the transport is lost, and return the reason. A silent transport is sent heartbeats after 20
+        seconds and aborted after 60."""
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.wait({transport.lost}, timeout=_ASK_AFTER_SECONDS)
@@ -292,8 +305,8 @@ class Connection:
                 return transport
 
     async def _restore_subscriptions(self, transport: ClientTransport) -> bool:
-        """Make the subscriptions again on a new transport; return False if it was lost meanwhile or a call must be
-        tried again."""
+        """Subscribe again on a new transport; return True if that is done. Return False if the transport was lost
+        meanwhile, or the broker answered that a call must be tried again."""
         restored = []
         for spec, call in self._protocol.restore_calls():
             waiting = self._expect(call)
@@ -316,7 +329,7 @@ class Connection:
         return True
 
     def _fail(self, error: PenstockError) -> None:
-        """End for good: no transport is opened after this."""
+        """End for good: all waiting calls fail with `error`, and no transport is opened any more."""
         self._failure, self._usable = self._failure or error, False
         self._fail_calls(error)
         self._changed.set()
@@ -329,6 +342,6 @@ class Connection:
 
 
 def error_copy(error: PenstockError) -> PenstockError:
-    """Return a new exception with the same message and details: one that is raised twice would keep the
-    traces of both."""
+    """Return a new exception with the same message and details. Raising the same object twice would mix the tracebacks
+    of both."""
     return type(error)(error.message, **error.details)

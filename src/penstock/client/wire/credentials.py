@@ -1,4 +1,5 @@
-"""Credentials of a client: a key or a token, from an argument, a file or the environment. Never shown, never logged."""
+"""Credentials of a client: a key or a token, from an argument, a file or the environment. They are never shown or
+logged."""
 
 from __future__ import annotations
 
@@ -12,17 +13,18 @@ from penstock.core.errors import InvalidRequest
 VARIABLE: Final = "PENSTOCK_TOKEN"
 FILE_VARIABLE: Final = "PENSTOCK_TOKEN_FILE"
 REGISTRY_VARIABLE: Final = "PENSTOCK_REGISTRY_TOKEN"
-"""The token for a schema registry that is reached over HTTP. That may belong to others, so the broker's token is not
-sent."""
+"""The variable with the token for a schema registry that is reached over HTTP. The broker's token is not sent there,
+since that registry may belong to others."""
 TOKEN_CHARS_MAX: Final = 8192
 """The longest token that a broker accepts."""
 
 Token = str | Callable[[], str]
-"""A key or a token; or a function that returns the current one, called for every connection."""
+"""A key or a token; or a function that returns the current one and is called for every connection."""
 
 
 class Secret:
-    """A token, or its source. Printing it, or a traceback with it, reveals nothing."""
+    """A token, or a function that returns it. The repr does not reveal the token, so that none gets into logs or
+    tracebacks."""
 
     __slots__ = ("_give",)
 
@@ -63,7 +65,8 @@ def secret_in(variable: str) -> Secret | None:
 
 
 def read_token(path: Path | str) -> str:
-    """Return the content of a token file, without the white space around it. Raises `InvalidRequest`."""
+    """Return the content of a token file without surrounding white space. Raises `InvalidRequest` if it cannot be read
+    or is not ASCII."""
     try:
         with Path(path).expanduser().open("rb") as file:
             return file.read(2 * TOKEN_CHARS_MAX).decode("ascii").strip()

@@ -1,4 +1,5 @@
-"""The client's side of the protocol: calls in, bytes out; bytes in, events out. No socket, no clock, no task."""
+"""The client's side of the wire protocol, without sockets, clock or tasks: it encodes calls to bytes, and decodes
+received bytes to events."""
 
 from __future__ import annotations
 
@@ -26,10 +27,10 @@ from penstock.protocol.header import NO_HEADER, Header, header
 from penstock.protocol.notices import ACTIVE, CLOSING, ENDED, FENCED, GAP, HEARTBEAT, INITIALIZE, SOUGHT
 
 _FROM_BROKER: Final = FrameLimits(payload_bytes_max=BLOCK_BYTES_CEILING)
-"""Limits of frames from a broker: as large as any broker can be configured to send."""
+"""The limits of frames from a broker: the largest that any broker can be configured to send."""
 
 PAYLOAD_BYTES_MAX: Final = WireLimits().payload_bytes_max
-"""The largest payload that a broker accepts from us unless it was configured otherwise."""
+"""The largest payload, in bytes, that a broker accepts unless it is configured otherwise."""
 
 BLOCK_BYTES_MAX: Final = WireLimits().block_bytes_max
 
@@ -41,15 +42,15 @@ Payload = bytes | bytearray | memoryview | str
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A published message, or a request to be answered."""
+    """A live message, or a request to be answered."""
 
     topic: str
-    """The topic as its sender spelled it."""
+    """The topic, in the spelling of its sender."""
 
     payload: bytes
     version: str
     id: str
-    """The broker's id of this delivery."""
+    """The id that the broker gave to this delivery."""
 
     @property
     def text(self) -> str:
@@ -64,12 +65,12 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Greeted:
-    """The broker has accepted the connection."""
+    """The event that the broker has accepted the connection."""
 
 
 @dataclass(frozen=True, slots=True)
 class ResponseReceived:
-    """The response to the call with this id; `error` is set if the call failed."""
+    """The response to the call with the id `request_id`; `error` is set if the call failed."""
 
     request_id: str
     payload: bytes
@@ -80,12 +81,13 @@ class ResponseReceived:
 class MessageReceived:
     message: Message
     to: tuple[TopicPattern, ...]
-    """Patterns of our subscriptions that the message matches."""
+    """The patterns of our subscriptions that match the message's topic."""
 
 
 @dataclass(frozen=True, slots=True)
 class RequestReceived:
-    """A request for a topic that this client serves."""
+    """A request for a topic that this client serves. `to` is the pattern of the handler; None if it is not served any
+    more."""
 
     message: Message
     to: TopicPattern | None
@@ -93,7 +95,7 @@ class RequestReceived:
 
 @dataclass(frozen=True, slots=True)
 class RecordsReceived:
-    """A message of a durable subscription, or a block of messages."""
+    """A message, or a block of messages, of the durable subscription with the id `subscribe_id`."""
 
     subscribe_id: str
     header: Header
@@ -102,7 +104,7 @@ class RecordsReceived:
 
 @dataclass(frozen=True, slots=True)
 class NoticeReceived:
-    """A notice of the broker about a subscription or a producer of ours."""
+    """A notice from the broker about a subscription or a producer of this client."""
 
     topic: str
     facts: dict[str, Any]
@@ -110,20 +112,20 @@ class NoticeReceived:
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLost:
-    """The transport is lost; another will be opened."""
+    """The event that the transport is lost. Another will be opened unless the client does not reconnect."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplyDue:
-    """A heartbeat of the broker is to be answered with these bytes."""
+    """The event that the broker has sent a heartbeat, which must be answered with these bytes."""
 
     data: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectionEnding:
-    """The broker is about to close the connection; or, if `unreadable`, its bytes make no sense and reading
-    must end."""
+    """The event that the broker is about to close the connection; or, if `unreadable`, that its bytes are not valid and
+    the connection must be aborted."""
 
     error: PenstockError
     unreadable: bool = False
@@ -144,30 +146,32 @@ Event = (
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionSpec:
-    """A subscription to be made again on every new connection."""
+    """A subscription, with all that is needed to make it again on every new connection."""
 
     pattern: TopicPattern
     kind: str
     priority: int | None = None
     subscribe_id: str = ""
-    """The id of a durable subscription: the same on every connection, since the broker marks messages with it."""
+    """The id of a durable subscription's consumer. It is the same on every connection: the broker marks messages with
+    it."""
 
     subscription: str = ""
     options: str = ""
-    """JSON, for a durable subscription."""
+    """The options of a durable subscription, as JSON."""
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerCall:
-    """An encoded call: send the bytes, wait for `ResponseReceived` with this id."""
+    """An encoded call: send `data`, then wait for the `ResponseReceived` with this `request_id`."""
 
     request_id: str
     data: bytes = field(repr=False)
-    """Left out of the repr: it may hold a token."""
+    """The encoded frame. It is left out of the repr, since it may contain a token."""
 
 
 def as_bytes(payload: Payload) -> bytes:
-    """Encode text as UTF-8. Raises `TypeError` for other types: nothing is converted behind the caller's back."""
+    """Return a payload as bytes; text is encoded as UTF-8. Raises `TypeError` for other types, which are never
+    converted silently."""
     if isinstance(payload, str):
         return payload.encode()
     if isinstance(payload, bytes | bytearray | memoryview):
@@ -176,7 +180,8 @@ def as_bytes(payload: Payload) -> bytes:
 
 
 def milliseconds(timeout: float) -> int:
-    """Convert the timeout of a request to milliseconds. Raises `InvalidRequest`."""
+    """Convert a timeout in seconds to milliseconds, at least 1. Raises `InvalidRequest` if it is not a positive finite
+    number."""
     seconds: object = timeout
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds < math.inf:
         raise InvalidRequest(f"a timeout is a number of seconds above 0, not {timeout!r}")
@@ -184,7 +189,8 @@ def milliseconds(timeout: float) -> int:
 
 
 class ClientProtocol:
-    """The protocol state of one connection after another. Subscriptions outlive connections, calls do not."""
+    """The protocol state of a client over successive connections. Subscriptions are kept for the next connection; calls
+    are not."""
 
     def __init__(self, payload_bytes_max: int = PAYLOAD_BYTES_MAX) -> None:
         self._limits = FrameLimits(payload_bytes_max=payload_bytes_max, block_bytes_max=BLOCK_BYTES_MAX)
@@ -211,7 +217,7 @@ class ClientProtocol:
         return self._subscribe_call(spec)
 
     def forget(self, spec: SubscriptionSpec) -> None:
-        """Remove a subscription: it is not made again on the next connection."""
+        """Remove a subscription, so that it is not made again on the next connection."""
         self._subscriptions.pop(_key(spec), None)
         self._matching.clear()
 
@@ -232,23 +238,23 @@ class ClientProtocol:
         return encode_frame(header(action, topic), _json(fields))
 
     def register(self, name: str, description: str) -> BrokerCall:
-        """Encode the registration of a service; call `remember_service` once it has succeeded."""
+        """Encode the registration of a service. Call `remember_service` once the broker has confirmed it."""
         payload = _json({"name": name, "description": description})
         return self._call(Action.REQUEST, "system.service.register", payload)
 
     def remember_service(self, name: str, description: str) -> None:
-        """Register this service again on every new connection."""
+        """Remember the service, so that it is registered again on every new connection."""
         self._service = (name, description)
 
     def authenticate(self, token: str) -> BrokerCall:
-        """Encode the credentials: the first frame of a connection, where there is a token."""
+        """Encode the credentials. A client that has a token must send this as the first frame of a connection."""
         return self._call(Action.REQUEST, "system.client.authenticate", _json({"token": token}))
 
     def heartbeat(self) -> BrokerCall:
         return self._call(Action.REQUEST, HEARTBEAT, b"{}")
 
     def respond(self, request: Message, payload: Payload) -> bytes:
-        """Encode the response to a request. Raises `PayloadTooLarge` if the broker would not accept it."""
+        """Encode the response to a request. Raises `PayloadTooLarge` if it is larger than the broker accepts."""
         answer = as_bytes(payload)
         check_payload(len(answer), self._limits, Action.RESPONSE)
         return frame_bytes(f"response:{request.topic}:{request.version}:{request.id}".encode(), answer)
@@ -281,12 +287,12 @@ class ClientProtocol:
     # connections
 
     def connection_made(self) -> None:
-        """Begin a new connection: bytes of the last one are discarded, half a message too."""
+        """Begin a new connection: drop the bytes of an incomplete frame from the last one."""
         self._reader = FrameReader(_FROM_BROKER)
 
     def restore_calls(self) -> list[tuple[SubscriptionSpec | None, BrokerCall]]:
-        """Return the calls that bring a new connection to the state of the last, each with its subscription (None: the
-        service)."""
+        """Return the calls that register the service and make the subscriptions again on a new connection. Each comes
+        with its subscription; None for the service."""
         calls: list[tuple[SubscriptionSpec | None, BrokerCall]] = []
         if self._service is not None:
             calls.append((None, self.register(*self._service)))
@@ -368,7 +374,7 @@ def _answer(frame: Frame) -> Iterator[Event]:
 
 
 def _error(payload: bytes) -> PenstockError | None:
-    """Return the error in a response, or None."""
+    """Return the error in a response; None if it is not an error."""
     if not payload.startswith(b'{"error"'):
         return None
     described = _read_json(payload).get("error")

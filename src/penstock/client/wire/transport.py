@@ -1,4 +1,5 @@
-"""The transport: one TCP connection of the asyncio client, which feeds the protocol and reports its events."""
+"""The transport: one TCP connection of the asyncio client. It passes received bytes to the protocol, and the protocol's
+events to a callback."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from penstock.client.wire.protocol import ClientProtocol, ConnectionEnding, Even
 from penstock.core.errors import PenstockError, ServiceUnavailable, Timeout
 
 _QUEUED_BYTES: Final = 1024 * 1024
-"""Bytes written and not yet sent above which writers wait."""
+"""The number of bytes written and not yet sent above which writers must wait."""
 
 
 class ClientTransport(asyncio.Protocol):
@@ -28,7 +29,8 @@ class ClientTransport(asyncio.Protocol):
         self._reason: PenstockError | None = None
         self.greeted: asyncio.Future[None] = self._loop.create_future()
         self.lost: asyncio.Future[PenstockError] = self._loop.create_future()
-        """A future that is resolved with the reason when the connection is gone."""
+        """A future whose result is the reason for which the connection was lost. It is set when the connection is
+        gone."""
 
         self.heard = self._loop.time()
 
@@ -106,7 +108,7 @@ class ClientTransport(asyncio.Protocol):
 
 
 def _tls_reason(error: ssl.SSLError) -> str:
-    """Return the reason in words, without source positions in OpenSSL."""
+    """Describe a TLS error in words, without OpenSSL's source positions."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate is not trusted ({error.verify_message}); name its authority (tls_ca)"
     if error.reason == "WRONG_VERSION_NUMBER":
@@ -127,7 +129,10 @@ async def open_transport(
     handle: Callable[[Event], None],
     timeout: float,
 ) -> ClientTransport:
-    """Open a connection and wait for the broker's greeting. Raises `ServiceUnavailable` or `Timeout`."""
+    """Open a connection and wait for the broker's greeting.
+
+    Raises `Timeout` if there is none within `timeout` seconds, and `ServiceUnavailable` if the connection or TLS fails.
+    """
     loop = asyncio.get_running_loop()
     transport = ClientTransport(protocol, handle)
     try:

@@ -14,7 +14,7 @@ _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 @contextmanager
 def deferred_interrupts() -> Iterator[None]:
-    """Defer signals within this context; the first that came is raised behind it.
+    """Defer Ctrl-C and SIGTERM within this context; the first that came takes effect when the context ends.
 
     In the middle of starting a process, a signal would leave that process without an owner.
     """

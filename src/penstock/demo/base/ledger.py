@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 _WRONG_KEPT: Final = 10
-"""Sentences about wrong answers; further ones are counted."""
+"""The most sentences about wrong answers that are kept; further ones are only counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Acknowledged:
 class Ledger:
     """A ledger of `count` events. Any thread may write.
 
-    `half_way` is called once, by the very answer with which half of the events are answered.
+    `half_way` is called once, when half of the events are answered, by the thread that writes that answer.
     """
 
     def __init__(self, count: int, half_way: Callable[[], None]) -> None:
@@ -59,7 +59,10 @@ class Ledger:
         self.complaints: list[str] = []
 
     def store(self, number: int, position: LogPosition, *, duplicate: bool) -> None:
-        """Record where an event was stored, which had no answer before."""
+        """Record where an event was stored. A second answer to the same event counts as wrong.
+
+        `duplicate` says that the broker had it from an earlier attempt.
+        """
         with self._lock:
             self._check_open(number)
             self._partitions[number], self._offsets[number] = position.partition, position.offset
@@ -73,7 +76,8 @@ class Ledger:
             self._count_answer()
 
     def repeat(self, number: int, position: LogPosition, *, duplicate: bool) -> None:
-        """Compare the answer to an event that was stored, and sent a second time on purpose."""
+        """Record the answer to an event that was sent a second time on purpose. It counts as recognised if the broker
+        calls it a duplicate and names the same position as before, and otherwise as wrong."""
         with self._lock:
             known = LogPosition(int(self._partitions[number]), int(self._offsets[number]))
             if duplicate and known == position:

@@ -40,7 +40,7 @@ class LogContents:
         return sum(map(len, self.partitions))
 
     def times(self, count: int) -> npt.NDArray[np.int64]:
-        """Return how often each event is there."""
+        """Return how many records each event has, in an array by event number of at least `count` entries."""
         everything = np.concatenate([*self.partitions, np.zeros(0, np.int64)])
         return np.bincount(everything[everything != NO_EVENT], minlength=count)
 

@@ -117,7 +117,8 @@ class BrokerProcess:
             raise ServiceUnavailable(f"the broker {ended}, and nobody asked it to. {self._log_tail()}")
 
     def check_soon(self) -> None:
-        """Check again within ten seconds: connections break before a process has ended."""
+        """Wait at most ten seconds for the process to end, and then check: a connection breaks before its process has
+        ended."""
         if self._process is not None:
             with suppress(subprocess.TimeoutExpired):
                 self._process.wait(_LINGER_SECONDS)

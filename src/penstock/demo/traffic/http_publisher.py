@@ -100,7 +100,8 @@ class HttpPublisher:
         return self._post(f"{PATH}?{urlencode(facts)}", self._orders.payloads[number], f"event-{number}")
 
     def _post(self, address: str, body: bytes, key: str, media: str = "application/json") -> tuple[int, dict[str, Any]]:
-        """Return the answer, retrying as often as needed. Raises `ServiceUnavailable` if there is none."""
+        """Return the status and the answer, trying again for up to a minute. Raises `ServiceUnavailable` if none comes
+        by then."""
         headers = {"Content-Type": media, "Idempotency-Key": key}
         for _ in self._attempts():
             with suppress(OSError, HTTPException):

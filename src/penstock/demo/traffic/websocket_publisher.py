@@ -69,7 +69,8 @@ class WebSocketPublisher:
             await asyncio.sleep(_PAUSE_SECONDS)
 
     async def _talk(self) -> None:
-        """Send over one connection until it breaks: a round at a time, and then its events that are sent twice."""
+        """Send over one connection until it breaks or all is sent. After each round, the events of it that are sent
+        twice on purpose are sent again."""
         transport, listener = await ws_connect(_Conversation, self._url)
         assert isinstance(listener, _Conversation)  # noqa: S101 - we made it
         try:

@@ -51,7 +51,7 @@ def _record_end(data: int, position: int, stop: int) -> int:
 
 @inlined
 def _unused(data: int, position: int, stop: int) -> bool:
-    """Return True if sixteen zero bytes follow, or as many zeros as are left."""
+    """Return True if the next sixteen bytes are zero, or all bytes up to `stop` if there are fewer."""
     if stop - position >= at.ID_BYTES:
         return bool(simd.load64(data, position) | simd.load64(data, position + 8) == 0)
     for place in range(position, stop):  # noqa: SIM110 - numba compiles no generators
@@ -62,7 +62,8 @@ def _unused(data: int, position: int, stop: int) -> bool:
 
 @inlined
 def _after_attributes(data: int, position: int, stop: int) -> int:
-    """Return where the payload begins, from where the attributes begin; -1 if they do not fit before `stop`."""
+    """Return where the attributes that begin at `position` end, which is where the payload begins; -1 if they reach
+    past `stop`."""
     if position + 2 > stop:
         return -1
     count = simd.load16(data, position)
@@ -81,7 +82,7 @@ def _after_attributes(data: int, position: int, stop: int) -> int:
 
 @inlined
 def _read_envelope(data: int, message: int, stop: int, row: int) -> bool:
-    """Fill the envelope's columns of one record; return False if any byte violates the format."""
+    """Write the columns of one record's envelope to `row`; return False if the envelope violates the format."""
     if stop - message < at.ENVELOPE_BYTES_MIN or simd.load8(data, message) != at.VERSION:
         return False
     flags = simd.load8(data, message + at.FLAGS_AT)
@@ -112,7 +113,7 @@ def _read_envelope(data: int, message: int, stop: int, row: int) -> bool:
 
 @inlined
 def _flags_agree(flags: int, schema: int, key_bytes: int) -> bool:
-    """Return True if no flag is unknown, and every field that a flag calls absent is zero."""
+    """Return True if all flags are known, and the fields whose flag is not set are zero."""
     if flags & ~at.FLAGS_KNOWN != 0:
         return False
     if flags & at.FLAG_SCHEMA == 0 and schema != 0:
@@ -155,7 +156,7 @@ def attributes_start(row: int) -> int:
 
 @inlined
 def has_text(data: int, row: int) -> bool:
-    """Return True if type, producer name and attributes of a record are UTF-8."""
+    """Return True if type, producer name and attributes of a record are valid UTF-8."""
     start = simd.get(row, at.START) + at.TYPE_AT
     type_bytes, name_bytes = simd.get(row, at.TYPE_BYTES), simd.get(row, at.NAME_BYTES)
     name = start + type_bytes + at.MESSAGE_LENGTH_BYTES + at.NAME_LENGTH_AT + 2
@@ -166,7 +167,11 @@ def has_text(data: int, row: int) -> bool:
 
 @inlined
 def _judge(data: int, position: int, end: int, mode: int, row: int) -> int:
-    """Check checksum, envelope and id of one record by itself; return AT_END if it is good."""
+    """Check one record by itself, and write its columns to `row`; return the reason why it is bad, or AT_END if it is
+    good.
+
+    `mode` says what is checked: checksum, envelope, texts, id.
+    """
     if mode & at.VERIFY and not _checksum_holds(data, position, end):
         return at.BAD_CHECKSUM
     message = position + at.HEAD_BYTES + simd.load8(data, position + at.TYPE_LENGTH_AT)
@@ -191,10 +196,10 @@ def _judge(data: int, position: int, end: int, mode: int, row: int) -> int:
 def scan(
     block: Any, start: int, stop: int, mode: int, after_high: int, after_low: int, next_offset: int, columns: Any
 ) -> tuple[int, int, int]:
-    """Read records from `start` on into `columns`; return how many, where the scan stopped, and why.
+    """Read records from `start` on into `columns`; return how many were read, where the scan stopped, and why.
 
-    With STAMPED, ids must rise above `(after_high, after_low)`, and offsets must count up from `next_offset` unless
-    that is negative.
+    With STAMPED, ids must rise above `(after_high, after_low)`. Offsets must count up from `next_offset`, unless that
+    is negative.
     """
     data, row = simd.address(block), simd.address(columns)
     count = 0
@@ -229,7 +234,8 @@ def _plausible(data: int, position: int, after_high: int, after_low: int) -> boo
 
 @inlined
 def _claims(data: int, position: int, end: int, offset_low: int, offset_high: int) -> bool:
-    """Return True if offset, name, key and number of attributes are plausible: cheap checks, before anything costly."""
+    """Return True if version, offset, name, key and number of attributes are plausible. These cheap checks come before
+    the costly ones."""
     message = position + at.HEAD_BYTES + simd.load8(data, position + at.TYPE_LENGTH_AT)
     stop = end - at.CHECKSUM_BYTES
     if stop - message < at.ENVELOPE_BYTES_MIN or simd.load8(data, message) != at.VERSION:
@@ -270,13 +276,13 @@ def find(
     hashed_freely: int,
     hashed_max: int,
 ) -> tuple[int, int]:
-    """Return the first place from `start` on where a whole, verified record begins that could follow, -1 if there is
-    none; and how many bytes were hashed.
+    """Find the first whole, verified record from `start` on; return its position (-1 if there is none) and how many
+    bytes were hashed.
 
-    Its id is above `(after_high, after_low)` and its offset in `[offset_low, offset_high)`. The checksum comes last: a
-    length found in chance bytes can be that of the whole block. A forged payload can have many such places, so past
-    `hashed_freely` bytes only those are hashed that another record seems to follow, and the search ends at
-    `hashed_max`.
+    Its id must be above `(after_high, after_low)` and its offset in `[offset_low, offset_high)`. The checksum is
+    checked last, because a length found in chance bytes can be that of the whole block. A forged payload can have many
+    such places. So once `hashed_freely` bytes are hashed, only records are tried behind which another one seems to
+    follow, and at `hashed_max` bytes the search ends.
     """
     data = simd.address(block)
     scratch = np.empty(at.COLUMNS, dtype=np.int64)
@@ -308,11 +314,10 @@ def id_high(ticks: int) -> int:
 
 @kernel(LONG(BUFFER, LONG, LONG, LONG, LONGS_OUT))
 def stamp(block: Any, first_ticks: int, id_low: int, first_offset: int, ends: Any) -> int:
-    """Stamp the records of a checked block with ids, offsets, times and checksums, in place; return how many there
-    were.
+    """Write ids, offsets, times and checksums into the records of a checked block; return the number of records.
 
     `ends` receives where each record ends. Returns -1 if the records do not fill the block exactly, are more than
-    `ends` holds, or one has no room for an envelope.
+    `ends` has room for, or one has no room for an envelope.
     """
     data = simd.address(block)
     start, stop, count = 0, block.shape[0], 0
@@ -355,7 +360,7 @@ def write_checksums(block: Any) -> int:
 
 @inlined
 def _put16(out: int, position: int, data: int, start: int, stop: int) -> int:
-    """Write a two-byte length and the bytes; return where the next field begins."""
+    """Write the length of a range in two bytes, and then its bytes; return where the next field begins."""
     simd.store16(out, position, stop - start)
     simd.copy(out, position + 2, data, start, stop - start)
     return position + 2 + stop - start
@@ -363,7 +368,7 @@ def _put16(out: int, position: int, data: int, start: int, stop: int) -> int:
 
 @inlined
 def _put_head(out: int, position: int, data: int, start: int, stop: int) -> int:
-    """Write an empty id and the type; return where the message begins."""
+    """Write sixteen zeros for the id, and the type; return where the message begins."""
     simd.store64(out, position, 0)
     simd.store64(out, position + 8, 0)
     simd.store8(out, position + at.TYPE_LENGTH_AT, stop - start)
@@ -402,10 +407,11 @@ def encode(
     block: Any,
     checksums: bool,
 ) -> int:
-    """Write a block of unstamped records from columns; return how many bytes it took.
+    """Write a block of unstamped records from columns; return the number of bytes written.
 
-    `numbers` has the rows producer id, request id, schema id, schema version, flags. Each variable column is its bytes
-    and its n + 1 boundaries. `block` is large enough: the caller has added up the lengths.
+    `numbers` has five rows: producer ids, request ids, schema ids, schema versions, flags. A text column is given as
+    all its bytes, and the n + 1 boundaries of its values in them. The caller has added up the lengths, so `block` has
+    room for all. Checksums are written only with `checksums`.
     """
     out, position = simd.address(block), 0
     type_data, name_data, key_data = simd.address(types_), simd.address(names), simd.address(keys)
@@ -456,7 +462,7 @@ def views(block: Any, starts: Any, sizes: Any, out: Any) -> None:
 
 @kernel(types.void(BYTES, LONGS, LONGS, INTS_OUT, BUFFER))
 def gather(block: Any, starts: Any, sizes: Any, ends: Any, out: Any) -> None:
-    """Copy ranges of a block behind each other, with Arrow's n + 1 boundaries."""
+    """Copy ranges of a block to `out`, one behind the other, and write Arrow's n + 1 boundaries of them to `ends`."""
     data, target, position = simd.address(block), simd.address(out), 0
     ends[0] = 0
     for row in range(starts.shape[0]):
@@ -467,7 +473,8 @@ def gather(block: Any, starts: Any, sizes: Any, ends: Any, out: Any) -> None:
 
 @kernel(types.void(BYTES, TABLE_IN, LONGS_OUT))
 def attribute_ranges(block: Any, columns: Any, ranges: Any) -> None:
-    """Write name start, name size, value start and value size of every attribute, four numbers each, in order."""
+    """Write four numbers for each attribute of all records, in order: start and size of its name, start and size of its
+    value."""
     data, row, entry = simd.address(block), simd.address(columns), 0
     for _ in range(columns.shape[0]):
         position = attributes_start(row)

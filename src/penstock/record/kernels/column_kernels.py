@@ -1,6 +1,6 @@
-"""Kernels that turn blocks into Arrow columns, in one pass over the records: numbers, and texts behind each other.
+"""Kernels that turn blocks into Arrow columns, in one pass over the records.
 
-Lengths are checked by the scan, before or within. See `block_kernels`.
+The scan has checked all lengths. See `block_kernels`.
 """
 
 from __future__ import annotations
@@ -129,8 +129,8 @@ def fill(
 ) -> tuple[int, int]:
     """Write the wanted columns; return how many records have a schema, and how many a key.
 
-    Wanted columns have room for all records; the others may be of any size. `present` are Arrow's bitmaps, `ends` its n
-    + 1 boundaries, times are in microseconds.
+    `wants` has a bit for each wanted column, which must have room for all records; the others may have any size.
+    `present` receives Arrow's bitmaps, and `ends` the n + 1 boundaries of each text column. Times are in microseconds.
     """
     data, row, rows = simd.address(block), simd.address(columns), numbers.shape[1]
     number_out, version_out, id_out = simd.address(numbers), simd.address(versions), simd.address(ids)

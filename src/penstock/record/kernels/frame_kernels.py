@@ -89,7 +89,8 @@ def _head_end(data: int, start: int, newline: int) -> int:
 
 @inlined
 def _is_whole(data: int, start: int, head_end: int) -> bool:
-    """Return True if a head has three fields: a shorter one begins others, and must not be taken for them."""
+    """Return True if a head has all three fields, which means two colons. A shorter, wrong one can be the beginning of
+    others, so it must not be compared by its first bytes."""
     colons = 0
     for place in range(start, head_end):
         colons += simd.load8(data, place) == _COLON
@@ -121,7 +122,7 @@ def equal(data: int, one: int, other: int, size: int) -> bool:
 
 @inlined
 def _begins_with(data: int, start: int, end: int, head: int, head_bytes: int) -> bool:
-    """Return True if the message begins with that head, and its own head ends there too."""
+    """Return True if the head of the message is exactly the `head_bytes` bytes at `head`."""
     if head_bytes == 0 or start + head_bytes >= end or not equal(data, start, head, head_bytes):
         return False
     after = simd.load8(data, start + head_bytes)
@@ -130,7 +131,7 @@ def _begins_with(data: int, start: int, end: int, head: int, head_bytes: int) ->
 
 @inlined
 def _slot_of(data: int, start: int, size: int) -> int:
-    """Return the table slot where the search for a head begins."""
+    """Return the slot of the hash table where the search for a head begins."""
     mixed = size
     while size >= 8:
         mixed = (mixed ^ simd.load64(data, start)) * _MIX
@@ -144,9 +145,10 @@ def _slot_of(data: int, start: int, size: int) -> int:
 
 @inlined
 def _number_of(data: int, start: int, size: int, heads: int, count: int, slots: int) -> int:
-    """Return the number of a head among those seen so far; `count` if it is new, -1 if there is no room for it.
+    """Return the number of a head, and add it if it is new; -1 if it is new and there is no room.
 
-    A slot holds the number of a head plus one, or 0 if it is free.
+    `count` heads are known so far, so a new one gets that number. A slot holds the number of a head plus one, or 0 if
+    it is free.
     """
     slot = _slot_of(data, start, size)
     while True:
@@ -177,11 +179,11 @@ def split(
     slots: Any,
     state: Any,
 ) -> int:
-    """Fill `rows` with the whole frames from `begin` on, and `heads` with their distinct heads; return how many rows.
+    """Write a row for each whole frame from `begin` on, and each distinct head to `heads`; return the number of rows.
 
-    A row of `heads` is where a head lies, how long it is, and how many messages have it. `state` receives where the
-    split stopped, why, how many heads there are, how many rows are of kind OTHER and WITH_ID, and the bytes of all
-    payloads and of the largest.
+    A row of `heads` has where a head lies, how long it is, and how many messages have it. `state` receives where the
+    split stopped, why, the number of heads, the numbers of rows of kind OTHER and of kind WITH_ID, and the bytes of all
+    payloads and of the largest one.
     """
     data, row, stop = simd.address(buffer), simd.address(rows), buffer.shape[0]
     known, table = simd.address(heads), simd.address(slots)
@@ -248,7 +250,7 @@ def split(
 
 @inlined
 def write_hex(out: int, place: int, number: int, digits: int) -> None:
-    """Write the last digits of a number in hexadecimal."""
+    """Write the last `digits` hexadecimal digits of a number."""
     for digit in range(digits):
         nibble = number >> 4 * (digits - 1 - digit) & 15
         simd.store8(out, place + digit, nibble + (48 if nibble < 10 else 87))
@@ -266,12 +268,12 @@ def compose(
     with_payload: int,
     target: Any,
 ) -> int:
-    """Write one frame for each row: its head, an id, a newline, `tail`, its payload if wanted; return the bytes
+    """Write one frame for each row: its head, a newline, `tail`, and with `with_payload` its payload; return the bytes
     written.
 
-    A row of `places` is where in `heads` a head lies and how long it is. Each head ends with a whole id, whose last
-    group is replaced by `first_id` plus the position of the message in the buffer, so that its id is the same for every
-    receiver; or, where `own_ids` is set and the row has one, by the row's own.
+    A row of `places` is where in `heads` a head lies and how long it is. Each head there ends with an id. With
+    `own_ids`, that is replaced by the id of the row's message if it has one. Otherwise its last group becomes
+    `first_id` plus the position of the message in the buffer, so that the id is the same for every receiver.
     """
     data, row, out = simd.address(buffer), simd.address(rows), simd.address(target)
     heading, place, ending = simd.address(heads), simd.address(places), simd.address(tail)
@@ -315,9 +317,11 @@ def _websocket_head(out: int, position: int, size: int) -> int:
 
 @kernel(LONG(BYTES, BUFFER))
 def to_websocket(frames: Any, target: Any) -> int:
-    """Write the messages as unmasked WebSocket frames, text where they are UTF-8; return the bytes written.
+    """Write messages framed as on TCP as unmasked WebSocket frames: text if they are UTF-8, else binary; return the
+    bytes written.
 
-    `frames` are the broker's own, so their lengths are right. `target` has room for six more bytes a frame.
+    `frames` come from the broker itself, so their lengths are right. `target` must have room for six more bytes per
+    frame.
     """
     data, out, stop = simd.address(frames), simd.address(target), frames.shape[0]
     position = place = 0
@@ -334,7 +338,8 @@ def to_websocket(frames: Any, target: Any) -> int:
 
 @inlined
 def _unmask(data: int, start: int, size: int, mask: int, out: int, place: int) -> None:
-    """Unmask bytes, eight at a time while there are eight. `mask` is its four bytes as they stand on the wire."""
+    """Unmask bytes, eight at a time as far as possible. `mask` is the four bytes of the mask, as a big-endian
+    number."""
     wide = mask << 32 | mask
     whole = size - size % 8
     for step in range(0, whole, 8):
@@ -345,7 +350,8 @@ def _unmask(data: int, start: int, size: int, mask: int, out: int, place: int) -
 
 @kernel(LONG(BYTES, LONG, LONG, BUFFER))
 def unmask(frames: Any, start: int, size: int, target: Any) -> int:
-    """Write the unmasked payload whose mask stands before `start`; return its size."""
+    """Write the payload that begins at `start`, unmasked, to `target`; return its size. The mask lies directly before
+    `start`."""
     data = simd.address(frames)
     _unmask(data, start, size, simd.load32(data, start - MASK_BYTES), simd.address(target), 0)
     return size
@@ -361,7 +367,7 @@ def _websocket_payload(data: int, position: int, stop: int) -> int:
 
 @inlined
 def _websocket_size(data: int, position: int) -> int:
-    """Return the payload size in a head; -1 if the size is encoded in more bytes than it takes."""
+    """Return the payload size that the head of a frame gives; -1 if it is not encoded in the fewest bytes."""
     size = simd.load8(data, position + 1) & 0x7F
     if size == 126:
         size = simd.load16(data, position + 2)
@@ -374,11 +380,12 @@ def _websocket_size(data: int, position: int) -> int:
 
 @kernel(LONG(BYTES, LONG, LONG, BUFFER, LONGS_OUT))
 def from_websocket(frames: Any, position: int, size_max: int, target: Any, state: Any) -> int:
-    """Write messages of one masked frame each, from `position` on, framed as on TCP; return the bytes written.
+    """Turn WebSocket messages of one masked frame each, from `position` on, into frames as on TCP; return the bytes
+    written.
 
-    Ends before the first frame that is incomplete or of another kind (a fragment, a control frame, too large, text that
-    is not UTF-8, a violation): the caller handles it, and finds its position in `state`. `target` has as much room as
-    there are bytes from `position` on: a head has at least six, a length four.
+    Stops before the first frame that is incomplete or must be handled otherwise: a fragment, a control frame, one over
+    `size_max`, a text that is not UTF-8, a violation. `state` receives the position of that frame. `target` needs as
+    much room as there are bytes from `position` on: a WebSocket head has at least six bytes, a TCP length four.
     """
     data, out, stop = simd.address(frames), simd.address(target), frames.shape[0]
     place = 0

@@ -88,8 +88,8 @@ def kernel(signature: Any) -> Callable[[Callable[..., Any]], Kernel]:
 def prepare(*, say: Callable[[str], None] | None = None) -> float:
     """Compile every kernel that is not in the cache; return the seconds spent, 0.0 if there was nothing to do.
 
-    Without a cache, each kernel is compiled when it is called. Two processes that do this at once do the work twice and
-    agree on the result.
+    Does nothing without a cache: each kernel is then compiled when it is called. `say` is called with a line before
+    work begins. Two processes that do this at once do the work twice, with the same result.
     """
     # Importing the modules registers their kernels.
     from penstock.record.kernels import (  # noqa: F401
@@ -136,7 +136,7 @@ _chosen: list[Path | None] = []
 
 
 def directory() -> Path | None:
-    """Return the directory of compiled kernels; None if they are not stored."""
+    """Return the directory where compiled kernels are stored; None if there is no usable one."""
     with _SETTINGS:
         if not _chosen:
             _chosen.append(_choose())
@@ -173,9 +173,9 @@ def _wanted() -> Path:
 
 
 def _fingerprint() -> str:
-    """Return the cache's directory name, from version and path of the sources, compiler, interpreter and processor.
+    """Return the name of the cache's directory: a hash of the sources, their path, compiler, interpreter and processor.
 
-    Stale code is never loaded, and nothing is compiled if the directory is complete.
+    A change of any of them gives another directory, so outdated code is never loaded.
     """
     import numba
     from numba.core.registry import cpu_target
@@ -189,8 +189,10 @@ def _fingerprint() -> str:
 
 
 def _private_copy(readonly: Path) -> Path:
-    """Copy a read-only cache, because numba reads no cache that it cannot write to. The modes of the files are not
-    copied."""
+    """Copy a read-only cache to a temporary directory and return that; numba reads only a cache that it can write to.
+
+    The files get new modes, since the original ones may forbid writing. The directory is removed when the process ends.
+    """
     private = Path(tempfile.mkdtemp(prefix="penstock-kernels-"))
     atexit.register(shutil.rmtree, private, ignore_errors=True)
     for file in readonly.rglob("*"):

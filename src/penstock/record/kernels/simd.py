@@ -135,7 +135,8 @@ def _load(b: Any, pointer: Any, kind: Any) -> Any:
 
 
 def _last_packet(b: Any, pointer: Any, size: Any) -> Any:
-    """Build the packet of an input's last 1..31 bytes, padded as the hash defines it, without reading past them."""
+    """Build the last packet from an input's last 1 to 31 bytes, padded as HighwayHash defines, without reading past
+    them."""
     whole = b.and_(size, ir.Constant(_I64, ~3))
     words = _masked_words(b, pointer, b.trunc(b.lshr(size, ir.Constant(_I64, 2)), _I32))
     slot = cgutils.alloca_once(b, _WORDS)
@@ -164,7 +165,7 @@ def _masked_words(b: Any, pointer: Any, count: Any) -> Any:
 
 
 def _odd_bytes(b: Any, pointer: Any, odd: Any) -> Any:
-    """Load three bytes that cover the last 1..3: the first, the middle, the last."""
+    """Load three bytes that together cover the last 1 to 3 bytes: the first, the middle and the last of them."""
     middle = b.lshr(odd, ir.Constant(_I64, 1))
     last = b.sub(odd, ir.Constant(_I64, 1))
     word = b.zext(b.load(pointer, typ=_I8), _I32)

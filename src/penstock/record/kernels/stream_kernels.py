@@ -26,7 +26,7 @@ _RECENT: Final = 32  # different texts remembered: the types of a topic, the key
 
 @kernel(types.void(BYTES, TABLE_IN, LONGS_OUT))
 def key_hashes(block: Any, columns: Any, hashes: Any) -> None:
-    """Write FNV-1a of every key; 0 for a record without a key."""
+    """Write the 64-bit FNV-1a hash of every record's key; 0 for a record without a key."""
     data, row = simd.address(block), simd.address(columns)
     for record in range(columns.shape[0]):
         mixed = 0
@@ -41,10 +41,10 @@ def key_hashes(block: Any, columns: Any, hashes: Any) -> None:
 
 @kernel(LONG(BYTES, LONGS, LONGS, LONGS_OUT, LONGS_OUT))
 def alike(block: Any, starts: Any, sizes: Any, numbers: Any, firsts: Any) -> int:
-    """Number the ranges of a block, equal ranges alike; return how many numbers there are.
+    """Number the ranges of a block so that ranges with the same number are equal; return how many numbers there are.
 
-    `firsts` receives the first range with each number. Each range is compared only with the last few distinct ones:
-    where many differ, equal ranges may get different numbers, and the time stays bounded.
+    `firsts` receives the first range with each number. To bound the time, each range is compared only with the last few
+    distinct ones. So where many differ, equal ranges may get different numbers.
     """
     data, count = simd.address(block), 0
     for row in range(starts.shape[0]):
@@ -65,7 +65,8 @@ def alike(block: Any, starts: Any, sizes: Any, numbers: Any, firsts: Any) -> int
 
 @kernel(types.void(BYTES, TABLE, BUFFER))
 def gather_records(block: Any, columns: Any, target: Any) -> None:
-    """Copy the records of these columns behind each other, and update the positions in the columns."""
+    """Copy the records of `columns` to `target`, one behind the other, and change the positions in `columns`
+    accordingly."""
     data, row, out = simd.address(block), simd.address(columns), simd.address(target)
     position = 0
     for _ in range(columns.shape[0]):
@@ -92,10 +93,11 @@ def encode_alike(
     checksums: bool,
     block: Any,
 ) -> int:
-    """Write records that differ only in key, request id and payload; return how many bytes they took.
+    """Write records that differ only in key, request id and payload; return the bytes written.
 
-    `head` is a record up to its producer name, `tail` its attributes. The keys lie behind each other; a size of -1 is
-    no key. Request ids count up, unless the first is 0.
+    `head` is a record up to its producer name, `tail` its attributes. `starts` and `sizes` are where in `payloads` each
+    payload lies. `keys` has all keys one behind the other; a size of -1 means no key. Request ids count up from the
+    first; with 0 no record has one.
     """
     out, position, key = simd.address(block), 0, 0
     heading, ending = simd.address(head), simd.address(tail)
@@ -173,11 +175,11 @@ def receipts(
     id_low: int,
     target: Any,
 ) -> int:
-    """Write one frame for each row that has a request id; return the bytes written.
+    """Write an answer, with offset and id, for each row that has a request id; return the bytes written.
 
-    A frame is the head with the row's id, a newline, and the three texts with the message's offset and id between them.
-    Rows without a request id are counted and not answered. A row of `places` is where in `heads` a head lies and how
-    long it is.
+    A frame is the row's head with its request id, a newline, and the three texts with offset and id between them. A row
+    without a request id gets no answer, but has an offset and an id too. A row of `places` is where in `heads` a head
+    lies and how long it is.
     """
     data, row, out = simd.address(buffer), simd.address(rows), simd.address(target)
     heading, place = simd.address(heads), simd.address(places)
@@ -204,9 +206,9 @@ def receipts(
 
 @kernel(LONG(BYTES, TABLE_IN, BYTES, LONG, BUFFER))
 def publish(block: Any, columns: Any, head: Any, first_id: int, target: Any) -> int:
-    """Write a frame for each record: the head, a newline, its payload; return the bytes written.
+    """Write a frame for each record: the head, a newline, the record's payload; return the bytes written.
 
-    The head ends with a whole id, whose last group is replaced by `first_id` plus the number of the record.
+    The head ends with an id. Its last group is replaced by `first_id` plus the number of the record.
     """
     data, row, out = simd.address(block), simd.address(columns), simd.address(target)
     heading, head_bytes = simd.address(head), head.shape[0]
@@ -228,8 +230,10 @@ def publish(block: Any, columns: Any, head: Any, first_id: int, target: Any) -> 
 
 @kernel(types.boolean(BYTES, TABLE_IN, BUFFER, LONGS_OUT))
 def lines(block: Any, columns: Any, target: Any, ends: Any) -> bool:
-    """Copy every payload with a newline behind it; return True if any payload contains one. `ends`: behind each
-    newline."""
+    """Copy every payload and a newline behind it to `target`; return True if a payload itself contains a newline.
+
+    `ends` receives the position behind each line.
+    """
     data, row, out = simd.address(block), simd.address(columns), simd.address(target)
     position, within = 0, False
     for number in range(columns.shape[0]):

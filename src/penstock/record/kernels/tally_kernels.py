@@ -43,7 +43,7 @@ ROW: Final = 6
 
 _SPREAD: Final = 0x9E3779B97F4A7C15 - 2**64
 FULL_AT: Final = 4
-"""The share of free rows at which a table takes no new keys, as a divisor, so that searches stay short."""
+"""Divisor: a table takes no new keys once only a quarter of its rows are free, so that searches stay short."""
 
 
 # constants of index entries, the same as in `storage.log.index`
@@ -65,7 +65,7 @@ def _bucket(value: int) -> int:
 
 @inlined
 def _place(table: Any, key: int, second: int) -> int:
-    """Return the row that has these keys, or the free row where they belong."""
+    """Return the row of the hash table that has these two keys, or else the free row where they belong."""
     mask = table.shape[0] - 1
     place = (((key ^ (second << 1)) * _SPREAD) >> 32) & mask
     while table[place, COUNT] != 0 and (table[place, KEY] != key or table[place, SECOND] != second):
@@ -82,7 +82,8 @@ def _counted(table: Any, place: int, key: int, second: int) -> None:
 
 @inlined
 def _requested(table: Any, place: int, request: int) -> None:
-    """Record a request of the producer in this row, which `_counted` has just counted."""
+    """Record a request id of the producer in this row, and count it as a break if it does not rise. `_counted` comes
+    first."""
     if table[place, COUNT] == 1:
         table[place, FIRST] = request
     elif request <= table[place, LAST]:
@@ -103,10 +104,12 @@ def tally(
     schemas: Any,
     used: Any,
 ) -> int:
-    """Count records from `row` on; return the row where a full table stopped it, or how many there are.
+    """Count records from row `row` on into the tables; return the row at which a table was full, or the number of
+    records.
 
-    `volume` has a row for each `width_ms` from `since_ms` on; records outside count in its first or last row.
-    `producers` and `schemas` have a power of two of rows; `used` is how many of them are taken.
+    `volume` has a row for each span of `width_ms` from `since_ms` on; earlier and later records count in its first or
+    last row. The numbers of rows of `producers` and `schemas` are powers of two; `used` is how many rows of each are
+    taken.
     """
     spans = volume.shape[0]
     # Neighbours are mostly alike, so the row of the last record is tried first.
@@ -150,9 +153,10 @@ def tally(
 
 @kernel(LONG(BYTES, TABLE_IN, LONG, LONG))
 def entries_held(entries: Any, columns: Any, position: int, first_offset: int) -> int:
-    """Return how many of the first records end where the entries of an index say; `position` is where the block begins.
+    """Return how many records, from the first on, end where the entries of an index say. `position` is where the block
+    begins in the segment.
 
-    `storage.log.index.encode_entries` defines the entries; a test holds the two together.
+    The format of entries is that of `storage.log.index.encode_entries`; a test compares the two.
     """
     data = simd.address(entries)
     for row in range(columns.shape[0]):
@@ -166,7 +170,7 @@ def entries_held(entries: Any, columns: Any, position: int, first_offset: int) -
 
 @kernel(types.void(LONGS, LONGS_OUT))
 def count_values(values: Any, buckets: Any) -> None:
-    """Count each value in its bucket of a histogram."""
+    """Count each value in its histogram bucket."""
     for place in range(values.shape[0]):
         buckets[_bucket(values[place])] += 1
 

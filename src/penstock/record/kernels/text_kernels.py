@@ -13,7 +13,8 @@ from penstock.record.kernels.kernel_types import BYTES, LONG, TABLE_IN, inlined
 
 @kernel(LONG(BYTES, TABLE_IN))
 def first_bad_text(block: Any, columns: Any) -> int:
-    """Return the first record whose type, producer name or an attribute is not UTF-8; -1 if all are."""
+    """Return the number of the first record in which type, producer name or an attribute is not UTF-8; -1 if there is
+    none."""
     data, row = simd.address(block), simd.address(columns)
     for record in range(columns.shape[0]):
         if not has_text(data, row):
@@ -39,7 +40,8 @@ def _next_attribute(data: int, position: int) -> int:
 
 @inlined
 def _repeats(data: int, first: int, count: int) -> bool:
-    """Compare each name with all before it: attributes are few, and mostly differ in length."""
+    """Return True if two of `count` attributes have the same name. Each is compared with all before it: they are
+    few."""
     position = first
     for seen in range(count):
         size = simd.load16(data, position)
@@ -54,7 +56,7 @@ def _repeats(data: int, first: int, count: int) -> bool:
 
 @kernel(LONG(BYTES, TABLE_IN))
 def first_repeated_attribute(block: Any, columns: Any) -> int:
-    """Return the first record that names an attribute twice; -1 if none does."""
+    """Return the number of the first record that names an attribute twice; -1 if none does."""
     data, row = simd.address(block), simd.address(columns)
     for record in range(columns.shape[0]):
         if _repeats(data, attributes_start(row), simd.get(row, at.ATTRIBUTES)):

@@ -23,7 +23,8 @@ def _is_ascii(data: int, start: int, stop: int) -> bool:
 
 @inlined
 def _sequence_bytes(lead: int, second: int) -> int:
-    """Return the length of the UTF-8 sequence that begins with these two bytes; 0 if none does (Unicode, table 3-7)."""
+    """Return the length of the UTF-8 sequence that begins with these two bytes; 0 if no valid one does (Unicode, table
+    3-7)."""
     if 0xC2 <= lead <= 0xDF:
         return 2 if 0x80 <= second <= 0xBF else 0
     if 0xE0 <= lead <= 0xEF:

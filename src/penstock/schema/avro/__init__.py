@@ -27,11 +27,13 @@ class AvroSchema:
         return canonical(self.schema)
 
     def legacy_canonical(self) -> str:
-        """Return the canonical form of earlier releases, which kept names that have no meaning."""
+        """Return the canonical form of earlier releases. It also has `name` and `namespace` where they mean nothing: on
+        primitive types, arrays, maps and uses of other types."""
         return canonical(self.schema, needless_names=True)
 
     def compatibility_problems(self, writer: AvroSchema, *, lenient: bool = False) -> list[Problem]:  # noqa: ARG002
-        """Ignore `lenient`: the specification leaves no choice."""
+        """Return the reasons why a reader with this schema cannot read data written with `writer`; empty if it can.
+        `lenient` has no effect: Avro's specification leaves no choice."""
         return problems(self.schema, writer.schema)
 
     def validator(self) -> Validator:
@@ -39,6 +41,9 @@ class AvroSchema:
 
 
 def parse(text: str, references: Mapping[str, str]) -> AvroSchema:
-    """Parse a schema, see `Language`. Every named type of a reference's text can be used, whatever the reference's
-    name."""
+    """Parse a schema. Raises `InvalidSchema`.
+
+    `references` maps names to the texts of other schemas. The text may use every named type that those texts define,
+    whatever the reference is called.
+    """
     return AvroSchema(parsing.parse(text, references))

@@ -27,7 +27,8 @@ def required(tree: Tree, key: str, kind: type[Value], path: SchemaPath) -> Value
 
 
 def optional(tree: Tree, key: str, kind: type[Value], path: SchemaPath) -> Value | None:
-    """Return an attribute or None; null counts as absent, because generators of schemas write it."""
+    """Return the attribute `key`; None if it is absent or null, because generators of schemas write null for absent
+    attributes. Raises `InvalidSchema` if the value is not of `kind`."""
     return None if tree.get(key) is None else required(tree, key, kind, path)
 
 
@@ -39,5 +40,6 @@ def strings(tree: Tree, key: str, path: SchemaPath) -> tuple[str, ...]:
 
 
 def other_properties(tree: Tree, *known: str) -> Tree:
-    """Return the properties that the specification does not define; they are kept."""
+    """Return the attributes whose keys are not in `known`: those that the specification does not define. The model
+    keeps them."""
     return {key: value for key, value in tree.items() if key not in known}

@@ -39,10 +39,10 @@ def to_json(value: Any) -> str:
 
 
 def canonical(schema: Schema, *, needless_names: bool = False) -> str:
-    """Return the same text for schemas that differ only in white space, order of keys and spellings of a name or a
-    type.
+    """Return the canonical text. It is the same for schemas that differ only in white space, order of keys, and
+    spellings of a name or a type.
 
-    `needless_names`: names on types that have none count too.
+    `needless_names`: keep `name` and `namespace` also where they mean nothing, as earlier releases did.
     """
     spelling = _CanonicalWriter(schema.own, frozenset() if needless_names else _NAMES)
     lines = [spelling.of(schema.root)]
@@ -57,7 +57,8 @@ class _CanonicalWriter:
         self.defined = defined
         """Types to be written out where their definitions stand; the others are written by name."""
         self.foreign: list[str] = []
-        """Types written by name whose definition is still missing, each once, in the order of first use."""
+        """Names of the types from references that the schema uses, each once, in the order of first use. Their
+        definitions follow on lines of their own."""
         self._named: set[str] = set(defined)
         self._ignored = ignored
         """Properties that are left out of types without a name."""
@@ -116,7 +117,8 @@ class _CanonicalWriter:
 
 
 def _object(known: Mapping[str, str], other_properties: Mapping[str, str]) -> str:
-    """Join member texts: those that the specification orders first, then the rest by name."""
+    """Return a JSON object as text. The `known` members come first, in their order; the others follow, sorted by name.
+    The values are JSON texts already."""
     members = [*known.items(), *sorted(other_properties.items())]
     return "{" + ",".join(f"{to_json(key)}:{text}" for key, text in members) + "}"
 
@@ -131,7 +133,8 @@ def _naming(type_: Named) -> dict[str, str]:
 
 
 def _properties(type_: TypeNode) -> dict[str, str]:
-    """Return a type's properties without a decimal's scale of 0, which need not be written."""
+    """Return a type's properties as JSON texts. The scale of a decimal is left out if it is 0, because that is the
+    default."""
     ignored = isinstance(type_, Primitive | Fixed) and _has_no_scale(type_.logical)
     return {key: to_json(value) for key, value in type_.properties.items() if not (ignored and key == "scale")}
 
@@ -141,6 +144,6 @@ def _has_no_scale(logical: Logical | None) -> bool:
 
 
 def _number(value: Any, type_: Type) -> Any:
-    """Return a default so that `1` and `1.0` are the same number where the field holds fractions."""
+    """Return a default, as a float if the type is float or double, so that `1` and `1.0` have the same text."""
     fractional = isinstance(type_, Primitive) and type_.kind in ("float", "double")
     return float(value) if fractional else value

@@ -27,7 +27,7 @@ from penstock.schema.avro.model import (
 from penstock.schema.problems import FRAGMENT_CHARS_MAX, PROBLEMS_MAX, Problem, fragment
 
 _MEMBERS_MAX: Final = FRAGMENT_CHARS_MAX // len('"x",')
-"""Members of a quoted list: a longer list is cut off by the quotation's limit anyway."""
+"""Members of a list that a problem quotes. A longer list would exceed `FRAGMENT_CHARS_MAX` and be cut off anyway."""
 
 
 def quoted(piece: Type | Field) -> str:
@@ -77,8 +77,8 @@ PROMOTIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "string": ("bytes",),
     "bytes": ("string",),
 }
-"""The specification's promotions: data written as the key can be read as any of the values. They include bytes and
-string, though bytes that are not UTF-8 cannot be read as a string: here the specification's word counts for more."""
+"""The specification's promotions: data written as the key can be read as any of the values. Bytes can be read as a
+string because the specification says so, although reading fails for bytes that are not UTF-8."""
 
 
 def readable_as(kind: str) -> tuple[str, ...]:
@@ -86,16 +86,18 @@ def readable_as(kind: str) -> tuple[str, ...]:
 
 
 def names_match(reader: Named, writer: Named) -> bool:
-    """Match by unqualified name, or by an alias of the reader's."""
+    """Return whether the names of two types match: they are equal without namespaces, or the writer's full name is an
+    alias of the reader's type."""
     return reader.unqualified == writer.unqualified or writer.name in reader.aliases
 
 
 class UnionBranches:
     """The branches of a reader's union, indexed for matching.
 
-    The specification has the first matching branch read a value. Among types of one unqualified name that would be any
-    of them, and a schema could not read what it wrote; so a branch with the same full name is preferred to all others,
-    as is the same type to those it can be promoted to.
+    By the specification, the first branch that matches reads a value. Types with the same name in different namespaces
+    all match, so that a schema could fail to read data that it wrote. Therefore a branch with the same full name is
+    preferred to all others, a fixed of the same size to one of another size, and the same type to those it can be
+    promoted to.
     """
 
     def __init__(self, branches: Iterable[Definition]) -> None:
@@ -105,7 +107,7 @@ class UnionBranches:
                 self._found.setdefault(key, (index, branch))
 
     def match(self, writer: Definition) -> Definition | None:
-        """Return the branch that reads values of the writer's type."""
+        """Return the branch that reads values of the writer's type; None if no branch does."""
         for keys in _lookup_keys(writer):
             matching = [self._found[key] for key in keys if key in self._found]
             if matching:
@@ -126,7 +128,8 @@ def _branch_keys(reader: Definition) -> Iterator[Hashable]:
 
 
 def _lookup_keys(writer: Definition) -> Iterator[list[Hashable]]:
-    """Yield groups of keys to look up: the first group with a match counts, and in it the first branch of the union."""
+    """Yield groups of keys to look up, the best matches first. The first group with a match decides, and in it the
+    branch that comes first in the union."""
     if not isinstance(writer, Record | Enum | Fixed):
         yield [writer.kind]
         yield [*PROMOTIONS.get(writer.kind, ())]
@@ -157,7 +160,8 @@ ProblemsAndPairs = Iterator[Problem | TypePair]
 
 
 def problems(reader: Schema, writer: Schema) -> list[Problem]:
-    """Return the problems in the order of the reader's schema, at most `PROBLEMS_MAX`."""
+    """Return the reasons why `reader` cannot read data written with `writer`, in the order of the reader's schema, at
+    most `PROBLEMS_MAX`. An empty list means that it can."""
     return Comparison(reader, writer).run()
 
 
@@ -167,7 +171,7 @@ class Comparison:
         self._writer = writer
         self._agenda = [TypePair(reader.root, writer.root)]
         self._met: set[tuple[int, int]] = set()
-        """Pairs of types of one kind that were compared, by identity."""
+        """Pairs of a reader's and a writer's type that were compared already, as the `id`s of both."""
         self._branches: dict[int, UnionBranches] = {}
         self._found: dict[Problem, None] = {}
         self._steps = 0
@@ -180,7 +184,8 @@ class Comparison:
         return list(self._found)
 
     def _compare(self, pair: TypePair) -> None:
-        """Compare a pair. The pairs within it come next, before all that were waiting."""
+        """Compare a pair and record its problems. The pairs of types within it are put at the end of the agenda, so
+        that they are compared next."""
         self._steps += 1
         pairs: list[TypePair] = []
         for outcome in self._problems_and_pairs(pair):
@@ -204,7 +209,8 @@ class Comparison:
             yield from self._compare_once(pair, reader, writer)
 
     def _compare_once(self, pair: TypePair, reader: Definition, writer: Definition) -> ProblemsAndPairs:
-        """Report problems of named types where they are defined, once, however often the types are used."""
+        """Yield the problems of two types of the same kind, unless the two were compared before. So the problems of a
+        named type are reported once, at its definition, however often the type is used."""
         key = id(reader), id(writer)
         if key not in self._met:
             self._met.add(key)
@@ -213,7 +219,7 @@ class Comparison:
     # Unions
 
     def _compare_branches(self, reader: Type, writer: Union) -> ProblemsAndPairs:
-        """Require that every branch the writer may choose is readable."""
+        """Require that the reader can read every branch of the writer's union."""
         self._steps += len(writer.branches)
         union = self._reader.resolve(reader)
         for branch in writer.branches:

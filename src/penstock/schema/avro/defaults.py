@@ -11,14 +11,14 @@ from penstock.schema.avro.model import Array, Enum, Field, Fixed, Link, Map, Pri
 from penstock.schema.problems import fragment
 
 STEPS_MAX: Final = 100_000
-"""Values visited for all defaults of a schema: every value of the largest text once. Where unions lie within unions one
-value is visited for each branch."""
+"""Visits of values while checking all defaults of a schema: as many as the largest text has values. Only unions within
+unions could need more, because a value is tried with every branch."""
 
 Types = Mapping[str, Record | Enum | Fixed]
 
 
 def check_defaults(types: Types) -> None:
-    """Raise `InvalidSchema` for the first default that is not of its type."""
+    """Raise `InvalidSchema` for the first default that is not a value of its type, or if the check takes too long."""
     checker = _DefaultChecker(types)
     for field in _fields(types):
         checker.check(field)
@@ -35,12 +35,13 @@ class _DefaultChecker:
         self._types = types
         self._steps = 0
         self._known: dict[tuple[int, int], bool] = {}
-        """Results for named types and objects, by identity: a pair that many branches ask for is decided once."""
+        """Results of `_is_record`, by the `id`s of the record type and the value. Many branches may ask about the same
+        pair."""
         self._symbols: dict[str, frozenset[str]] = {}
 
     def check(self, field: Field) -> None:
-        """Check one default. A union's default may be of any of its branches: until 1.12 the specification required the
-        first."""
+        """Raise `InvalidSchema` if the field's default is not a value of its type. The default of a union may be a
+        value of any branch; until 1.12 the specification required the first branch."""
         if field.default is None:
             return
         conforms = self._conforms(field.default.value, field.type, 0)
@@ -113,7 +114,7 @@ def _is_number(value: Any, layout: str) -> bool:
 
 
 def _is_binary(value: Any) -> bool:
-    """Return whether a string stands for bytes, one character for each."""
+    """Return whether a value is a string that stands for bytes: each character, at most U+00FF, is one byte."""
     return isinstance(value, str) and (value.isascii() or max(value) <= "\xff")
 
 

@@ -26,7 +26,7 @@ _TOO_DEEP: Final = f"its JSON is nested more than {JSON_DEPTH_MAX} deep"
 
 
 class _InvalidDocument(Exception):
-    """An error raised where the name of the text is not known."""
+    """A fault of a JSON text. `parse_json` turns it into `InvalidSchema` with the path of the text."""
 
 
 def check_volume(texts: Iterable[str]) -> None:
@@ -43,7 +43,8 @@ def check_volume(texts: Iterable[str]) -> None:
 
 
 def parse_json(text: str, root: SchemaPath) -> Any:
-    """Parse a text. Raises `InvalidSchema` for one that is too large or too deep, not JSON, or has a duplicate key."""
+    """Parse a text. Raises `InvalidSchema`, with the path `root`, for a text that is not JSON, is too large or too
+    deep, or has a duplicate key, half of a surrogate pair or a number out of range."""
     try:
         _check_size(text)
         value = _decoded(text)
@@ -94,7 +95,8 @@ def _constant(name: str) -> NoReturn:
 
 
 def _check_depth(value: Any) -> None:
-    """Check the depth level by level: recursion would suffer from depth itself."""
+    """Raise `_InvalidDocument` for a value that is nested too deep. The check goes level by level, because recursion
+    could itself exceed Python's stack."""
     level = [value]
     for _ in range(JSON_DEPTH_MAX + 1):
         level = [child for parent in level for child in _children(parent)]

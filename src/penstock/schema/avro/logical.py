@@ -1,4 +1,4 @@
-"""Logical types: the types that they may annotate, and their equality.
+"""Logical types: the types that they may annotate, and the check of their attributes.
 
 An unknown logical type, one on the wrong type, or one with attributes that make no sense is ignored: the specification
 has implementations use the underlying type then.
@@ -31,11 +31,12 @@ UNDERLYING: Final[Mapping[str, frozenset[str]]] = {
 }
 
 FIXED_BYTES: Final[Mapping[str, int]] = {"uuid": 16, "duration": 12}
-"""The size of the underlying fixed, where the logical type prescribes it."""
+"""The size in bytes of the underlying fixed, where the logical type prescribes it."""
 
 
 def logical(kind: str, properties: Mapping[str, Any], size: int | None = None) -> Logical | None:
-    """Return the logical type of a type of this kind with these properties; `size` is that of a fixed."""
+    """Return the logical type that `properties` give to a type of this kind; None if there is none or it must be
+    ignored. `size`: the bytes of a fixed."""
     name = properties.get("logicalType")
     if not isinstance(name, str) or kind not in UNDERLYING.get(name, ()):
         return None

@@ -53,13 +53,15 @@ def pointer(tokens: Iterable[str]) -> str:
 
 
 def refuse(message: str, path: SchemaPath) -> NoReturn:
-    """Raise `InvalidSchema` with a message and its path."""
+    """Raise `InvalidSchema` with this path in its details. If the path is in a reference's text, the message names the
+    reference."""
     where = f'in reference "{fragment(path.reference)}": ' if path.reference else ""
     raise InvalidSchema(where + message, path=str(path))
 
 
 class Logical(NamedTuple):
-    """A logical type: the meaning of a type's values."""
+    """A logical type, such as `timestamp-millis`: the meaning of a type's values. Only a decimal has precision and
+    scale."""
 
     name: str
     precision: int = 0
@@ -94,7 +96,7 @@ class Primitive(TypeNode):
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Link(TypeNode):
-    """The use of a type that is defined elsewhere."""
+    """The use, by its full name, of a named type that is defined elsewhere."""
 
     name: str
 
@@ -189,8 +191,8 @@ Type = Definition | Link
 class Schema:
     """A schema with all the named types that it or its references define.
 
-    `types` is in the order in which their definitions end: the types that a type contains come before it, except those
-    that contain it in turn.
+    `types` is in the order in which the definitions end: a type comes after the types it contains, except where types
+    contain each other.
     """
 
     root: Type

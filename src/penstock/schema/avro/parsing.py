@@ -53,7 +53,7 @@ def parse(text: str, references: Mapping[str, str]) -> Schema:
 
 
 class ParseScope(NamedTuple):
-    """The namespace and depth that enclosing types hand to the types within."""
+    """The namespace that names without one belong to within a type, and the depth of nesting."""
 
     namespace: str = ""
     depth: int = 0
@@ -70,7 +70,7 @@ class Parser:
         self._open: set[str] = set()
         """Records whose fields are being parsed: they may contain themselves."""
         self._taken_names: set[str] = set()
-        """Names and aliases of types."""
+        """Names and aliases of all types so far; no type may use one of them again."""
 
     def read(self, text: str, root: SchemaPath) -> Type:
         return self._type(document.parse_json(text, root), root, ParseScope())
@@ -94,7 +94,8 @@ class Parser:
         return self._named_type(kind, other_properties(tree, "type"), path, scope)
 
     def _named_type(self, name: str, properties: Tree, path: SchemaPath, scope: ParseScope) -> Type:
-        """Return a type that needs no definition here: a primitive one, or one that was defined before."""
+        """Return the type that has this name: a primitive type, or a link to a type that is already defined or just
+        being defined. Raises `InvalidSchema` for an unknown name."""
         if name in PRIMITIVES:
             return Primitive(kind=name, logical=logical(name, properties), path=path, properties=properties)
         full = _qualified(name, scope.namespace)
@@ -251,7 +252,8 @@ def _simple_name(name: str, what: str, path: SchemaPath) -> str:
 
 
 def _check_field_names(fields: Iterable[Field]) -> None:
-    """Require unique names and aliases of fields: otherwise it would be unclear whose data is meant."""
+    """Raise `InvalidSchema` unless the names and aliases of a record's fields are unique. Otherwise it would be unclear
+    which field reads the data."""
     owners: dict[str, Field] = {}
     for field in fields:
         if field.name in owners:

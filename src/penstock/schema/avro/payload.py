@@ -28,8 +28,8 @@ _PRIMITIVES: Final[Mapping[str, ValueStep | None]] = {
 
 
 class BinaryValidator:
-    """A validator of payloads that are one value and nothing else: no container, no marker before it. See
-    `Validator`."""
+    """A validator of payloads that are one encoded value and nothing else: no container file, no header of the
+    single-object encoding. See `Validator`."""
 
     def __init__(self, schema: Schema) -> None:
         self._step = _StepBuilder(schema).of(schema.root)
@@ -49,8 +49,8 @@ class BinaryValidator:
 
 
 class _StepBuilder:
-    """A builder of the steps for a schema's types. Types without bytes have no step, so that time is spent on bytes
-    alone."""
+    """A builder of the steps for a schema's types. A type whose values take no bytes, such as null or an empty record,
+    has None instead of a step, so that the time for a payload depends on its bytes alone."""
 
     def __init__(self, schema: Schema) -> None:
         self._fields: dict[str, list[tuple[str, ValueStep]]] = {

@@ -18,8 +18,8 @@ Python allows a thousand. Readers recurse as well, and some take their process d
 _BLOCK_DEPTH: Final = 2
 
 WEIGHTLESS_ITEMS_MAX: Final = 65_536
-"""Array items of one payload that take no bytes (nulls, empty records). No real payload has a million, and five bytes
-can claim it; a reader would build them all."""
+"""Array items of one payload that take no bytes (nulls, empty records). Five bytes can claim a million of them, which
+no real payload has, and a reader would build them all."""
 
 _TOO_SHORT: Final = "it ends before the value does"
 
@@ -35,7 +35,7 @@ class InvalidValue(Exception):
 
 
 class Walk:
-    """A payload and the state of the walk over it."""
+    """A payload, and the count of items without bytes that were met in it."""
 
     __slots__ = ("data", "size", "weightless")
 
@@ -51,7 +51,8 @@ ValueStep = Callable[[Walk, int, int], int]
 
 
 def read_number(walk: Walk, at: int, bits: int) -> tuple[int, int]:
-    """Read a zig-zag number of at most `bits` bits; return it and its end."""
+    """Read the zig-zag number at the offset `at`; return it and the offset after it. Raises `InvalidValue` if it has
+    more than `bits` bits or the payload ends before it does."""
     raw = shift = 0
     for byte in walk.data[at : at + (bits + 6) // 7]:
         raw |= (byte & 0x7F) << shift
@@ -101,7 +102,8 @@ def string(walk: Walk, at: int, _: int) -> int:
 
 
 def _read_length(walk: Walk, at: int) -> tuple[int, int]:
-    """Return begin and end of bytes with a length before them."""
+    """Read the length at the offset `at`; return the begin and end offsets of the bytes that it announces. Raises
+    `InvalidValue` if the payload has fewer bytes left."""
     count, at = read_number(walk, at, 64)
     if count < 0:
         raise InvalidValue(f"the length is {count}")
@@ -118,7 +120,8 @@ def _text(walk: Walk, start: int, end: int) -> str:
 
 
 def read_index(walk: Walk, at: int, choices: int, what: str) -> tuple[int, int]:
-    """Return the index of a symbol or a branch, and its end."""
+    """Read the index of a symbol or a branch; return it and the offset after it. Raises `InvalidValue` unless it is
+    less than `choices`. `what`: the word for it in the message."""
     index, at = read_number(walk, at, 32)
     if not 0 <= index < choices:
         raise InvalidValue(f"there is no {what} {index}: there are {choices}")
@@ -161,7 +164,7 @@ def record(fields: Sequence[tuple[str, ValueStep]]) -> ValueStep:
 
 
 def array(item: ValueStep | None) -> ValueStep:
-    """Return a step over an array; if `item` is None, items take no bytes and are counted, not visited."""
+    """Return a step over an array. If `item` is None, the items take no bytes: they are counted but not visited."""
 
     def step(walk: Walk, at: int, depth: int) -> int:
         _check_depth(depth)
@@ -217,7 +220,8 @@ def _entry(walk: Walk, at: int, depth: int, value: ValueStep | None) -> int:
 
 
 def _block(walk: Walk, at: int) -> tuple[int, int | None, int]:
-    """Return a block's number of items (0 after the last block), the end that it claims, and the begin of its items."""
+    """Read the head of a block of an array or a map. Return its number of items, which is 0 after the last block; the
+    end offset that it states, or None if it states none; and the offset of its first item."""
     count, at = read_number(walk, at, 64)
     if count >= 0:
         return count, None, at
@@ -233,7 +237,8 @@ def _check_end(at: int, end: int | None) -> None:
 
 
 def _check_count(walk: Walk, at: int, indices: range) -> range:
-    """Require at least a byte for every item."""
+    """Return `indices`, the items of a block. Raises `InvalidValue` if there are more items than bytes left: each takes
+    at least one byte."""
     if len(indices) > walk.size - at:
         raise InvalidValue(f"a block has {len(indices)} items, and {walk.size - at} bytes are left")
     return indices

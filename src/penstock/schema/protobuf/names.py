@@ -22,7 +22,8 @@ def map_entry_name(field: str) -> str:
 
 
 def value_name(enum: str, value: str) -> str:
-    """Return an enum value's name without the enum's name before it, and without letter case.
+    """Return an enum value's name without the enum's name before it, in one letter case: `ORDER_STATE_NEW` of
+    `OrderState` is `New`.
 
     Two values of one enum with the same result could not be distinguished in other languages.
     """
@@ -33,7 +34,7 @@ def value_name(enum: str, value: str) -> str:
 
 
 def synthetic_oneof(field: str, taken: Container[str]) -> str:
-    """Return the name of the oneof made for an `optional` of proto3."""
+    """Return the name of the oneof made for an `optional` of proto3. `taken`: names that the message already has."""
     name = field if field.startswith("_") else f"_{field}"
     while name in taken:
         name = f"X{name}"
@@ -50,7 +51,8 @@ def _capitalised(word: str) -> str:
 
 
 def _prefix_length(name: str, prefix: str) -> int:
-    """Return how many characters of `name` match `prefix`, underscores aside; 0 if it does not begin with it."""
+    """Return how many characters of `name` match `prefix`, underscores aside; 0 if it does not begin with the prefix or
+    has nothing after it."""
     matched = 0
     for index, character in enumerate(name):
         if matched == len(prefix):

@@ -23,14 +23,14 @@ class Ranges:
         return self.around(number) is not None
 
     def around(self, number: int) -> tuple[int, int] | None:
-        """Return the range that contains `number`; the ranges must not overlap."""
+        """Return the range that contains `number`; None if there is none. The ranges must not overlap."""
         index = bisect_right(self.starts, number) - 1
         if index < 0 or number >= self.ends[index]:
             return None
         return self.starts[index], self.ends[index]
 
     def first_overlap(self) -> int | None:
-        """Return a number that is in two ranges."""
+        """Return a number that is in two ranges; None if there is none."""
         later = self.starts[1:]
         return next((start for end, start in zip(self.ends, later, strict=False) if start < end), None)
 

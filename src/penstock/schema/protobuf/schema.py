@@ -31,7 +31,8 @@ class ProtobufSchema:
         return canonical(self.library)
 
     def compatibility_problems(self, writer: ProtobufSchema, *, lenient: bool = False) -> list[Problem]:
-        """Compare; `lenient` ignores problems that concern only some of the values that a writer can write, and the
+        """Return the reasons why a reader with this schema cannot read data written with `writer`; empty if it can.
+        `lenient` ignores problems that concern only some of the values that a writer can write, and a changed
         package."""
         return compatibility_problems(self.library, writer.library, lenient=lenient)
 
@@ -41,7 +42,8 @@ class ProtobufSchema:
         return RejectingValidator() if first is None else MessageValidator(first)
 
     def message_class(self, full_name: str | None = None) -> Any:
-        """Return the class of a message of this schema; of the first one if none is named. Raises `InvalidSchema`."""
+        """Return the class of the message with this full name; without a name, of the first message. Raises
+        `InvalidSchema` if there is none."""
         descriptor = next((message for message in self._messages() if full_name is None), None)
         if full_name is not None:
             descriptor = self._find_message(full_name)
@@ -84,6 +86,6 @@ def proto_text(schema: ProtobufSchema) -> str:
 
 
 def message_class(text: str, references: Mapping[str, str], full_name: str | None = None) -> Any:
-    """Return the class of a message of a schema, by its full name or the first, to decode payloads with. Raises
-    `InvalidSchema`."""
+    """Parse a schema and return the class of one of its messages, to decode payloads with: the one with this full name
+    or, without a name, the first. Raises `InvalidSchema`."""
     return parse(text, references).message_class(full_name)

@@ -32,7 +32,7 @@ BATCH_CHARS_MAX: Final = 4 * MIB
 class ComparisonRule(NamedTuple):
     directions: tuple[str, ...]
     transitive: bool
-    """Compare with all versions, not only with the last one."""
+    """True if all versions are compared, not only the last one."""
 
 
 COMPARISON_RULES: Final = {
@@ -71,7 +71,8 @@ def _pair(direction: str, candidate: Definition, earlier: Definition) -> SchemaP
 
 
 def find_problems(comparisons: Sequence[VersionComparison], *, lenient: bool) -> Procedure[list[Problem]]:
-    """Run the comparisons; each problem gets its version and direction. At most `PROBLEMS_MAX`."""
+    """Run the comparisons in batches and return the problems, each with its version and direction; at most
+    `PROBLEMS_MAX`."""
     problems: list[Problem] = []
     for batch in _batches(comparisons):
         answers = yield CheckCompatibility(tuple(comparison.pair for comparison in batch), lenient=lenient)

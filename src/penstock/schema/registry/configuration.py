@@ -24,8 +24,8 @@ VersionEdit = Callable[[SubjectVersion], SubjectVersion]
 
 
 def own_compatibility(index: RegistryIndex, subject: str, *, default_to_global: bool) -> CompatibilityConfig:
-    """Raise `CompatibilityNotConfigured` if the subject has no compatibility of its own and `default_to_global` is
-    off."""
+    """Return the compatibility settings in force for a subject. Raises `CompatibilityNotConfigured` if it has none of
+    its own and `default_to_global` is off."""
     if not _has_compatibility(index.subject(subject).settings) and subject != GLOBAL_SUBJECT and not default_to_global:
         raise CompatibilityNotConfigured(
             f"Subject '{subject}' does not have subject-level compatibility configured", subject=subject
@@ -38,7 +38,8 @@ def _has_compatibility(settings: SubjectSettings) -> bool:
 
 
 def own_mode(index: RegistryIndex, subject: str, *, default_to_global: bool) -> SubjectMode:
-    """Raise `ModeNotConfigured` if the subject has no mode of its own and `default_to_global` is off."""
+    """Return the mode in force for a subject. Raises `ModeNotConfigured` if it has none of its own and
+    `default_to_global` is off."""
     own = index.subject(subject).settings.mode
     if own is None and subject != GLOBAL_SUBJECT and not default_to_global:
         raise ModeNotConfigured(f"Subject '{subject}' does not have subject-level mode configured", subject=subject)
@@ -61,7 +62,7 @@ def set_compatibility(
 
 
 def clear_compatibility(state: RegistryState, subject: str) -> Procedure[CompatibilityConfig]:
-    """Return the previous value. Raises `SubjectNotFound` if the subject had none of its own."""
+    """Clear a subject's compatibility; return what was in force. Raises `SubjectNotFound` if it had none of its own."""
     before = state.index.compatibility_config(subject)
 
     def edit(settings: SubjectSettings) -> SubjectSettings:
@@ -84,7 +85,7 @@ def set_mode(state: RegistryState, subject: str, mode: SubjectMode, *, force: bo
 
 
 def clear_mode(state: RegistryState, subject: str) -> Procedure[SubjectMode]:
-    """Return the previous value. Raises `SubjectNotFound` if the subject had none of its own."""
+    """Clear a subject's mode; return the mode that was in force. Raises `SubjectNotFound` if it had none of its own."""
     before = own_mode(state.index, subject, default_to_global=True)
 
     def edit(settings: SubjectSettings) -> SubjectSettings:
@@ -96,7 +97,7 @@ def clear_mode(state: RegistryState, subject: str) -> Procedure[SubjectMode]:
 
 
 def edit_settings(state: RegistryState, subject: str, edit: Edit) -> Procedure[SubjectSettings]:
-    """Change settings; return the previous ones."""
+    """Change a subject's own settings; return the previous ones. The change is durable then."""
     return state.retry_on_conflict(lambda: _edited(state, subject, edit))
 
 
@@ -116,8 +117,8 @@ def _check_configured(subject: str, *, configured: bool) -> None:
 
 
 def _check_empty(index: RegistryIndex, subject: str) -> None:
-    """Refuse the import mode where schemas exist: imported ones bring their ids and versions, which must not meet
-    others."""
+    """Raise `OperationNotPermitted` if schemas exist, unless the import mode is on already. Imported schemas bring
+    their ids and versions, which could collide with existing ones."""
     there = index.subjects() if subject == GLOBAL_SUBJECT else index.versions(subject)
     if there and index.mode(subject) is not SubjectMode.IMPORT:
         raise OperationNotPermitted("Cannot import since found existing subjects", subject=subject)
@@ -126,7 +127,8 @@ def _check_empty(index: RegistryIndex, subject: str) -> None:
 def edit_version(
     state: RegistryState, subject: str, version: int | None, change: VersionEdit
 ) -> Procedure[RegisteredVersion]:
-    """Change a version's metadata, deleted or not; `None` is the latest that is not deleted."""
+    """Change a version's metadata and return the version. It may be soft-deleted; `None` is the latest that is not
+    deleted."""
     return state.retry_on_conflict(lambda: _edited_version(state, subject, version, change))
 
 

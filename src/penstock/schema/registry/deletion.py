@@ -1,4 +1,4 @@
-"""Deletion of versions and subjects, first soft and then permanent, and undeletion of soft-deleted ones."""
+"""Deletion of versions and subjects, soft at first and then permanent, and undeletion of soft-deleted ones."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ class DeletionOptions:
     """Options of a deletion."""
 
     permanent: bool = False
-    """Delete permanently a version that was soft-deleted before."""
+    """Delete for good, which needs a soft delete before."""
 
     archived: bool = False
-    """Delete also where archives have messages with the schema."""
+    """Delete permanently even if archives have messages with the schema."""
 
 
 def delete_version(state: RegistryState, subject: str, version: int | None, options: DeletionOptions) -> Procedure[int]:
@@ -91,10 +91,11 @@ def _delete(state: RegistryState, targets: Sequence[SubjectVersion], options: De
 
 
 def _check_unreferenced(index: RegistryIndex, deleted: Sequence[SubjectVersion], lookup: LookupFilter) -> None:
-    """Raise `ReferenceExists` if a schema that stays refers to one that is deleted.
+    """Raise `ReferenceExists` if a version that stays refers to one that is deleted. `lookup` selects the referring
+    versions that count.
 
-    A soft-deleted schema may be referred to by deleted ones; a permanently deleted one by none, or those could never be
-    read.
+    Soft-deleted versions may refer to a version that is soft-deleted. No version may refer to one that is permanently
+    deleted, because it could never be read again.
     """
     deleted_keys = {(version.subject, version.version) for version in deleted}
     for version in deleted:
@@ -111,7 +112,8 @@ def _check_unreferenced(index: RegistryIndex, deleted: Sequence[SubjectVersion],
 
 
 def undelete(state: RegistryState, subject: str, version: int | None) -> Procedure[tuple[int, ...]]:
-    """Undelete a version; `None` means every deleted version of the subject."""
+    """Undelete a version, or with `None` every soft-deleted version of the subject. Returns the numbers of the
+    undeleted versions."""
     return state.retry_on_conflict(lambda: _undelete(state, subject, version))
 
 

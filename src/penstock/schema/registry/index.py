@@ -24,13 +24,14 @@ from penstock.storage.catalog.schema_rows import (
 )
 
 SUBJECTS_MAX: Final = 100_000
-"""Subjects, those included that consist only of the number of their last version: some 30 MB."""
+"""Subjects that the registry knows. A subject without versions counts too: the number of its last version is kept. So
+many take some 30 MB."""
 
 VERSIONS_MAX: Final = 10_000
 """Versions of one subject: each may have to be compared with a new one."""
 
 TEXTS_BYTES_MAX: Final = 256 * MIB
-"""Bytes of all schemas: they are held in memory."""
+"""Bytes of all schema texts together, which are held in memory."""
 
 VersionKey = tuple[str, int]
 """A subject and a version number."""
@@ -168,7 +169,8 @@ class RegistryIndex:
     def find_by_fingerprint(
         self, subject: str, fingerprint: str, lookup: LookupFilter = LookupFilter.ACTIVE
     ) -> SubjectVersion | None:
-        """Return the subject's version with this very schema: preferably one that is not deleted, and the newest."""
+        """Return the subject's version that has this schema; None if there is none. Of several, one that is not deleted
+        is preferred, and then the newest."""
         schema_id = self._ids.get(fingerprint)
         holders = self._holders.get(schema_id, set()) if schema_id is not None else set()
         versions = _filter((self._existing(key) for key in holders if key[0] == subject), lookup)
@@ -211,7 +213,8 @@ class RegistryIndex:
         return {name: self.subject(name).revision for name in (*subjects, GLOBAL_SUBJECT)}
 
     def compatibility_config(self, subject: str) -> CompatibilityConfig:
-        """Return the subject's own settings, and the global ones where it has none."""
+        """Return the settings in force for a subject: its own, the global ones where it has none, else `BACKWARD` and
+        not lenient."""
         own, general = self.subject(subject).settings, self.subject(GLOBAL_SUBJECT).settings
         compatibility = own.compatibility or general.compatibility or Compatibility.BACKWARD
         lenient = general.lenient if own.lenient is None else own.lenient

@@ -100,7 +100,8 @@ class CompatibilityConfig:
 def parse_subject(text: str) -> str:
     """Return a subject as it is stored: `:.:orders` is `orders`, in the only context that exists.
 
-    A stored name stands for itself: a name that would again be parsed as one in a context is refused.
+    Raises `RegistryError` for another context and for an invalid name. A name that itself begins with a context is
+    refused, so that parsing a stored name again returns the same name.
     """
     written = _CONTEXT.fullmatch(text)
     if written is not None and written[1]:
@@ -128,7 +129,7 @@ def hinted_subject(text: str) -> str | None:
 
 
 def subject_prefix(text: str) -> str:
-    """Remove `:*:` or `:.:`, which stand before a name and are not part of it."""
+    """Return a prefix of subject names without `:*:` (all contexts) or `:.:` (the default one) before it."""
     return text[3:] if text.startswith((":*:", ":.:")) else text
 
 
@@ -161,7 +162,8 @@ def parse_mode(text: str) -> SubjectMode:
 
 
 def check_schema(schema: Schema) -> None:
-    """Raise `InvalidSchema` for a schema that cannot be stored, whatever it means."""
+    """Raise `InvalidSchema` for a schema that cannot be stored: its text is too large or has a lone surrogate or a zero
+    byte, or the name of a reference is invalid. The text is not parsed."""
     try:
         size = len(schema.text.encode())
     except UnicodeEncodeError:
@@ -205,7 +207,7 @@ def fingerprint_of(schema: Schema, canonical: str) -> str:
 
 
 def printable(text: str) -> str:
-    """Shorten a text and replace characters that would spoil a line or cannot be sent."""
+    """Return a text from outside in a form for messages: shortened, and with unprintable characters replaced."""
     return "".join(
         letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text[:SUBJECT_CHARS_MAX]
     )

@@ -70,8 +70,8 @@ def _register(state: RegistryState, request: RegistrationRequest) -> Procedure[R
 def fingerprints(
     state: RegistryState, subject: str, schema: Schema, definition: Definition
 ) -> Procedure[tuple[str, ...]]:
-    """Return the schema's fingerprint; for a subject that does not know it, also its fingerprint in earlier
-    releases."""
+    """Return the schema's fingerprint. The fingerprint that earlier releases computed follows, for a schema in Avro
+    with names, if the subject has no version with the first one."""
     fingerprint = fingerprint_of(schema, (yield ParseSchema(definition)))
     texts = (definition.text, *(text for _, text in definition.references))
     named = schema.kind is SchemaKind.AVRO and any('"name' in text for text in texts)
@@ -100,7 +100,9 @@ def check_writable(index: RegistryIndex, subject: str) -> SubjectMode:
 
 
 def _check_numbers(index: RegistryIndex, request: RegistrationRequest, fingerprint: str, mode: SubjectMode) -> None:
-    """Refuse ids and versions from outside except in the import mode, where an id is required."""
+    """Raise `OperationNotPermitted` for a given id outside of the import mode, for none in it, and for an id or a
+    version that is taken. Raise `InvalidSchema` for a given version that is not the next one, outside of the import
+    mode."""
     if request.schema_id is not None and mode is not SubjectMode.IMPORT:
         raise OperationNotPermitted(f"Subject {request.subject} is not in import mode", mode=mode)
     if request.schema_id is None and mode is SubjectMode.IMPORT:
@@ -117,7 +119,7 @@ def _check_numbers(index: RegistryIndex, request: RegistrationRequest, fingerpri
 def check_free(
     index: RegistryIndex, subject: str, version: int | None, schema_id: int | None, fingerprint: str
 ) -> None:
-    """Raise `OperationNotPermitted`, with the reason, if this version or this id is taken."""
+    """Raise `OperationNotPermitted`, with the reason, if this version or this id is taken or out of range."""
     if version is not None and not 1 <= version <= SCHEMA_VERSION_MAX:
         raise OperationNotPermitted(f"A version is a number from 1 to {SCHEMA_VERSION_MAX}, not {version}")
     if schema_id is not None and not 1 <= schema_id <= SCHEMA_ID_MAX:
@@ -160,7 +162,8 @@ def _check_compatible(index: RegistryIndex, subject: str, candidate: Definition)
 
 
 def _newest_first(index: RegistryIndex, versions: Iterable[SubjectVersion]) -> Iterator[tuple[int, Definition]]:
-    """Yield versions, the newest first; a schema that is several versions counts once."""
+    """Yield versions with their definitions, the newest first. Of several versions with the same schema, only the
+    newest is included."""
     seen: set[int] = set()
     for version in sorted(versions, key=lambda stored_version: -stored_version.version):
         if version.schema_id not in seen:
@@ -181,8 +184,8 @@ def look_up(state: RegistryState, subject: str, schema: Schema, lookup: LookupFi
 def check(
     state: RegistryState, subject: str, schema: Schema, version: int | None, *, one: bool
 ) -> Procedure[list[Problem]]:
-    """Check against the versions that the subject's settings demand, or against one version alone (`None` is the
-    latest)."""
+    """Return the problems of a schema with the versions that the subject's settings demand. With `one`, it is compared
+    with `version` alone, of which `None` is the latest."""
     _, definition = resolve_references(state.index, schema)
     yield ParseSchema(definition)
     index = state.index
@@ -199,7 +202,8 @@ def _compared_versions(index: RegistryIndex, subject: str, version: int | None) 
 
 
 def check_pair(state: RegistryState, reader: Schema, writer: Schema, *, lenient: bool) -> Procedure[list[Problem]]:
-    """Check, without a subject, whether this reader can read that writer."""
+    """Return the reasons why a reader with `reader` could not read data written with `writer`. No subject is
+    involved."""
     (_, reading), (_, writing) = (
         resolve_references(state.index, schema, LookupFilter.INCLUDE_DELETED) for schema in (reader, writer)
     )

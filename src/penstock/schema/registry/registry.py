@@ -90,7 +90,8 @@ class Registry:
     def schemas(
         self, prefix: str = "", lookup: LookupFilter = LookupFilter.ACTIVE, *, latest_only: bool = False
     ) -> tuple[RegisteredVersion, ...]:
-        """Return every version of every subject whose name begins with `prefix`, in order."""
+        """Return every version of every subject whose name begins with `prefix`, in order. `latest_only`: only the last
+        version of each."""
         index = self._state.index
         versions_by_subject = (
             index.versions(subject, lookup) for subject in self.subjects(prefix, LookupFilter.INCLUDE_DELETED)
@@ -113,7 +114,7 @@ class Registry:
 
     def accepted_versions(self, subjects: Iterable[str]) -> Mapping[tuple[int, int], VersionStatus]:
         """Return the versions that messages may name if they use one of these subjects: status by schema id and
-        version.
+        version. Soft-deleted versions are included; the status tells.
 
         Where two subjects have the same id and version, the better status counts.
         """
@@ -149,21 +150,25 @@ class Registry:
         return registration.register(self._state, request)
 
     def look_up(self, subject: str, schema: Schema, *, deleted: bool = False) -> Procedure[RegisteredVersion]:
-        """Return the version of the subject that is this schema. Raises `SubjectNotFound` or `SchemaNotFound`."""
+        """Return the version of the subject that has this schema. `deleted`: soft-deleted versions count too. Raises
+        `SubjectNotFound`, `SchemaNotFound`, or `InvalidSchema`."""
         lookup = LookupFilter.INCLUDE_DELETED if deleted else LookupFilter.ACTIVE
         return registration.look_up(self._state, parse_subject(subject), schema, lookup)
 
     def check(self, subject: str, schema: Schema, version: int | str | None = None) -> Procedure[list[Problem]]:
-        """Return the problems that would keep the schema from being registered; empty if there are none.
+        """Return the problems that would keep the schema from being registered; empty if there are none. Raises
+        `InvalidSchema`.
 
-        With a version: in the direction of the subject's mode, but against that version alone.
+        With `version`, the schema is compared with that version alone, by the subject's compatibility. Raises
+        `VersionNotFound` if the subject does not have it.
         """
         number = None if version is None else parse_version(version)
         procedure = registration.check(self._state, parse_subject(subject), schema, number, one=version is not None)
         return at_low_priority(procedure)
 
     def check_pair(self, reader: Schema, writer: Schema, *, lenient: bool = False) -> Procedure[list[Problem]]:
-        """Return the reasons why this reader could not read that writer, without a subject."""
+        """Return the reasons why a reader with `reader` could not read data written with `writer`; empty if it can. No
+        subject is involved. Raises `InvalidSchema`."""
         return at_low_priority(registration.check_pair(self._state, reader, writer, lenient=lenient))
 
     # deletion
@@ -171,10 +176,11 @@ class Registry:
     def delete_version(
         self, subject: str, version: int | str, *, permanent: bool = False, archived: bool = False
     ) -> Procedure[int]:
-        """Delete a version, first softly and then permanently. Returns its number.
+        """Soft-delete a version or, with `permanent`, delete a soft-deleted version for good. Returns its number.
 
-        Raises `VersionSoftDeleted`, `VersionNotSoftDeleted` for the wrong order; `ReferenceExists` while other schemas
-        refer to it or, if permanent, while messages have its id; with `archived`, only messages of topics count.
+        Raises `VersionSoftDeleted` for a second soft delete, and `VersionNotSoftDeleted` for a permanent one without a
+        soft delete before. Raises `ReferenceExists` while other schemas refer to the version, and for a permanent
+        delete also while messages have its id. `archived`: messages in archives do not count, only those of topics.
         """
         number, options = parse_version(version), DeletionOptions(permanent=permanent, archived=archived)
         return deletion.delete_version(self._state, parse_subject(subject), number, options)
@@ -182,15 +188,18 @@ class Registry:
     def delete_subject(
         self, subject: str, *, permanent: bool = False, archived: bool = False
     ) -> Procedure[tuple[int, ...]]:
-        """Delete all versions, like `delete_version`, with `SubjectSoftDeleted` and `SubjectNotSoftDeleted`. Returns
-        their numbers."""
+        """Delete all versions of a subject, like `delete_version`. Returns their numbers. Raises `SubjectSoftDeleted`
+        for a second soft delete, `SubjectNotSoftDeleted` for a permanent one while a version is not soft-deleted, and
+        `ReferenceExists`."""
         options = DeletionOptions(permanent=permanent, archived=archived)
         return deletion.delete_subject(self._state, parse_subject(subject), options)
 
     def undelete(self, subject: str, version: int | str | None = None) -> Procedure[tuple[int, ...]]:
-        """Undelete a soft-deleted version, or all of the subject. Returns the numbers of the undeleted versions.
+        """Undelete a soft-deleted version or, without `version`, all of the subject. Returns the numbers of the
+        undeleted versions.
 
-        They are not compared with versions that were registered since.
+        They are not compared with versions that were registered since. Raises `InvalidVersion` for the latest version,
+        and `OperationNotPermitted` if they refer to a version that is deleted.
         """
         number = None if version is None else parse_version(version)
         if version is not None and number is None:
@@ -200,7 +209,8 @@ class Registry:
     # settings; without a subject, the global ones
 
     def compatibility(self, subject: str | None = None, *, default_to_global: bool = False) -> CompatibilityConfig:
-        """Return the settings. Raises `CompatibilityNotConfigured` if the subject has none of its own."""
+        """Return the settings in force. Raises `CompatibilityNotConfigured` if the subject has none of its own, unless
+        `default_to_global`."""
         return configuration.own_compatibility(self._state.index, _scope(subject), default_to_global=default_to_global)
 
     def set_compatibility(
@@ -216,7 +226,8 @@ class Registry:
         return configuration.clear_compatibility(self._state, _scope(subject))
 
     def mode(self, subject: str | None = None, *, default_to_global: bool = False) -> SubjectMode:
-        """Return the mode. Raises `ModeNotConfigured` if the subject has none of its own."""
+        """Return the mode in force. Raises `ModeNotConfigured` if the subject has none of its own, unless
+        `default_to_global`."""
         return configuration.own_mode(self._state.index, _scope(subject), default_to_global=default_to_global)
 
     def set_mode(self, subject: str | None, mode: str, *, force: bool = False) -> Procedure[SubjectMode]:
@@ -238,7 +249,7 @@ class Registry:
     def describe(
         self, subject: str, version: int | str, *, description: str | None = None, tags: Sequence[str] | None = None
     ) -> Procedure[RegisteredVersion]:
-        """Change the metadata that is not `None`."""
+        """Set the description or the tags of a version, or both; `None` leaves one as it is. Returns the version."""
 
         def change(stored_version: SubjectVersion) -> SubjectVersion:
             metadata = replace(
@@ -266,7 +277,7 @@ class Registry:
     def import_(self, records: Sequence[Mapping[str, Any]]) -> Procedure[ImportResult]:
         """Import records, each whole or not at all, with their ids and versions; repeating an import changes nothing.
 
-        Records that conflict with an id or a version that is something else here are named in the result.
+        The result names the records that were refused, such as one whose id or version is another schema here.
         """
         return transfer.import_records(self._state, records)
 

@@ -28,8 +28,8 @@ class RegistryState:
         self.index.apply(catalog.load())
 
     def retry_on_conflict(self, attempt: Callable[[], Procedure[Result]]) -> Procedure[Result]:
-        """Return the result of `attempt`, retried while other writers are faster. Raises `SubjectChanged` if they
-        always are."""
+        """Return the result of `attempt`, which runs again whenever another writer has changed the subject meanwhile.
+        Raises `SubjectChanged` if that happens `ATTEMPTS_MAX` times."""
         for _ in range(ATTEMPTS_MAX - 1):
             try:
                 return (yield from attempt())
@@ -40,7 +40,8 @@ class RegistryState:
         return (yield from attempt())
 
     def commit(self, call: Callable[[], RegistryUpdate]) -> Procedure[RegistryUpdate]:
-        """Change the catalog, and then the index."""
+        """Run `call`, which changes the catalog, in a step; then bring the index up to date. Returns the update, which
+        is durable."""
         update: RegistryUpdate = yield CommitToCatalog(call)
         if update.revision == self.index.revision + 1:
             self.index.apply(update)

@@ -89,7 +89,8 @@ class ImportResult:
 
 
 def export_records(index: RegistryIndex, prefix: str) -> list[dict[str, Any]]:
-    """Return records of the subjects whose names begin with `prefix`, and of the versions that they refer to."""
+    """Return records of all versions and settings of the subjects whose names begin with `prefix`, and of the versions
+    that these refer to."""
     versions = [
         _version_record(index, version)
         for version in _in_order(index, index.subjects(prefix, LookupFilter.INCLUDE_DELETED))
@@ -180,7 +181,8 @@ def _import_record(state: RegistryState, record: Mapping[str, Any], missing: set
 
 
 def _check_references_imported(record: VersionRecord, missing: set[VersionKey]) -> None:
-    """Refuse a record whose reference was refused: under that name this registry has another schema."""
+    """Raise `RegistryError` for a record that refers to a record refused in this import: under that version this
+    registry may have another schema."""
     for reference in record.references:
         if (reference.subject, reference.version) in missing:
             raise RegistryError(

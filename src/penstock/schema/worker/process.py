@@ -86,8 +86,8 @@ class Worker:
         self._payload = -1
 
     def serve(self) -> int:
-        """Serve jobs until the broker closes the pipe, a job leaves the process unfit, or its memory has grown too
-        much."""
+        """Serve jobs until the broker closes the pipe, a header is wrong, a job leaves the process unfit, or its memory
+        has grown too much. Returns the exit status for the process."""
         kib = peak_kib()
         while True:
             self._set_state(WorkerState.IDLE)
@@ -115,7 +115,8 @@ class Worker:
         protocol.STATUS.pack_into(self._shared, 0, state, self._number, self._payload)
 
     def _read_body(self, first: bytes) -> bytearray | None:
-        """Read the rest of the header and the body; None if the header is wrong or the pipe ends."""
+        """Read the rest of the header, which begins with `first`, and the body. Returns the body; None if the header is
+        wrong or the pipe ends."""
         head = read_exactly(_STDIN, protocol.HEADER.size, first)
         if head is None:
             return None
@@ -125,7 +126,7 @@ class Worker:
         return read_exactly(_STDIN, size)
 
     def _answer(self, job: protocol.Job) -> tuple[protocol.Answer, bool]:
-        """Return the answer, and whether the process is unfit for another job."""
+        """Return the answer to a job, and True if the process is unfit for another one."""
         try:
             return self._run(job), False
         except PenstockError as error:
@@ -186,7 +187,8 @@ def start_of(ends: memoryview, row: int) -> int:
 
 
 def chunk_stop(ends: memoryview, first: int, last: int) -> int:
-    """Return the end of a chunk that starts at `first` and is limited in rows and bytes."""
+    """Return the row after a chunk of payloads that starts at row `first`. The chunk has at most `_ROWS` payloads and,
+    unless it is a single one, `_CHUNK_BYTES` bytes. It does not go beyond `last`, the row after the last one."""
     start, stop = start_of(ends, first), min(first + _ROWS, last)
     while stop > first + 1 and ends[stop - 1] - start > _CHUNK_BYTES:
         stop = first + (stop - first) // 2
@@ -202,7 +204,8 @@ def aligned(offset: int) -> int:
 
 
 def set_timers(seconds: float) -> None:
-    """Set the CPU and the wall-clock timer. Either ends the process: their signals have no handlers."""
+    """Set the CPU timer to `seconds` and the wall-clock timer to a multiple of it; 0 stops both. Either ends the
+    process when it runs out: their signals have no handlers."""
     signal.setitimer(signal.ITIMER_PROF, seconds)
     signal.setitimer(signal.ITIMER_REAL, seconds * _WALL_FACTOR)
 
@@ -239,7 +242,8 @@ def give_up_rights() -> None:
 
 
 def fork_children(shared: mmap.mmap) -> None:
-    """Fork one child after the other, until one ends because the pipe is closed, or in the middle of a message."""
+    """Fork one child after the other, and report the job that a child died of. Returns when a child ended because the
+    pipe is closed, or in the middle of a message."""
     while True:
         child = os.fork()
         if not child:

@@ -35,7 +35,7 @@ form."""
 
 
 class WorkerState(IntEnum):
-    """The state in which a child ended, which tells whether the pipes are still usable."""
+    """The state of a child. The last one before it ended tells whether the pipes are still usable."""
 
     IDLE = 0
     READING = 1
@@ -44,7 +44,8 @@ class WorkerState(IntEnum):
 
 
 class ValidationJob(msgspec.Struct, frozen=True, tag="validate", array_like=True):
-    """A job: validate payloads `first` to `stop` of the `count` in the shared memory, `size` bytes in all."""
+    """A job: validate the payloads from index `first` to before `stop`, of the `count` payloads in the shared memory,
+    which have `size` bytes in all."""
 
     definition: Definition
     first: int
@@ -69,7 +70,8 @@ class CompatibilityChecked(msgspec.Struct, frozen=True, tag="compared", array_li
 
 
 class PayloadsValidated(msgspec.Struct, frozen=True, tag="validated", array_like=True):
-    """The faults up to `stop`, which is the end or the point where the time was over."""
+    """The faults of the payloads before `stop`, which is the end of the job or the first payload for which no time was
+    left."""
 
     faults: list[tuple[int, str, str]]
     """The index of each faulty payload, the path in it, and the message."""
@@ -84,7 +86,7 @@ class SchemaRefused(msgspec.Struct, frozen=True, tag="refused", array_like=True)
 
 
 class JobFailed(msgspec.Struct, frozen=True, tag="failed", array_like=True):
-    """An unhandled error in the worker, or a child that ended on the job by `signal`."""
+    """A job that failed: by an unhandled error in the worker, or because the child ended on it, by `signal`."""
 
     message: str
     signal: int = 0

@@ -24,7 +24,7 @@ _RENAMED: Final = {
     "containsBase64": "contains_base64",
     "previewBytes": "preview_bytes",
 }
-"""The field of the wire protocol for each query parameter with another name."""
+"""The fields of the wire protocol whose query parameters have another name, by the name of the parameter."""
 
 
 async def browse(request: ApiRequest) -> object:
@@ -35,7 +35,8 @@ async def browse(request: ApiRequest) -> object:
 
 
 def _attributes(one: str | None, several: str | None) -> dict[str, Any]:
-    """Return the attributes of the filter: one as NAME:VALUE, several as a JSON object."""
+    """Return the attributes to filter by. `one` is a single attribute, written NAME:VALUE; `several` is a JSON
+    object."""
     attributes: dict[str, Any] = {}
     if several is not None:
         try:
@@ -64,7 +65,8 @@ async def get_payload(request: ApiRequest) -> object:
 
 
 def _selected_message(request: ApiRequest) -> dict[str, Any]:
-    """Return the fields that select one message. Digits are an offset; anything else is an id."""
+    """Return the fields that select the message which the path names: by offset if it is written in digits, otherwise
+    by id."""
     written = request.path_params["message"]
     message = {"offset": int(written)} if _OFFSET.fullmatch(written) else {"id": written}
     return _topic(request) | message | sent_fields(request.query)

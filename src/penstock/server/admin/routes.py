@@ -16,7 +16,8 @@ from penstock.server.api.routing import Method, Parameter, Permission, Route, te
 
 _BODY_BYTES_MAX: Final = 64 * KIB
 _MESSAGE_BODY_BYTES_MAX: Final = 8 * MIB
-"""The largest message body: 1 MiB with every character escaped; larger ones go through a client, or /api/events."""
+"""The largest body of a request that publishes one message: enough for a payload of 1 MiB in which every character is
+escaped. Larger messages are published through a client library or `/api/events`."""
 _DIGITS: Final = re.compile("[0-9]{1,19}")
 _GET, _POST, _PUT, _PATCH, _DELETE = Method.GET, Method.POST, Method.PUT, Method.PATCH, Method.DELETE
 
@@ -101,7 +102,8 @@ _DEAD_LETTER_FILTERS: Final = (
 # permissions
 
 _SEE: Final = Permission(Operation.DESCRIBE, checked=False)
-"""The permission of lists: the broker leaves out entries that the client may not see."""
+"""The permission of routes that list things. It is not checked before the handler runs: the broker leaves out the
+entries that the client may not see."""
 _DESCRIBE: Final = Permission(Operation.DESCRIBE, "topic")
 _BROWSE: Final = Permission(Operation.BROWSE, "topic")
 _MANAGE: Final = Permission(Operation.MANAGE, "topic")

@@ -21,7 +21,7 @@ async def get_namespace(request: ApiRequest) -> object:
 
 
 async def put_namespace(request: ApiRequest) -> object:
-    """Set all defaults of the namespace; those that are left out are reset."""
+    """Set all defaults of the namespace. A default that the body leaves out is reset."""
     fields = dict.fromkeys(request.body.__struct_fields__) | sent_fields(request.body)
     return await ask(request, "system.namespace", {"namespace": request.path_params["namespace"]} | fields)
 
@@ -45,8 +45,9 @@ async def alter_topic(request: ApiRequest) -> object:
 
 
 async def delete_topic(request: ApiRequest) -> object:
-    """Delete a topic; in two steps if messages or subscriptions would be lost. The first is answered 409, so that a
-    client that only looks at the status is not misled."""
+    """Delete a topic. If messages or subscriptions would be lost, that takes two requests: the first is answered 409,
+    and deletes nothing. It is an error status so that a client that looks only at the status does not take the topic
+    for deleted."""
     answer = await ask(request, "system.topic.delete", _topic(request) | sent_fields(request.query))
     if answer.get("status") == "confirm":
         token = answer["confirm"]

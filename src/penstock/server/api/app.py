@@ -1,7 +1,7 @@
-"""The application: matches the route, authenticates and authorises the client, and encodes the answer.
+"""The HTTP application: matches the route, authenticates and authorises the client, and encodes the answer.
 
-An answer does not depend on how a request was split or sent, and no request makes the server fail: every error has a
-code, in the shape of the route's dialect.
+An answer does not depend on the pieces in which a request arrived. Every error has a code, in the shape of the route's
+dialect; also an unexpected one.
 """
 
 from __future__ import annotations
@@ -57,7 +57,8 @@ class Api:
         *services: object,
         redact: Callable[[PenstockError], PenstockError] = lambda error: error,
     ) -> None:
-        """`redact` removes from an error what clients must not see."""
+        """Build the application for the routes in `table`. `backend` is the broker's side; `redact` returns an error
+        without what clients must not see."""
         self._backend = backend
         self._redact = redact
         self._table = table
@@ -129,9 +130,11 @@ class Api:
     def _check(
         self, route: Route, path_params: dict[str, Any], scope: Scope, principal: Principal, origin: Origin
     ) -> Resource | None:
-        """Authorise the client before the body is read. An unknown client learns only that, and not what else is wrong.
+        """Authorise the client, before the body is read. A client without permission learns nothing else about what is
+        wrong with its request.
 
-        Returns the resource; None if the handler checks it.
+        Returns the resource that was checked; None if the handler checks it. Without access control nothing is checked,
+        and the result is the resource for the audit log.
         """
         access, permission = self._backend.access, route.permission
         if not access.enabled:
@@ -145,7 +148,8 @@ class Api:
         return resource
 
     def _body(self, route: Route, scope: Scope, receive: Receive) -> AbstractAsyncContextManager[bytearray | None]:
-        """Return the context of the body, if the route has one: its bytes are counted while it is open."""
+        """Return a context that reads the body, or one that returns None if the route has no body. The bytes count as
+        held until the context ends."""
         if route.body is None:
             return _NO_BODY
         _check_body_headers(route.body, route.dialect, scope)
@@ -154,8 +158,8 @@ class Api:
 
 
 def _administered_resource(route: Route, path_params: dict[str, Any], scope: Scope) -> Resource | None:
-    """Return the resource of an administrative action without access control, for the audit log; None for an invalid
-    name, which the handler refuses."""
+    """Return the resource of an administrative action for the audit log, on a server without access control. None for
+    other actions, and for an invalid name: the handler refuses that."""
     if route.permission.operation in ADMINISTRATION and route.permission.checked:
         with suppress(PenstockError):
             return route.permission.resource(_query(route, scope) if route.permission.query else path_params)
@@ -163,7 +167,7 @@ def _administered_resource(route: Route, path_params: dict[str, Any], scope: Sco
 
 
 def _read_as(kind: Any, raw: bytearray | None) -> Any:
-    """Return the body decoded as the route's type."""
+    """Return the body decoded to the type `kind`; as bytes if that is `RAW`; None without a body."""
     if raw is None:
         return None
     return bytes(raw) if kind is RAW else decode_body(raw, kind)
@@ -182,10 +186,11 @@ def _check_body_headers(kind: Any, dialect: Dialect, scope: Scope) -> None:
 
 
 def accepts_extensions(scope: Scope) -> bool:
-    """Return whether answers may have fields that the registry's dialect lacks: some of its clients fail on unknown
-    ones.
+    """Return True if answers to this client may have fields that the registry's dialect does not define. Some registry
+    clients fail on unknown fields.
 
-    Newer clients say in a header that they do not, and clients that accept plain JSON are not registry clients.
+    Newer registry clients announce in a header that they accept such fields. Clients that accept plain JSON are not
+    registry clients, and accept them as well.
     """
     if (header(scope, b"confluent-accept-unknown-properties") or "").lower() == "true":
         return True
@@ -206,7 +211,7 @@ def encoded(answer: object, media: str, status: int) -> Response:
 
 
 class StreamedResponse(Response):
-    """A response that is encoded while it is sent."""
+    """A response whose list is encoded piece by piece while it is sent."""
 
     def __init__(self, pieces: Iterable[bytes], media: str) -> None:
         super().__init__(None, media_type=media)

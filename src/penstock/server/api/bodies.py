@@ -20,10 +20,12 @@ from penstock.server.api.routing import quoted
 from penstock.server.http_scope import header, raw_path
 
 _BODIES_BYTES_MAX: Final = 64 * MIB
-"""The bytes of all bodies that are being read or handled: one import and some dozens of the largest schemas."""
+"""The most bytes of all bodies together that are being read or handled: one import and some dozens of the largest
+schemas."""
 _BODY_SECONDS: Final = 30.0
 _SILENCE_SECONDS: Final = 10.0
-"""The time between two pieces of a body: a client that announces one and sends nothing must not hold a slot."""
+"""The longest time between two pieces of a body. A client that announces a body and sends nothing must not keep a slot.
+"""
 _CHARSETS: Final = ("utf-8", "utf8", "us-ascii")
 
 
@@ -31,7 +33,8 @@ _CHARSETS: Final = ("utf-8", "utf8", "us-ascii")
 
 
 def negotiate_media(scope: Scope, dialect: Dialect) -> str:
-    """Return the media type of the dialect that the client prefers. Raises `HttpError` if it accepts none."""
+    """Return the media type of the dialect that the client prefers. If it accepts none of them, a strict dialect raises
+    `HttpError`, and others use their first."""
     accept = _accept(scope)
     media, weight = best_of(accept, dialect)
     if not weight and dialect.strict:
@@ -42,11 +45,9 @@ def negotiate_media(scope: Scope, dialect: Dialect) -> str:
 def error_response(
     error: PenstockError, scope: Scope, dialect: Dialect | None = None, *, more: bool = False
 ) -> Response:
-    """Return an error as a response: in the route's dialect, or in that of the path, in the client's preferred media
-    type.
-
-    A client that accepts none of them gets the dialect's first.
-    """
+    """Return an error as a response in the media type that the client prefers, or in the dialect's first if it accepts
+    none. `dialect` defaults to that of the request's path. With `more`, the response may have fields that the dialect
+    does not define."""
     spoken = dialect or dialect_at(raw_path(scope))
     media, _ = best_of(_accept(scope), spoken)
     return spoken.refuse(error, media, more=more)
@@ -58,7 +59,8 @@ def _accept(scope: Scope) -> str:
 
 @lru_cache(maxsize=256)
 def best_of(accept: str, dialect: Dialect) -> tuple[str, float]:
-    """Return the preferred media type of the dialect and its weight, which is 0 if none is accepted."""
+    """Return the dialect's media type with the highest weight in the Accept header, and that weight, which is 0 if none
+    is accepted."""
     known = dialect.media
     ranges = dict(_range(each) for each in accept.lower().split(",") if each.strip())
     weights = {media: _weight(media, ranges) for media in known} if ranges else dict.fromkeys(known, 1.0)
@@ -80,12 +82,14 @@ def _q(written: str) -> float:
 
 
 def _weight(media: str, ranges: dict[str, float]) -> float:
-    """Return the weight of the narrowest range that matches. Java clients send `*` for `*/*`."""
+    """Return the weight that the Accept header gives to a media type: that of the narrowest range that matches it. Java
+    clients send `*` for `*/*`. `ranges` has the weights by range."""
     return next((ranges[each] for each in (media, "application/*", "*/*", "*") if each in ranges), 0.0)
 
 
 def check_content(written: str | None, encoding: str | None, dialect: Dialect) -> None:
-    """Check the media type of a body, which is JSON by default. Raises `HttpError` 415 for any other."""
+    """Check the Content-Type (`written`) and Content-Encoding of a body. Without a Content-Type it is taken for JSON.
+    Raises `HttpError` (415) if the dialect does not accept it."""
     kind, *parameters = (part.strip() for part in (written or JSON).lower().split(";"))
     charsets = [part.removeprefix("charset=").strip('"') for part in parameters if part.startswith("charset=")]
     if kind not in dialect.media or any(charset not in _CHARSETS for charset in charsets):
@@ -117,7 +121,7 @@ def decode_body(raw: bytes | bytearray, kind: Any) -> Any:
 
 
 class RequestBodies:
-    """The bodies held at the moment, and their size."""
+    """The request bodies that are held in memory now, and their total size."""
 
     def __init__(self) -> None:
         self.size = 0
@@ -125,15 +129,18 @@ class RequestBodies:
     def read(
         self, receive: Receive, most: int, declared: int | None = None, *, whole: bool = False
     ) -> AbstractAsyncContextManager[bytearray]:
-        """Return a context that reads one body; its bytes count until the context ends.
+        """Return a context that reads one body of at most `most` bytes when it is entered, and returns it. Its bytes
+        count as held until the context ends.
 
-        A body that is `declared` too large is refused before any of it is read, since its sender may wait for the
-        permission to send. `whole` says that all of it has come, so that no timeout is needed.
+        A body whose `declared` size is too large is refused before any of it is read: its sender may be waiting for
+        permission to send (`Expect: 100-continue`). With `whole`, all of the body has come already, so no timeout is
+        set. Raises `PayloadTooLarge`; `ServiceUnavailable` if all bodies together are too large; `HttpError` 408 if the
+        body is too slow, and 400 if the connection ends.
         """
         return _BodyReader(self, receive, most, declared, whole=whole)
 
     async def fill(self, held: bytearray, receive: Receive, most: int, *, whole: bool) -> None:
-        """Read all of a body into `held`, within the time limits."""
+        """Read all of a body into `held`. Raises as `read` says."""
         if whole and not await self._add_piece(held, receive, most):
             return
         try:
@@ -148,7 +155,7 @@ class RequestBodies:
             ) from None
 
     async def _add_piece(self, held: bytearray, receive: Receive, most: int) -> bool:
-        """Add the next piece. Returns whether more of the body follows."""
+        """Wait for the next piece of the body and add it to `held`. Returns True if more of the body follows."""
         message = await receive()
         if message["type"] != "http.request":
             raise HttpError(HTTPStatus.BAD_REQUEST, "the connection ended within the body")

@@ -1,4 +1,4 @@
-"""Mismatches of a JSON body with its type: which field is wrong, and which values it may have."""
+"""Mismatches of a JSON body with the type that it should have: which field is wrong, and which values it may have."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ _WHOLE: Final = "body"
 
 
 def mismatch(error: msgspec.ValidationError, kind: Any) -> tuple[str, str]:
-    """Return the sentence, with the allowed values of an enumeration, and the field, such as `retention.age_ms`."""
+    """Return the message for the client, and the name of the wrong field, such as `retention.age_ms`; `body` if the
+    whole body is wrong. If the field is an enumeration, the message lists its values. `kind` is the type that the body
+    should have."""
     sentence = str(error)
     located = _PLACE.search(sentence)
     path = located[1] if located else ""
@@ -35,7 +37,7 @@ def _words(kind: Any, steps: Sequence[str]) -> list[str]:
 
 
 def _reached(kind: inspect.Type, steps: Sequence[str]) -> Iterator[inspect.Type]:
-    """Yield the types that a position in the body may have."""
+    """Yield the types that the field at the path `steps` may have, in a body of type `kind`."""
     if isinstance(kind, inspect.UnionType):
         for member in kind.types:
             yield from _reached(member, steps)

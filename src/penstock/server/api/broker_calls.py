@@ -1,4 +1,4 @@
-"""Calls to system topics of the broker for HTTP clients, which may disconnect."""
+"""Requests to the broker's system topics on behalf of HTTP clients, which may disconnect before the answer comes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from penstock.server.api.request import ApiRequest
 
 
 async def ask(request: ApiRequest, topic: str, fields: dict[str, Any]) -> Any:
-    """Return the answer of a system topic. Raises `HttpError` 404 for what does not exist."""
+    """Send a request to a system topic, and return its answer. Raises `HttpError` with status 404 if the broker answers
+    that something does not exist, and the broker's other errors unchanged."""
     try:
         return await request.ask(topic, fields)
     except NotFound as error:
@@ -25,7 +26,8 @@ async def ask(request: ApiRequest, topic: str, fields: dict[str, Any]) -> Any:
 
 
 async def ask_until_disconnect(request: ApiRequest, topic: str, fields: dict[str, Any]) -> Any:
-    """Do the same for a long call: it ends if the client disconnects."""
+    """Do the same as `ask`, for a request that may take long. If the client disconnects, the request is cancelled, and
+    `ServiceUnavailable` is raised."""
     asking = asyncio.ensure_future(ask(request, topic, fields))
     leaving = asyncio.ensure_future(disconnected(request.receive))
     try:
@@ -45,7 +47,8 @@ async def disconnected(receive: Receive) -> None:
 
 
 def sent_fields(values: msgspec.Struct | dict[str, Any]) -> dict[str, Any]:
-    """Return the fields that the client sent, in the form of the wire protocol."""
+    """Return only the fields that the client sent, as values of the wire protocol. `values` is a decoded body, or the
+    query parameters by name."""
     if isinstance(values, dict):
         return {name: value for name, value in values.items() if value is not None}
     fields = {name: getattr(values, name) for name in values.__struct_fields__}
@@ -53,7 +56,9 @@ def sent_fields(values: msgspec.Struct | dict[str, Any]) -> dict[str, Any]:
 
 
 def list_page(answer: dict[str, Any], name: str, *keys: str) -> dict[str, Any]:
-    """Return a page of a list, with `next` if there is more: the value of `after` for the next page."""
+    """Return one page of a list as an answer. `name` is the field of the broker's answer with the entries. If more
+    entries follow, `next` is added: the values of `keys` in the last entry, which the client sends as `after` to get
+    the next page."""
     entries = answer[name]
     if not answer.get("truncated") or not entries:
         return {name: entries}

@@ -56,7 +56,8 @@ _FLAT_PASSED_ON: Final = frozenset(
         Code.SERVICE_UNAVAILABLE,
     }
 )
-"""The codes that the registry's dialect reports with their status; all others become a failure of its store."""
+"""The error codes that the registry's dialect reports with their own status. All other codes are reported as a failure
+of the registry's store."""
 _CHALLENGE: Final = {"www-authenticate": 'Bearer realm="penstock", Basic realm="penstock", charset="UTF-8"'}
 
 
@@ -72,7 +73,7 @@ class HttpError(InvalidRequest):
 
 
 class WrongMethod(HttpError):
-    """The path exists, with other methods."""
+    """The error for a path that exists, but not with the requested method. `allowed` has the methods that it has."""
 
     def __init__(self, message: str, allowed: tuple[str, ...]) -> None:
         super().__init__(HTTPStatus.METHOD_NOT_ALLOWED, message, allowed=allowed)
@@ -103,13 +104,15 @@ class FlatProblem(msgspec.Struct, frozen=True, omit_defaults=True):
 
 class Refuse(Protocol):
     def __call__(self, error: PenstockError, media: str, *, more: bool = False) -> Response:
-        """Encode the error. `more`: the client accepts fields that the dialect does not have."""
+        """Return the error as a response with the media type `media`. With `more`, it may have fields that the dialect
+        does not define."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """A dialect of HTTP: its media types, the preferred first, and the shape of its errors."""
+    """A dialect of the HTTP API: its media types, of which the first is the preferred one, and the shape of its
+    errors."""
 
     media: tuple[str, ...]
     problem: type[Any]
@@ -143,14 +146,15 @@ def _flat(error: PenstockError, media: str, *, more: bool = False) -> Response:
 
 
 def _flat_message(number: int, message: str) -> str:
-    """Return the message with the words that registry clients search for, some of them for nothing else."""
+    """Return the message, with the phrase in front that registry clients search for to recognise an invalid schema."""
     if number != InvalidSchema.number or message.startswith(_INVALID_SCHEMA):
         return message
     return f"{_INVALID_SCHEMA}: {message}"
 
 
 def _flat_number(error: PenstockError) -> tuple[int, int]:
-    """Return the status and the number. An error from a system topic has its number among the details."""
+    """Return the HTTP status and the registry's error number. An error that came from a system topic has its number in
+    the details."""
     status = status_of(error)
     if isinstance(error, RegistryError):
         return status, error.number
@@ -177,10 +181,12 @@ PLAIN: Final = Dialect((JSON,), Problem, _plain, strict=False)
 
 
 def dialect_at(raw_path: str) -> Dialect:
-    """Return the dialect of a path without a route: registry clients use paths without a version."""
+    """Return the dialect for errors on a path that matches no route. Penstock's own paths begin with `/v1/` or `/api/`;
+    all others are taken for paths of the schema registry."""
     return PLAIN if is_own(raw_path) else FLAT
 
 
 def is_own(path: str) -> bool:
-    """Return whether the path is Penstock's own, so that all its clients know its parameters."""
+    """Return True if the path is Penstock's own, not the schema registry's. Only clients of Penstock use these, so
+    unknown query parameters can be refused there."""
     return path.startswith(("/v1/", "/api/"))

@@ -38,7 +38,7 @@ def encoded(table: RouteTable) -> bytes:
 
 
 def described(table: RouteTable) -> dict[str, Any]:
-    """Return the whole document."""
+    """Return the OpenAPI document of these routes, as values for JSON."""
     writer = _Writer(table)
     paths: dict[str, dict[str, Any]] = defaultdict(dict)
     for route in table.routes:
@@ -116,7 +116,7 @@ class _Writer:
 
 
 def operation_id(route: Route) -> str:
-    """Return the operation's id, for generated clients and links."""
+    """Return the id of the operation, which generated clients and links use as its name."""
     return re.sub(r"\W+", "_", f"{route.method.lower()}{route.path}").strip("_")
 
 
@@ -126,8 +126,8 @@ def parameter_names(route: Route) -> list[str]:
 
 
 def _choices(kind: Any) -> tuple[Any, ...]:
-    """Return the type, or the members of a union: msgspec cannot decode unions of structs, but readers can tell them
-    apart."""
+    """Return the members of a union type, or the type itself in a tuple. msgspec cannot decode a union of structs, so
+    such answers are described member by member."""
     if kind is None:
         return ()
     return get_args(kind) if isinstance(kind, UnionType) else (kind,)

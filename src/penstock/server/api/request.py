@@ -21,7 +21,7 @@ _Service = TypeVar("_Service")
 
 
 class Backend(Protocol):
-    """The interface of handlers to the broker. Refusals are raised as `PenstockError`."""
+    """The broker as handlers see it. Refusals are raised as `PenstockError`."""
 
     @property
     def registry(self) -> Registry: ...
@@ -32,13 +32,13 @@ class Backend(Protocol):
     async def run(self, procedure: Procedure[_Result]) -> _Result: ...
 
     async def ask(self, topic: str, fields: dict[str, Any], principal: Principal) -> Any:
-        """Return the answer of a system topic, as to a `request` on the wire."""
+        """Send a request to a system topic for a client, as a `request` on the wire would, and return the answer."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class EncodedAnswer:
-    """An answer that is encoded already."""
+    """An answer that a handler has encoded already."""
 
     body: bytes
     media: str | None = None
@@ -48,7 +48,8 @@ class EncodedAnswer:
 
 @dataclass(frozen=True, slots=True)
 class StreamedList:
-    """A JSON list of any length: each item is encoded when there is room to send it."""
+    """A JSON list of any length. An item is encoded only when there is room to send it. `begin` and `end` are the text
+    around the items."""
 
     begin: bytes
     items: Iterable[bytes]
@@ -86,7 +87,7 @@ def _fields_of(body: object) -> dict[str, Any]:
 
 
 class SentHeaders(Mapping[str, str | None]):
-    """The headers that a route declares, as they were sent; None for one that was not."""
+    """The headers that a route declares, by name, as text. The value is None for a header that was not sent."""
 
     __slots__ = ("_named", "_scope")
 
@@ -122,7 +123,7 @@ class ApiRequest:
     scope: Scope
     receive: Receive
     trail: AuditTrail
-    """The entry of the audit log that this request becomes."""
+    """The entry that this request will add to the audit log."""
     accepts_extensions: bool = True
     """True if the client accepts fields that the registry's dialect lacks."""
     headers: Mapping[str, str | None] = field(default_factory=dict)
@@ -133,7 +134,7 @@ class ApiRequest:
         return self.backend.registry
 
     def service(self, kind: type[_Service]) -> _Service:
-        """Return the service of this class, which the application was created with."""
+        """Return the service of this class. It must be one that the application was created with."""
         service = self.services.get(kind)
         if service is None:
             raise LookupError(f"the application was made without {kind.__name__}")
@@ -146,7 +147,7 @@ class ApiRequest:
         self.trail.add(operation, resource, audited)
 
     def audited(self, operation: Operation) -> AuditedAction:
-        """Return the action of this request, for the audit log."""
+        """Return the description of this request's action for the audit log."""
         return audited_action(operation, action_of(self.scope), self.query, _fields_of(self.body), self.path_params)
 
     async def run(self, procedure: Procedure[_Result]) -> _Result:
@@ -154,5 +155,5 @@ class ApiRequest:
         return await self.backend.run(procedure)
 
     async def ask(self, topic: str, fields: dict[str, Any]) -> Any:
-        """Return the answer of a system topic to this client."""
+        """Send a request to a system topic for this client, and return the answer. Raises the broker's refusal."""
         return await self.backend.ask(topic, fields, self.principal)

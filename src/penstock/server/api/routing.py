@@ -1,6 +1,7 @@
-"""Routes of the HTTP API: methods, paths, parameters and permissions. Paths are matched before they are decoded.
+"""Routes of the HTTP API: their methods, paths, parameters and permissions.
 
-A subject may have a slash in its name, written `%2F`: after decoding, it could not be told from a separator.
+Paths are split into segments before they are decoded. A subject may have a slash in its name, written `%2F`: after
+decoding, that could not be told from a separator.
 """
 
 from __future__ import annotations
@@ -25,17 +26,17 @@ from penstock.storage.inspect.data_reader import parse_log
 _ESCAPED: Final = re.compile("(?:[^%]|%[0-9A-Fa-f]{2})*")
 _WHOLE: Final = re.compile("-?[0-9]{1,10}")
 _NUMBER_MAX: Final = 2**31 - 1
-"""The largest number: clients in other languages hold these in 32 bits."""
+"""The largest number that a parameter may be: clients in other languages hold these in 32 bits."""
 
 
 _OFTEN_CHARS_MAX: Final = 256
-"""The longest query whose parsed form is cached."""
+"""The longest query string, in characters, whose parsed form is cached."""
 
 RAW: Final = bytes
-"""A route's `body` for handlers that take the bytes as they are."""
+"""The value of `Route.body` for a handler that gets the body as bytes, not decoded."""
 
 SCOPE_ROUTE: Final = "penstock.route"
-"""The key in an ASGI scope of the matched route's path, for metrics."""
+"""The key in an ASGI scope under which the matched route's path is stored, for metrics."""
 
 
 # declarations
@@ -55,14 +56,17 @@ class Permission:
 
     operation: Operation
     of: str | None = None
-    """The parameter that names the resource; None for the server."""
+    """The kind of the parameter that names the resource: `topic`, `topics` for a pattern of topics, `log`, `subject` or
+    `namespace`; None if the resource is the server."""
     query: bool = False
     """True if that parameter is in the query instead of the path."""
     checked: bool = True
-    """False if neither names the resource, and the handler checks the permission."""
+    """False if no parameter names the resource. Then the permission is not checked before the handler runs: the handler
+    does it."""
 
     def resource(self, path_params: Mapping[str, Any]) -> Resource:
-        """Return the resource. Raises `TopicNotSupported` or `RegistryError` for an invalid topic or subject."""
+        """Return the resource that the parameters name. Raises `TopicNotSupported` or `RegistryError` for an invalid
+        topic or subject."""
         match self.of:
             case None:
                 return SERVER
@@ -79,7 +83,7 @@ class Permission:
 
 
 def _topic_of_log(path_params: Mapping[str, Any]) -> Resource:
-    """Return the topic of a log; a name of no log belongs to the namespace."""
+    """Return the topic that a log's directory name belongs to; its namespace if that is not the name of a log."""
     name, _ = parse_log(path_params["namespace"], path_params["log"])
     return Resource.namespace(path_params["namespace"]) if name is None else Resource.topic(name)
 
@@ -94,14 +98,14 @@ class Parameter:
     name: str
     about: str
     parse: Callable[[str], Any]
-    """Parses the text; raises `ValueError`, or an error of its own, if it is invalid."""
+    """The parser of the text. It raises `ValueError`, or a `PenstockError` of its own, if the text is invalid."""
     schema: Mapping[str, Any]
     """The JSON Schema of valid values."""
     default: Any = None
     alias: str | None = None
     """Another name that some clients use."""
     repeated: bool = False
-    """True if all occurrences count; False if only the first does."""
+    """True if the parameter is a list of all its occurrences; False if only the first counts."""
 
     def read(self, text: str) -> Any:
         try:
@@ -116,7 +120,8 @@ class Parameter:
 
 
 def _allowed_values(schema: Mapping[str, Any]) -> str:
-    """Return the valid values as a phrase; empty if the description names them."""
+    """Return the valid values as a phrase for an error message; an empty text if the parameter's description names
+    them."""
     match schema:
         case {"enum": [*words]}:
             return f"one of {', '.join(words)}; "
@@ -140,23 +145,25 @@ class Route:
     permission: Permission
     query: tuple[Parameter, ...] = ()
     headers: tuple[Parameter, ...] = ()
-    """The headers that the handler uses, with lower-case names; it gets them as they were sent."""
+    """The headers that the handler uses, with names in lower case. They are passed on as text, and not parsed."""
     body: Any = None
-    """The type of the body, or `RAW`; None if it is not read."""
+    """The type that the body is decoded to, or `RAW`; None if the body is not read."""
     body_bytes_max: int = 0
     answer: Any = None
-    """The type of the answer."""
+    """The type of the answer, for the API's description."""
     status: int = HTTPStatus.OK
     """The status of a successful answer."""
     media: str | None = None
-    """The media type of an answer that is not JSON but bytes, with ranges."""
+    """The media type of an answer of bytes, of which a client may request ranges; None if the answer is JSON."""
     media_too: tuple[str, ...] = ()
-    """Further media types that a client may prefer."""
+    """Further media types of the answer that a client may ask for with Accept."""
     errors: tuple[int, ...] = ()
-    """Error numbers of this operation, besides those that any may have."""
+    """The error numbers that this operation may answer with, besides those of every operation, for the API's
+    description."""
     dialect: Dialect = PLAIN
     tag: str = field(default="", compare=False)
-    """The name of the folder it belongs to, set by the table; groups operations in the description."""
+    """The group of the operation in the API's description. The route table sets it, to the name of the folder that the
+    route comes from."""
 
 
 def flag(name: str, about: str, *, default: bool = False, alias: str | None = None) -> Parameter:
@@ -197,12 +204,13 @@ def text(name: str, about: str, default: str | None = "") -> Parameter:
 
 
 def texts(name: str, about: str) -> Parameter:
-    """Return a parameter that may be repeated."""
+    """Return a parameter for a list of texts: each occurrence adds one."""
     return replace(text(name, about), repeated=True)
 
 
 def _flag(text: str) -> bool:
-    """Parse a flag. `True` as Python writes it is accepted too, since some clients send it."""
+    """Parse a flag, `true` or `false`, in lower or upper case: some clients send `True`, as Python writes it. Raises
+    `ValueError` for anything else."""
     value = {"true": True, "false": False}.get(text.lower())
     if value is None:
         raise ValueError
@@ -223,7 +231,7 @@ def quoted(text: str) -> str:
 
 
 def percent_decoded(raw: str) -> str:
-    """Decode percent escapes, strictly. Raises `HttpError`."""
+    """Decode percent escapes. Raises `HttpError` (400) if an escape is incomplete, or if the result is not UTF-8."""
     if "%" not in raw:
         return raw
     if _ESCAPED.fullmatch(raw) is None:
@@ -235,9 +243,11 @@ def percent_decoded(raw: str) -> str:
 
 
 def read_query(raw: str, known: Iterable[Parameter], *, only: bool = False) -> dict[str, Any]:
-    """Return the parameters of a route by name. The first occurrence counts, unless the parameter is `repeated`.
+    """Return the parsed query parameters of a route by name. A parameter that was not sent has its default. If one is
+    sent several times, the first counts, unless it is `repeated`.
 
-    Unknown names are ignored, or with `only` refused: a misspelt filter would return everything.
+    Unknown names are ignored. With `only`, they raise `HttpError` (422): a misspelt filter would otherwise return
+    everything. So does an invalid value.
     """
     values = _given_often(raw) if len(raw) <= _OFTEN_CHARS_MAX else _given(raw)
     if only:
@@ -246,7 +256,7 @@ def read_query(raw: str, known: Iterable[Parameter], *, only: bool = False) -> d
 
 
 def _given(raw: str) -> Mapping[str | None, list[str]]:
-    """Return the values by name. Cached: must not be changed."""
+    """Return the decoded values of a query string by name. The result may be cached, so callers must not change it."""
     values: dict[str | None, list[str]] = {}
     for pair in raw.split("&") if raw else ():
         name, _, value = pair.replace("+", " ").partition("=")
@@ -255,7 +265,8 @@ def _given(raw: str) -> Mapping[str | None, list[str]]:
 
 
 _given_often: Final = lru_cache(maxsize=256)(_given)
-"""Short queries, cached: a client that posts one message after the other sends the same query each time."""
+"""The same function with a cache, for short queries: a client that posts one message after the other sends the same
+query each time."""
 
 
 def _check_known(sent: Iterable[str | None], known: tuple[Parameter, ...]) -> None:
@@ -301,7 +312,7 @@ class _Node:
 
 
 class RouteTable:
-    """Routes by method and path. A literal segment wins over a parameter."""
+    """The routes by method and path. Where a fixed segment and a path parameter both match, the fixed segment wins."""
 
     def __init__(
         self,
@@ -309,13 +320,14 @@ class RouteTable:
         path_parameters: Mapping[str, Parameter],
         tags: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        """`tags` describes each group of operations."""
+        """Build the table. `path_parameters` has the parameters of all paths by name, `tags` the description of each
+        group of operations by its name."""
         self.routes = tuple(routes)
         self.path_parameters = path_parameters
         self.tags = tags
         self._root = _Node()
         self._fixed: dict[tuple[str, str], Route] = {}
-        """Routes without path parameters, by method and path in the usual spelling, for quick matches."""
+        """The routes without path parameters by method and path, to find them without splitting the path."""
 
         for route in self.routes:
             self._place(route)
@@ -331,9 +343,11 @@ class RouteTable:
             node.routes["HEAD"] = route
 
     def find(self, method: str, raw_path: str) -> tuple[Route, dict[str, Any]]:
-        """Return the route and its path parameters. Raises `HttpError` 404 if there is none.
+        """Return the route and its parsed path parameters by name. Raises `HttpError` with status 404 if no route
+        matches.
 
-        A path with other methods is answered 405, but not in the registry's dialect, which does not know that.
+        Raises `WrongMethod` (405) if the path has routes with other methods. In the registry's dialect, which has no
+        405, that is 404 too.
         """
         fixed = self._fixed.get((method, raw_path))
         if fixed is not None:
@@ -355,7 +369,8 @@ class RouteTable:
 
 
 def _segments(raw_path: str) -> list[str]:
-    """Split the path. One extra slash at the end is forgiven; a proxy may send the whole URL."""
+    """Split the path into decoded segments. One extra slash at its end is ignored. `raw_path` may be a whole URL, as a
+    proxy sends it."""
     path = target_path(raw_path).removeprefix("/").removesuffix("/")
     return [percent_decoded(segment) for segment in path.split("/")] if path else []
 

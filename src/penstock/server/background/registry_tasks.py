@@ -29,8 +29,8 @@ _LOG: Final = logging.getLogger(__name__)
 
 
 class RegistryTasks:
-    """Runs procedures step by step: schema work in worker processes, commits in the catalog's thread, the rest right
-    here."""
+    """Runs the procedures of the registry step by step. Work on schemas is done in worker processes, commits in the
+    catalog's thread, everything else in the event loop."""
 
     def __init__(
         self,
@@ -38,7 +38,8 @@ class RegistryTasks:
         done: Callable[[ValidatePayloads | RunRegistryProcedure, Any, Any], None],
         now_ms: Callable[[], int],
     ) -> None:
-        """`done` gets each effect with the session that caused it and its outcome."""
+        """Create the object; processes start later. `done` is called for each effect that was submitted, with the
+        effect, the session that caused it and the outcome: a result, or a `PenstockError`."""
         self._now_ms = now_ms
         self._threads = threads
         self._done = done
@@ -46,7 +47,8 @@ class RegistryTasks:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def submit(self, effect: ValidatePayloads | RunRegistryProcedure, by: Session | None = None) -> None:
-        """Start the effect as a task. Validations of one requester run in the order in which they are submitted."""
+        """Start carrying out the effect in a task. `by` is the session that caused it. Validations of one requester are
+        done in the order of their submission."""
         task = asyncio.get_running_loop().create_task(self._run_effect(effect, by))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -68,7 +70,8 @@ class RegistryTasks:
         self._done(effect, by, outcome)
 
     def _requester(self, effect: ValidatePayloads | RunRegistryProcedure, by: Session | None) -> Requester:
-        """Return the requester of an effect: it no longer waits once its client is gone or its deadline has passed."""
+        """Return the requester of an effect. Its job is skipped if its client has gone, or its deadline has passed,
+        before its turn comes."""
         if by is None:
             return REQUESTER.get()
         client, until_ms = by.client, effect.until_ms if isinstance(effect, RunRegistryProcedure) else None
@@ -110,7 +113,7 @@ class RegistryTasks:
         return outcome
 
     async def close(self) -> None:
-        """Cancel the tasks under way, whose results no session waits for, and stop the workers."""
+        """Cancel the tasks under way, since all sessions are closed by now, and stop the worker processes."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -1,7 +1,8 @@
-"""Schema workers: the processes that parse schemas and validate payloads from outside, as the broker sees them.
+"""Schema workers: the processes that parse schemas and validate payloads, and how the broker uses them.
 
-One worker is for schemas and one for payloads. Each does one job at a time, and requesters take turns; a block of
-payloads is validated in portions, so that others soon have theirs. The processes start when they are first needed.
+One worker is for schemas and one for payloads. Each does one job at a time, and requesters take turns. A block of
+payloads is validated in portions, one in each turn, so that others do not wait long. A process is started when it is
+first needed.
 """
 
 from __future__ import annotations
@@ -32,15 +33,18 @@ from penstock.server.resources.fair_queue import REQUESTER, FairQueue, Requester
 
 _LOG: Final = logging.getLogger(__name__)
 SCHEMAS_WAITING_MAX: Final = 256
-"""The limit of waiting schema jobs: minutes of work. Beyond it the requester with the most has to try again."""
+"""The most schema jobs that wait: minutes of work. Beyond it a job of the requester with the most waiting jobs is
+refused, and has to be sent again."""
 SCHEMAS_WAITING_EACH_MAX: Final = 64
-"""The limit for one requester: twice what one connection may have open."""
+"""The most schema jobs of one requester that wait: twice as many as one connection may have open."""
 BLOCKS_WAITING_MAX: Final = 10_000
-"""The limit of waiting blocks, for very many connections: what one connection may have waiting is bounded before."""
+"""The most blocks that wait for validation. It matters only with very many connections: each of them is limited before.
+"""
 _ANSWER_SECONDS_MAX: Final = 60.0
-"""The time for an answer: far more than the worker gives itself, also on a busy machine."""
+"""The most seconds to wait for a worker's answer: far more than the worker allows itself, even on a busy machine."""
 _CRASHES_MAX: Final = 16
-"""The payloads of one block that may each crash a worker; after that the rest of the block is rejected unvalidated."""
+"""The number of payloads of one block that may each crash a worker. After one more, the rest of the block is rejected
+without being validated."""
 _PROGRAM: Final = "penstock.schema.worker.process"
 _NOT_VALIDATED: Final = PayloadFault("", "it could not be looked at within the limits of an examination")
 
@@ -50,15 +54,18 @@ _SIGNALS: Final[dict[int, str]] = {
     signal.SIGABRT: "it takes too much memory or is nested too deeply",
     signal.SIGBUS: "it takes too much memory or is nested too deeply",
 }
-"""The signals by which a worker ends because of a schema or payload. Other signals are not its fault."""
+"""The signals that end a worker because of the schema or payload that it works on, with the reason for the client.
+After any other signal the job is tried again."""
 
 
 class WorkerGone(Exception):
-    """The worker ended without an answer, for no fault of the job, which may be asked again."""
+    """The error for a worker that ended without an answer, though not because of its job. The job may be tried
+    again."""
 
 
 class SchemaWorker:
-    """A worker process, and the memory it shares with the broker."""
+    """A worker process, and the memory that it shares with the broker. Callers wait for their turn in `queue` before
+    they use it."""
 
     def __init__(self, queue: FairQueue, shared_bytes: int) -> None:
         self.queue = queue
@@ -68,9 +75,11 @@ class SchemaWorker:
         self._number = 0
 
     async def ask(self, job: protocol.Job) -> protocol.Answer:
-        """Do one job; call it in turn. A worker that is gone is replaced once; after that raises `ServiceUnavailable`.
+        """Have the worker do one job, and return its answer. Call it only during a turn of `queue`. If the worker ends
+        without an answer, a new one is started and the job tried once more.
 
-        Raises `InvalidSchema` for a job that is too large for a worker.
+        Raises `ServiceUnavailable` if that fails too, or if no worker can be started, and `InvalidSchema` if the job is
+        too large for a worker.
         """
         for attempt in range(2):
             try:
@@ -121,7 +130,8 @@ class SchemaWorker:
         return self._process
 
     def _memory(self) -> tuple[int, mmap.mmap]:
-        """Return the shared memory: created at the first use, and kept when the worker is replaced."""
+        """Return the shared memory and its file descriptor. It is created at the first use, and kept when the worker is
+        replaced."""
         if self._shared is None:
             descriptor = os.memfd_create("penstock-payloads")
             os.ftruncate(descriptor, self._shared_bytes)
@@ -148,7 +158,7 @@ class SchemaWorker:
         return protocol.ValidationJob(definition, 0, count, count, size, block.write_lines(data, ends), schema_id)
 
     def fitting_count(self, block: Block) -> int:
-        """Return how many payloads of the block fit into the shared memory."""
+        """Return how many payloads, from the first of the block on, fit into the shared memory."""
         needed = np.cumsum(block.payload_sizes + 1 + 8)
         return int(np.searchsorted(needed, self._shared_bytes - protocol.STATUS.size - 16, side="right"))
 
@@ -170,20 +180,23 @@ async def _exchange(process: Process, frame: bytes) -> tuple[int, protocol.Answe
 
 
 class SchemaWorkers:
-    """The broker's view of the `SchemaLanguages`: the same questions, answered in worker processes."""
+    """The questions to `SchemaLanguages` that the broker asks of its worker processes. Each method waits for its turn,
+    and raises `QuotaExceeded`, `ServiceUnavailable` or `Timeout` if it gets none."""
 
     def __init__(self) -> None:
         self._schemas = SchemaWorker(FairQueue(SCHEMAS_WAITING_MAX, SCHEMAS_WAITING_EACH_MAX), mmap.PAGESIZE)
         self._payloads = SchemaWorker(FairQueue(BLOCKS_WAITING_MAX), protocol.SHARED_BYTES)
 
     async def parse(self, job: ParseSchema, *, low_priority: bool = False) -> str:
-        """Return the canonical text. With `low_priority` it only answers a question, and changes go before it."""
+        """Return the canonical text of a schema. Raises `InvalidSchema`. With `low_priority`, for questions that change
+        nothing, other jobs of the same requester go first."""
         answer = await self._ask(job, low_priority=low_priority)
         assert isinstance(answer, protocol.SchemaParsed)  # noqa: S101 - that is how it answers
         return answer.canonical
 
     async def check_compatibility(self, job: CheckCompatibility, *, low_priority: bool = False) -> list[list[Problem]]:
-        """Compare schemas in pairs. A pair that cannot be compared within the limits has that as its problem."""
+        """Compare schemas in pairs, and return the problems of each pair. A pair whose comparison exceeds the worker's
+        limits has that as its only problem. `low_priority` is as for `parse`."""
         answer = await self._in_turn(job, low_priority=low_priority)
         if not isinstance(answer, protocol.JobFailed):
             _raise_refusal(answer)
@@ -210,7 +223,8 @@ class SchemaWorkers:
         return answer
 
     async def validate(self, definition: Definition, block: Block, schema_id: int = 0) -> dict[int, PayloadFault]:
-        """Return the faults of the block's payloads, by row. Raises `InvalidSchema` if the schema cannot be used."""
+        """Return the faults of the block's payloads, by the payload's index in the block; payloads without a fault are
+        left out. Raises `InvalidSchema` if the schema cannot be used."""
         validation = BlockValidation(self._payloads, definition, schema_id)
         requester = Requester(REQUESTER.get().name)  # a client that has gone has published the block all the same
         first = 0
@@ -225,7 +239,8 @@ class SchemaWorkers:
 
 
 class BlockValidation:
-    """The validation of one block, in turns."""
+    """The validation of one block, a portion in each turn. `faults` collects the faults by the payload's index in the
+    whole block."""
 
     def __init__(self, worker: SchemaWorker, definition: Definition, schema_id: int) -> None:
         self._worker = worker
@@ -235,8 +250,11 @@ class BlockValidation:
         self.faults: dict[int, PayloadFault] = {}
 
     async def validate_some(self, block: Block, offset: int) -> int:
-        """Validate as many payloads as one turn allows, and return their number. A payload that crashes the worker is
-        rejected; those before it in the same turn are validated once more."""
+        """Validate as many payloads of `block` as one turn allows, and return their number. `block` is what is left of
+        the whole block, in which it begins at `offset`.
+
+        A payload that crashes the worker is rejected. The payloads before it in the same turn are then validated again.
+        """
         count = self._worker.fitting_count(block)
         if self._crashes > _CRASHES_MAX or not count:
             unseen = len(block) if self._crashes > _CRASHES_MAX else 1

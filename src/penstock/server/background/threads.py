@@ -1,4 +1,4 @@
-"""The thread pool: runs what may wait for the disk, and returns the outcome to the event loop."""
+"""The thread pool: runs work that may wait for the disk, and returns its outcome to the event loop."""
 
 from __future__ import annotations
 
@@ -16,17 +16,18 @@ from penstock.core.errors import PenstockError
 
 _LOG: Final = logging.getLogger(__name__)
 _READERS: Final = 2
-"""The number of reading threads: a cold read of one subscription does not hold up all others."""
+"""The number of threads for reads: with more than one, a slow read for one subscription does not hold up all others."""
 
 
 _Submission = tuple[RunInThread, Any]
 
 
 class ThreadPool:
-    """A thread that works in order, for the catalog, and a few that read."""
+    """One thread that does the work on the catalog in the order of its submission, and a few threads that do reads."""
 
     def __init__(self, done: Callable[[RunInThread, Any, Any], None]) -> None:
-        """`done` gets each piece of work with its submitter and its outcome."""
+        """Start the threads. For each piece of work, `done` is called in the event loop with the work, the submitter,
+        and the outcome: a result, or a `PenstockError`."""
         self._loop = asyncio.get_running_loop()
         self._done = done
         self._ordered: queue.SimpleQueue[_Submission | None] = queue.SimpleQueue()
@@ -49,7 +50,8 @@ class ThreadPool:
                 self._loop.call_soon_threadsafe(self._done, work, by, outcome)
 
     def close(self) -> None:
-        """Finish the work under way, and drop what has not begun: no session would get its outcome."""
+        """Wait for the work under way, and drop the work that has not begun: its sessions are closed already. Blocks
+        until the threads have ended."""
         for waiting, threads in ((self._ordered, 1), (self._reading, _READERS)):
             with suppress(queue.Empty):
                 while True:

@@ -1,7 +1,8 @@
-"""CloudEvents 1.0 as messages: in headers (binary mode), in a JSON object (structured mode), or in an array of such.
+"""CloudEvents 1.0 as messages. An event comes in headers (binary mode), as a JSON object (structured mode), or in a
+JSON array of such objects (batched mode).
 
-The event's type is the message's type, its partition key or else its subject the key, its data the payload. Its other
-attributes become message attributes: `ce-id`, `ce-source` and so on.
+The event's type becomes the message's type and its data the payload. Its partition key, or without one its subject,
+becomes the key. Its other attributes become message attributes: `ce-id`, `ce-source` and so on.
 """
 
 from __future__ import annotations
@@ -38,16 +39,17 @@ class _EventOutline(msgspec.Struct, frozen=True, gc=False):
 
 _EVENT_OUTLINES: Final = msgspec.json.Decoder(list[_EventOutline])
 _UNCHECKED_BYTES_MAX: Final = 64 * KIB
-"""The largest array that is decoded before its elements are known to be events: some ten thousand values."""
+"""The largest array that is decoded without first counting its elements: some ten thousand values."""
 
 
 def is_binary(headers: Mapping[str, str]) -> bool:
-    """Return whether the headers are those of an event in binary mode."""
+    """Return True if the headers are those of an event in binary mode."""
     return any(PREFIX + name in headers for name in ("specversion", *_REQUIRED))
 
 
 def from_headers(headers: Mapping[str, str], payload: bytes) -> Message:
-    """Read an event in binary mode. Content-Type is the type of the data, unless it is a client's default."""
+    """Return the message for an event in binary mode. Content-Type is the media type of the data, unless it is one that
+    a client sends by default. Raises `InvalidRequest`."""
     said = {
         name.removeprefix(PREFIX): _header_value(name, value)
         for name, value in headers.items()
@@ -57,7 +59,7 @@ def from_headers(headers: Mapping[str, str], payload: bytes) -> Message:
 
 
 def _header_value(name: str, value: str) -> str:
-    """Return the value without quotes and without escapes with %."""
+    """Return the value of a header without quotes around it and with percent escapes decoded."""
     found = _QUOTED.fullmatch(value)
     text = re.sub(r"\\(.)", r"\1", found[1]) if found else value
     try:
@@ -67,7 +69,8 @@ def _header_value(name: str, value: str) -> str:
 
 
 def from_object(raw: bytes | msgspec.Raw) -> Message:
-    """Read an event in structured mode."""
+    """Return the message for an event in structured mode: a JSON object. Raises `InvalidRequest` or
+    `MalformedMessage`."""
     try:
         bytes(raw).decode()  # a `Raw` that is stored as it was written is not validated otherwise
         fields = _OBJECT.decode(raw)
@@ -87,7 +90,8 @@ def from_object(raw: bytes | msgspec.Raw) -> Message:
 
 
 def from_array(raw: bytes, most: int) -> Iterable[Message]:
-    """Read events in batched mode. Raises with the number of the event that is wrong, from 1."""
+    """Yield the messages for events in batched mode: a JSON array of at most `most` events. Raises a `PenstockError`,
+    with the number of the event that is wrong, counted from 1."""
     try:
         events = _elements(raw, most)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -100,14 +104,16 @@ def from_array(raw: bytes, most: int) -> Iterable[Message]:
 
 
 def _elements(raw: bytes, most: int) -> list[msgspec.Raw]:
-    """Split the array. A large one must first prove to be at most `most` events: few bytes can hold many values."""
+    """Return the elements of the array, not decoded. In a large array they are counted first: few bytes can hold very
+    many values. Raises `PayloadTooLarge` if such an array has more than `most`."""
     if len(raw) > _UNCHECKED_BYTES_MAX and len(_EVENT_OUTLINES.decode(raw)) > most:
         raise PayloadTooLarge(f"a POST has at most {most} messages", limit=most)
     return _ARRAY.decode(raw)
 
 
 def _attribute(name: str, raw: msgspec.Raw) -> str | None:
-    """Return the attribute as text, None for null. Values of other types are refused before they are built."""
+    """Return the attribute as text; None for null. Numbers and booleans become text. Raises `InvalidRequest` for a list
+    or an object, without building it."""
     try:
         value = _VALUE.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -128,7 +134,8 @@ def _unpacked(raw: msgspec.Raw) -> bytes:
 
 
 def _written(data: msgspec.Raw | None, media: str | None) -> tuple[bytes, str | None]:
-    """Return the data as it is stored: JSON as it was written, or a string's characters if the type is not JSON."""
+    """Return the payload for the event's `data`, and its media type. JSON is stored as it was written. If the media
+    type is not JSON, a string is stored as its characters."""
     if data is None:
         return b"", media
     raw = bytes(data)
@@ -138,7 +145,8 @@ def _written(data: msgspec.Raw | None, media: str | None) -> tuple[bytes, str | 
 
 
 def text_bytes(name: str, raw: bytes) -> bytes:
-    """Return a JSON string as UTF-8. Raw JSON may still contain a lone surrogate, which is refused."""
+    """Return the characters of a JSON string as UTF-8. Raises `MalformedMessage` for a lone surrogate, which UTF-8
+    cannot express."""
     try:
         return _TEXT.decode(raw).encode()
     except (msgspec.DecodeError, UnicodeError) as error:

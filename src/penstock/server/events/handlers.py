@@ -26,9 +26,10 @@ from penstock.server.events.stream import HEARTBEAT_SECONDS, EventStream, Stream
 from penstock.server.events.stream_formats import NDJSON, SSE, StreamFormat, spelled_id
 
 DEFAULT_TOPIC: Final = "events"
-"""The topic of messages whose request names none."""
+"""The topic for messages whose request does not name one."""
 _INLINE_PARSE_BYTES_MAX: Final = 64 * KIB
-"""The largest body that is parsed in the event loop: a few milliseconds. Larger ones are parsed in another thread."""
+"""The largest body that is parsed in the event loop, which takes a few milliseconds. Larger ones are parsed in a
+thread."""
 _FORMS: Final = {
     SSE: StreamFormat.EVENTS,
     "text/*": StreamFormat.EVENTS,
@@ -91,20 +92,23 @@ async def post_events(request: ApiRequest) -> Stored | StoredBatch:
 
 
 def _check_create(request: ApiRequest, events: EventService, topic: TopicName) -> None:
-    """Require the permission to create a topic that this request would create, as on every other surface."""
+    """If publishing would create the topic, require the permission to create it, as TCP and WebSocket do. Raises
+    `Unauthorized` or `Forbidden`."""
     if events.durable.would_create(topic):
         request.check(Operation.CREATE, Resource.topic(topic))
 
 
 async def parse_body(headers: RequestHeaders, body: bytes, defaults: PublishDefaults) -> PublishRequest:
-    """Parse the body; in another thread if that takes long, so that others are answered meanwhile."""
+    """Parse the body, in a thread if that takes long, so that other requests are answered meanwhile. Raises if any
+    message is invalid."""
     if len(body) > _INLINE_PARSE_BYTES_MAX and publish_formats.is_parsed(headers):
         return await asyncio.to_thread(publish_formats.read, headers, body, defaults)
     return publish_formats.read(headers, body, defaults)
 
 
 def _check_size(events: EventService, headers: RequestHeaders, size: int) -> None:
-    """Refuse a body that is too large before it is parsed."""
+    """Raise `PayloadTooLarge` if the body is larger than a message, or a block of messages, may be. Called before it is
+    parsed."""
     limits, several = events.hub.limits, publish_formats.is_several(headers)
     most = limits.block_bytes_max if several else limits.payload_bytes_max
     if size > most:
@@ -180,8 +184,8 @@ def _accept(request: ApiRequest) -> str:
 
 
 def _best(accept: str) -> StreamFormat | None:
-    """Return the format with the highest weight in the Accept header, the first of equals; None if no format is
-    accepted."""
+    """Return the stream format with the highest weight in the Accept header; of several, the one that is named first.
+    None if no format is accepted."""
     found: tuple[float, StreamFormat | None] = (0.0, None)
     for each in accept.lower().split(","):
         kind, *parameters = (part.strip() for part in each.split(";"))
@@ -199,7 +203,8 @@ def _weight(parameter: str) -> float:
 
 
 def _position(resume: str | None, start: str) -> Position:
-    """Return where to start. An id from Last-Event-ID goes before `from`."""
+    """Return the position at which the stream starts: `resume`, the id in Last-Event-ID, or without one `start`, the
+    parameter `from`. Raises `InvalidRequest`."""
     name = "Last-Event-ID" if resume else "from"
     text = resume or start
     try:
@@ -214,6 +219,7 @@ def _position(resume: str | None, start: str) -> Position:
 
 
 def _heartbeat(asked: int | None, form: StreamFormat) -> float | None:
-    """Return the heartbeat in seconds. Lines of JSON have none by default, because an empty line is not JSON."""
+    """Return the seconds between heartbeats; None for none. `asked` is the client's wish. By default lines of JSON have
+    none, because the empty line of a heartbeat is not JSON."""
     default: Any = None if form.is_lines else HEARTBEAT_SECONDS
     return default if asked is None else float(asked)

@@ -1,7 +1,8 @@
-"""Multipart bodies, `multipart/mixed` and `multipart/form-data`: bytes in, headers and bytes of each part out.
+"""Multipart bodies, `multipart/mixed` and `multipart/form-data`: splits bytes into the headers and the bytes of each
+part.
 
-Strict: every byte outside of a part is accounted for, and a body that ends too early is refused with the number of the
-part it ends in. Nothing in the parts is decoded.
+The parser is strict. Bytes between the parts that belong to no part are refused, and so is a body that ends too early,
+with the number of the part in which it ends. The contents of parts are not decoded.
 """
 
 from __future__ import annotations
@@ -15,11 +16,12 @@ from penstock.core.errors import InvalidRequest, MalformedMessage
 from penstock.core.limits import KIB
 
 HEAD_BYTES_MAX: Final = 16 * KIB
-"""The headers of one part: as much as a request's own."""
+"""The most bytes of the headers of one part."""
 BOUNDARY_CHARS_MAX: Final = 70
-"""The limit of RFC 2046."""
+"""The most characters of a boundary, as RFC 2046 has it."""
 _PARAMETERS_CHARS_MAX: Final = 1 * KIB
-"""The longest header whose parameters are read: parsing takes the square of their length."""
+"""The longest header, in characters, whose parameters are read: the time for parsing grows with the square of the
+length."""
 _BOUNDARY: Final = re.compile(r"[0-9A-Za-z'()+_,./:=? -]*[0-9A-Za-z'()+_,./:=?-]", re.ASCII)
 _HEADER: Final = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([^\r\n\0]*?)[ \t]*")
 
@@ -43,7 +45,7 @@ def boundary_of(content_type: str) -> bytes:
 
 
 def parameter(header: str, name: str) -> str | None:
-    """Return a parameter of a header such as Content-Type or Content-Disposition."""
+    """Return a parameter of a header such as Content-Type or Content-Disposition; None if it has no such parameter."""
     if len(header) > _PARAMETERS_CHARS_MAX:
         return None
     mime = Mime()
@@ -70,7 +72,7 @@ def parts(body: bytes, boundary: bytes) -> Iterator[BodyPart]:
 
 
 def _opening(body: bytes, mark: bytes) -> int:
-    """Return the position behind the first boundary; text before it is a comment."""
+    """Return the position behind the first boundary (`mark`). Text before it is a comment, and is ignored."""
     if body.startswith(mark):
         return len(mark)
     found = body.find(b"\r\n" + mark)

@@ -1,7 +1,7 @@
 """Messages as CloudEvents 1.0 in the JSON format: the reverse of `cloudevents`.
 
-An event that was published comes out as the same event. Of other messages the event has the id, the topic, the type and
-the time of publishing.
+An event that was published as a CloudEvent comes out as the same event. For any other message, the event's id, source,
+type and time are the message's id, topic, type and publishing time.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from penstock.record.rows import RecordRow, attributes_of
 STRUCTURED: Final = "application/cloudevents+json"
 VERSION: Final = "1.0"
 PREFIX: Final = "ce-"
-"""The prefix of message attributes that hold attributes of an event."""
+"""The prefix of the message attributes that hold the attributes of a CloudEvent."""
 JSON_MEDIA: Final = re.compile(r"(?:application|text)/json|[^/]+/[^/;]+\+json", re.ASCII)
 NAME: Final = re.compile("[a-z0-9]{1,64}", re.ASCII)
-"""The valid names of an event's attributes."""
+"""The valid names of the attributes of a CloudEvent."""
 TRACE: Final = ("traceparent", "tracestate")
 ID: Final = "penstockid"
 """The extension attribute with the message's own id, from which a reader resumes."""
@@ -33,7 +33,8 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def cloud_event(source: LogSource, row: RecordRow, spelled: str, media: str | None) -> dict[str, Any]:
-    """Return one message as an event. `spelled` is its id as text, `media` its content type."""
+    """Return one message as the fields of a CloudEvent. `spelled` is the message's id as text, `media` its content
+    type."""
     said = {
         name: value
         for attribute, value in attributes_of(row).items()
@@ -46,13 +47,15 @@ def cloud_event(source: LogSource, row: RecordRow, spelled: str, media: str | No
 
 
 def note_event(kind: str, facts: dict[str, Any]) -> dict[str, Any]:
-    """Return a notice of the broker as an event; the same facts have the same id."""
+    """Return a notice of the broker, such as a gap, as a CloudEvent. `kind` becomes its type. The same notice always
+    has the same id."""
     spelled = str(uuid5(NAMESPACE_URL, kind + msgspec.json.encode(facts, enc_hook=str).decode()))
     return {"specversion": VERSION, "id": spelled, "source": _BROKER, "type": kind, "data": facts}
 
 
 def _partition_key(key: bytes | None, said: dict[str, str]) -> dict[str, str]:
-    """Return the key as `partitionkey`, if it is text and the event has no subject."""
+    """Return the message's key as the attribute `partitionkey`. Returns no attribute if the key is not text, or if the
+    event has a `subject`, since the key may have been made from that. `said` has the event's attributes."""
     if key is None or "subject" in said:
         return {}
     try:
@@ -62,7 +65,8 @@ def _partition_key(key: bytes | None, said: dict[str, str]) -> dict[str, str]:
 
 
 def _data(payload: bytes, media: str | None) -> dict[str, Any]:
-    """Return the payload: JSON on one line, text as a string, other bytes in base64."""
+    """Return the payload as the fields `data` or `data_base64`, with `datacontenttype`: JSON as a value on one line,
+    text as a string, other bytes in base64."""
     if not payload:
         return {"datacontenttype": media} if media else {}
     is_json = media is None or JSON_MEDIA.match(media.lower()) is not None

@@ -29,9 +29,9 @@ from penstock.storage.producer_windows import WINDOW
 BLOCK: Final = "application/vnd.penstock.block"
 MULTIPART: Final = ("multipart/mixed", "multipart/form-data")
 BATCH_MAX: Final = WINDOW
-"""The most messages of one POST: producers are deduplicated within as many."""
+"""The most messages of one POST: the broker recognises repeated messages of a producer among this many."""
 LINES_MAX: Final = 2 * BATCH_MAX
-"""The most lines of NDJSON: every message may have an empty line behind it."""
+"""The most lines of an NDJSON body: each message may be followed by an empty line."""
 ATTRIBUTE: Final = "x-attr-"
 _TRACE: Final = ("traceparent", "tracestate")
 _OF_BLOCK: Final = "message {} of the block: "
@@ -40,12 +40,12 @@ _NUMBER_DIGITS: Final = 19
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishDefaults:
-    """The values of the URL, for all messages of the request that have none of their own."""
+    """The values of the URL, for messages of the request that do not have their own."""
 
     type: str = ""
     key: bytes | None = None
     payload_lines: bool = False
-    """True if the lines of NDJSON are the payloads themselves."""
+    """True if each line of an NDJSON body is a payload; False if it is an object with the fields of a message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,14 +54,16 @@ class PublishRequest:
 
     messages: Sequence[Message] | Block
     single: bool
-    """True if the body itself is the message; False for a format of several, even if there is only one."""
+    """True if the body itself is the message's payload; False for a format of several messages, even if there is only
+    one."""
     unit: str = "message"
-    """The name of an element of this format, for errors."""
+    """The word for a message in this format, for errors: message, line, part or event."""
     numbers: Sequence[int] = ()
-    """The number of each message, where they are not consecutive from 1."""
+    """The number of each message in the body, for errors; empty if they are numbered 1, 2, 3 and so on."""
 
     def with_position(self, error: PenstockError) -> PenstockError:
-        """Return the error with the number of the message that it is about."""
+        """Return the error with the number of the message that it is about. Unchanged if it is about no single message;
+        without any number if the body is one message."""
         row = error.details.get("record", _first_refused(error))
         if not isinstance(row, int) or self.single:
             return _without_number(error) if self.single else error
@@ -78,7 +80,7 @@ def _first_refused(error: PenstockError) -> int | None:
 
 
 def _without_number(error: PenstockError) -> PenstockError:
-    """Return the error without a number: the request has only one message."""
+    """Return the error without the number of a message: the request has only one."""
     _, inside, rest = error.message.partition(_OF_BLOCK.format(0))
     return type(error)(rest, **error.details) if inside else error
 
@@ -88,8 +90,8 @@ RequestHeaders = Mapping[str, str]
 
 
 def request_headers(headers: Iterable[tuple[bytes, bytes]]) -> RequestHeaders:
-    """Return the headers by name; values of a repeated one are joined by a comma. Raises `InvalidRequest` for one of
-    ours that is not UTF-8."""
+    """Return the headers by name. If one is repeated, its values are joined by a comma. Raises `InvalidRequest` if a
+    header that publishing uses is not UTF-8."""
     found: dict[str, str] = {}
     for raw_name, raw_value in headers:
         name = str(raw_name, "latin-1")
@@ -104,12 +106,12 @@ def request_headers(headers: Iterable[tuple[bytes, bytes]]) -> RequestHeaders:
 
 
 def is_several(headers: RequestHeaders) -> bool:
-    """Return whether Content-Type names a format of several messages."""
+    """Return True if Content-Type is that of a format with several messages."""
     return _kind(headers) in _SEVERAL
 
 
 def is_parsed(headers: RequestHeaders) -> bool:
-    """Return whether the body is parsed, instead of being the payload as it is."""
+    """Return True if the body must be parsed; False if it is a payload as it stands."""
     return is_several(headers) or _kind(headers) == STRUCTURED
 
 
@@ -118,7 +120,7 @@ def _kind(headers: RequestHeaders) -> str:
 
 
 def read(headers: RequestHeaders, body: bytes, defaults: PublishDefaults) -> PublishRequest:
-    """Return all messages of a request. Raises if any of them is invalid."""
+    """Return all messages of a request. Raises a `PenstockError` if any of them is invalid: then none is published."""
     kind = _kind(headers)
     several = _SEVERAL.get(kind)
     if several is None and kind == STRUCTURED:
@@ -192,7 +194,7 @@ def _header_fields(headers: RequestHeaders, defaults: PublishDefaults) -> _Heade
 
 
 def _with_header_fields(event: Message, headers: RequestHeaders, defaults: PublishDefaults) -> Message:
-    """Return the event with the fields of headers and URL, which win over its own."""
+    """Return the message with the fields that headers and URL give. These win over the message's own fields."""
     header_fields = _header_fields(headers, defaults)
     return replace(
         event,
@@ -213,8 +215,9 @@ def _schema(headers: RequestHeaders) -> SchemaRef | None:
 
 
 def numbered(headers: RequestHeaders, count: int, principal: str) -> MessageNumbers | None:
-    """Return how `count` messages of this principal are recognised when they are sent again; None if no header asks for
-    that."""
+    """Return the numbers by which the broker recognises these messages if the client sends them again; None if no
+    header asks for that. The headers are Idempotency-Key, or X-Producer with X-Request-Id; raises `InvalidRequest` for
+    both. `count` is the number of messages; keys of different principals are kept apart."""
     key, producer = headers.get("idempotency-key"), headers.get("x-producer")
     request = _number(headers, "x-request-id") if producer is not None else None
     if producer is not None:
@@ -318,7 +321,7 @@ def _message_line(line: bytes, common: Message, defaults: PublishDefaults) -> Me
 
 
 def _payload(line: NdjsonMessage) -> bytes:
-    """Return the characters of a string, or the bytes of any other JSON value as they were written."""
+    """Return the payload of a line: the characters of a JSON string, or any other JSON value as it was written."""
     raw = bytes(line.payload)
     if not raw:
         found = _bytes("payload", None, line.payload_base64)
@@ -361,7 +364,8 @@ def _parts(headers: RequestHeaders, body: bytes, defaults: PublishDefaults) -> I
 
 
 def _part_headers(part: BodyPart) -> dict[str, str]:
-    """Return the headers of a part, which win over those of the request. The name of a form field is the type."""
+    """Return the headers of a part of a multipart body; they win over those of the request. The name of a form field
+    becomes the type of the message."""
     headers = dict(request_headers(part.headers))
     name = parameter(headers.get("content-disposition", ""), "name")
     return {"x-type": name, **headers} if name else headers
@@ -381,7 +385,7 @@ def _block(headers: RequestHeaders, body: bytes, defaults: PublishDefaults) -> B
 
 
 def _located(what: str, number: int, error: PenstockError) -> PenstockError:
-    """Return the error with its position in the body."""
+    """Return the error with its place in the body: `what`, such as line or part, and its number."""
     return type(error)(f"{what} {number}: {error.message}", **{**error.details, what: number})
 
 

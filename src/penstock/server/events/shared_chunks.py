@@ -1,4 +1,5 @@
-"""Shared chunks: parts of streams, encoded once for all readers at the same position, in bounded memory."""
+"""Shared chunks: parts of event streams, encoded once for all readers at the same position, within a limit of
+memory."""
 
 from __future__ import annotations
 
@@ -14,19 +15,20 @@ from penstock.core.limits import MIB
 from penstock.server.events.stream_formats import StreamChunk
 
 CACHED_BYTES_MAX: Final = 16 * MIB
-"""The bytes of chunks that other readers may want: the latest of a few topics with many readers."""
+"""The most bytes of chunks that are cached because another reader may want them: the latest of a few topics with many
+readers."""
 CACHED_MAX: Final = 512
-"""The number of cached chunks: they are small at the end of a topic, and large for readers that come later."""
+"""The most cached chunks. Chunks at the end of a topic are small; those for readers that are behind are large."""
 SENDING_BYTES_MAX: Final = 64 * MIB
-"""The bytes of chunks that readers have not taken yet. Beyond it the reader that has made no progress for longest is
-cut off; it resumes where it was."""
+"""The most bytes of chunks that are being sent. Beyond this limit the reader is cut off that has taken nothing for the
+longest time. When it reconnects, it goes on where it was."""
 
 Key = Hashable
 
 
 @dataclass(eq=False, slots=True)
 class _ChunkLoan:
-    """A chunk on its way to one reader."""
+    """A chunk that is being sent to one reader. `cut` is called to cut that reader off."""
 
     chunk: StreamChunk
     cut: Callable[[], None]
@@ -42,11 +44,12 @@ class ChunkCache:
         self._sending: OrderedDict[_ChunkLoan, None] = OrderedDict()
         """The chunks being sent; those without progress for longest come first."""
         self._holders: dict[int, int] = {}
-        """The number of readers of each chunk, by its identity."""
+        """The number of readers to whom each chunk is being sent, by the `id()` of the chunk."""
         self.sending_bytes = 0
 
     async def get(self, key: Key, load: Callable[[], Awaitable[StreamChunk]]) -> StreamChunk:
-        """Return the chunk of this key. Readers that ask at the same time share one load. Raises what `load` raises."""
+        """Return the chunk of this key: from the cache, or else from `load`. Readers that ask for a key at the same
+        time share one call of `load`, and get the same error if it raises one."""
         cached = self._cached.get(key)
         if cached is not None:
             self._cached.move_to_end(key)
@@ -72,10 +75,11 @@ class ChunkCache:
 
     @contextmanager
     def sending(self, chunk: StreamChunk, cut: Callable[[], None]) -> Iterator[Callable[[], None]]:
-        """Count the chunk as being sent; call the yielded function whenever a part of it was taken.
+        """Count the chunk as being sent while the context lasts. The context returns a function: call it whenever the
+        reader has taken a part of the chunk.
 
-        A chunk that several readers have counts once. Beyond the limit, the `cut` of the reader without progress for
-        longest is called, which must let go of its chunk at once.
+        A chunk that is being sent to several readers counts once. While the sum is over the limit, the `cut` of the
+        reader that has taken nothing for the longest time is called. It must let go of its chunk at once.
         """
         loan = _ChunkLoan(chunk, cut)
         self._begin_sending(loan)
@@ -100,7 +104,7 @@ class ChunkCache:
             self._sending.move_to_end(loan)
 
     def _end_sending(self, loan: _ChunkLoan) -> None:
-        """Uncount the chunk, once: a reader that was cut off no longer counts."""
+        """Stop counting the chunk for this reader. Does nothing for a reader that was cut off before."""
         if loan not in self._sending:
             return
         del self._sending[loan]

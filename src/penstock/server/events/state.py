@@ -1,4 +1,5 @@
-"""The service of events: the open streams, the chunks that they share, and requests to the broker."""
+"""The service of events: the open streams, the chunks that they share, and the requests to the broker that they
+make."""
 
 from __future__ import annotations
 
@@ -23,9 +24,10 @@ from penstock.server.events.stream_formats import StreamChunk, StreamFormat, Str
 from penstock.server.hub import Hub
 
 STREAMS_MAX: Final = 512
-"""The most open streams: half of the HTTP connections there may be, so that other requests are still answered."""
+"""The most open streams of the server: half of the ordinary HTTP connections, so that other requests are still
+answered."""
 STREAMS_PER_CLIENT_MAX: Final = STREAMS_MAX // 2
-"""The most streams of one principal or of one anonymous address: no client has all."""
+"""The most open streams of one principal, or of one address without credentials, so that no client can take all."""
 
 
 class EventService:
@@ -41,7 +43,7 @@ class EventService:
         self._unwatch = hub.access.watch(self._wake_all)
 
     def close(self) -> None:
-        """End all streams, because the broker stops; readers resume when it is back."""
+        """End all streams, because the broker stops. Readers go on where they were once it is back."""
         self.closing = True
         self._unwatch()
         self._wake_all()
@@ -67,7 +69,8 @@ class EventService:
         return self._hub
 
     async def _ask_broker(self, ask: Callable[[Reply], list[Effect]]) -> Any:
-        """Return the broker's reply to `ask`. Raises it if it is an error."""
+        """Call `ask` with a function that takes the reply, carry out the effects that it returns, and return the reply.
+        If the reply is an error, raises it."""
         answered: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         context = self._hub.broker.context
         context.now_ms = max(context.now_ms, self._hub.now_ms())
@@ -78,7 +81,8 @@ class EventService:
         return outcome
 
     async def post(self, topic: TopicName, posted: PublishRequest, numbered: MessageNumbers | None) -> list[StoredAt]:
-        """Publish the messages; durable on return. Raises the refusal with its position in the body."""
+        """Publish the messages, and return where they are stored. They are durable on return. Raises the broker's
+        refusal, with the number of the message in the body that it is about."""
         metrics = self._hub.broker.metrics
         try:
             places: list[StoredAt] = await self._ask_broker(
@@ -98,7 +102,7 @@ class EventService:
 
     @property
     def queued_bytes(self) -> int:
-        """Bytes that were encoded for streams and have not been taken yet."""
+        """The bytes of chunks that are being sent to readers."""
         return self.chunks.sending_bytes
 
     def check_room(self, client: str) -> None:
@@ -113,7 +117,8 @@ class EventService:
             raise ServiceUnavailable("the broker stops: ask again when it is back")
 
     def register(self, stream: object, client: str, wake: Callable[[], object]) -> None:
-        """Register a stream; `wake` is called when it may have to end."""
+        """Register a stream of this client. `wake` is called when the stream may have to end: the broker stops, or
+        permissions have changed."""
         self._wake_functions[stream] = wake
         self._clients[stream] = client
         self._hub.broker.metrics.add("http.streams.opened")
@@ -140,7 +145,8 @@ class EventService:
         *,
         resumed: bool,
     ) -> StreamChunk:
-        """Return the next chunk, encoded. Readers at the same position share it."""
+        """Return the next chunk after the position `after`, encoded. It is encoded once for all readers at the same
+        position."""
 
         def read(reply: Reply) -> list[Effect]:
             writer = self._writers[form]

@@ -1,7 +1,7 @@
-"""A stream of events to one reader: chunks as fast as it takes them, and heartbeats in between.
+"""A stream of events to one reader: chunks, as fast as the reader takes them, and heartbeats in between.
 
-Only the chunk that is being sent is queued for a reader. Its position is one message id, which it gets with every
-event: a reader that comes back with it misses nothing and gets nothing twice.
+Only the chunk that is being sent is held for a reader. Its position in all partitions is a single message id, which
+every event carries. A reader that comes back with the id of its last event misses nothing and gets nothing twice.
 """
 
 from __future__ import annotations
@@ -30,20 +30,24 @@ from penstock.server.transports.http import ABORT, CLOSE
 _LOG: Final = logging.getLogger(__name__)
 
 HEARTBEAT_SECONDS: Final = 15
-"""The time between two heartbeats: shorter than the timeout of proxies."""
+"""The default number of seconds between two heartbeats: shorter than the timeout of proxies."""
 RETRY_MS: Final = 1_000
-"""The time after which a browser reconnects."""
+"""The milliseconds after which a browser reconnects."""
 _WRITE_BYTES: Final = 64 * KIB
-"""The bytes handed to the connection at a time: at most twice as much waits for a reader that takes nothing."""
+"""The bytes that are handed to the connection at a time. At most twice as many wait there if the reader takes nothing.
+"""
 _PACE_SECONDS: Final = 0.01
-"""The time between two chunks of live messages: a hundred readers are not woken for every single message."""
+"""The least time between two chunks of live messages, so that a hundred readers do not all wake for every single
+message."""
 _EXPIRED_SECONDS: Final = 0.5
-"""The delay of the check for expired credentials: their clock is set only now and then."""
+"""The time after the end of a reader's credentials until the stream checks them: access control sets its clock only now
+and then."""
 _REFUSED_SECONDS: Final = 1.0
-"""The time for a reader that has lost its permission to take the notice of that; a reader that takes nothing is cut
-off."""
+"""The time for a reader that has lost its permission to take the notice that says so. After it the connection is
+aborted."""
 _DELETED_SECONDS: Final = 0.25
-"""The time for a deletion to be known everywhere, once the topic's files are gone."""
+"""The wait before a failed read is tried again. If the topic's files are gone because it is being deleted, that is
+known everywhere by then."""
 _HEADERS: Final = {"cache-control": "no-store", "x-accel-buffering": "no"}
 
 
@@ -60,11 +64,13 @@ class StreamRequest:
     heartbeat: float | None
     principal: Principal
     client: str
-    """The client that the limit of streams counts for: the principal's name, or an address."""
+    """The client for whom this stream counts in the limit of streams: a principal's name, or the address of an
+    anonymous client."""
 
 
 class EventStream(Response):
-    """The response that streams events until its end, its limit or a disconnect."""
+    """The response that streams events until `until` or `limit` is reached, the client disconnects, or the stream is
+    ended."""
 
     def __init__(self, events: EventService, request: StreamRequest) -> None:
         super().__init__(None, headers=_HEADERS, media_type=request.form.media)
@@ -110,7 +116,8 @@ class EventStream(Response):
         self._wake()
 
     def _abort_slow(self) -> None:
-        """Cut the reader off, because others need the memory. It resumes from the last id that it has read."""
+        """Cut the reader off, because the memory for its chunk is needed for others. When it reconnects, it goes on
+        from the last id that it has read."""
         _LOG.warning(
             "event stream cut off: memory is short, and its reader has taken nothing for longest",
             extra={"reader": self._request.client, "topics": str(self._request.feed.topics)},
@@ -119,7 +126,8 @@ class EventStream(Response):
         self._abort()
 
     def _recheck(self) -> None:
-        """Check again: the broker stops, or permissions have changed."""
+        """Wake the stream to check whether it must end: the broker stops, or permissions have changed. A reader that
+        may no longer read is aborted a little later."""
         self._wake()
         if not self._may_read() and self._cut_timer is None:
             self._cut_timer = asyncio.get_running_loop().call_later(_REFUSED_SECONDS, self._abort)
@@ -150,7 +158,9 @@ class EventStream(Response):
         await self._write(send, self._progress())
 
     def _preamble(self) -> bytes:
-        """Return the first bytes: the position to resume from, for a reader that disconnects before the first event."""
+        """Return the first bytes of the stream: for server-sent events, the time until a reconnect, and the id to
+        resume from if the reader disconnects before the first event. A notice of a gap follows if the reader's id is
+        ahead of everything that is stored."""
         start = self._request.start
         place = "" if start.resumed and not start.ahead else _id_line(start.after)
         said = b"" if self._request.form.is_lines else f"retry: {RETRY_MS}\n{place}\n".encode()
@@ -165,7 +175,7 @@ class EventStream(Response):
         return self._disconnected or self._events.closing or self._remaining == 0 or at_end
 
     def _check(self) -> None:
-        """Check the permission, for every chunk. Raises the refusal."""
+        """Check that the client may still read the topics. Raises the refusal. Called for every chunk."""
         if not self._may_read():
             raise self._events.hub.access.refusal(self._request.principal, Operation.CONSUME, self._resource)
 
@@ -175,7 +185,7 @@ class EventStream(Response):
     # the next chunk
 
     async def _next(self) -> StreamChunk | None:
-        """Return the next chunk; None at the end of the topic."""
+        """Return the next chunk; None if nothing is stored behind the current position yet."""
         try:
             return await self._chunk()
         except StorageFailed:  # the topic may be being deleted: the second attempt leaves it out
@@ -196,7 +206,8 @@ class EventStream(Response):
         )
 
     async def _send(self, send: Send, chunk: StreamChunk) -> None:
-        """Send the chunk, or as many of its events as the limit leaves. The position advances only after that."""
+        """Send the chunk, or as many of its events as the stream's limit allows. The position advances only after all
+        of the chunk was sent."""
         self._check()
         count = len(chunk.ends) if self._remaining is None else min(self._remaining, len(chunk.ends))
         body = memoryview(chunk.body)
@@ -215,7 +226,8 @@ class EventStream(Response):
             self._reported = self._position
 
     async def _wait(self) -> None:
-        """Wait for a new message, a wake-up or the next deadline; not at all if there is one already."""
+        """Wait for a new message, for a call of `_wake`, or for the next deadline. Returns at once if `_wake` was
+        called since the last check."""
         if self._wake_requested:
             return
         loop = asyncio.get_running_loop()
@@ -234,13 +246,15 @@ class EventStream(Response):
             await asyncio.sleep(_PACE_SECONDS - since)
 
     def _heartbeat_due(self) -> float:
-        """Return the seconds until a heartbeat is due, even while messages come: the filter may match none of them."""
+        """Return the seconds until a heartbeat is due; infinity without heartbeats. It is checked after every chunk as
+        well: messages may come all the time and the filter match none of them."""
         if self._request.heartbeat is None:
             return math.inf
         return self._sent_at + self._request.heartbeat - time.monotonic()
 
     def _max_wait(self) -> float | None:
-        """Return the seconds until the next deadline: a heartbeat, or the end of the credentials."""
+        """Return the seconds until the next heartbeat, or the end of the client's credentials if that is sooner; None
+        if there is neither."""
         due = [] if self._request.heartbeat is None else [self._heartbeat_due()]
         if self._request.principal.expires_ms is not None and self._events.hub.access.enabled:
             left = (self._request.principal.expires_ms - self._events.hub.access.now_ms) / 1000
@@ -251,7 +265,8 @@ class EventStream(Response):
         return b"\n" if self._request.form.is_lines else self._progress() or b": heartbeat\n\n"
 
     def _progress(self) -> bytes:
-        """Return a heartbeat with the position, if it has moved past messages that the filter does not match."""
+        """Return a heartbeat with the current position as its id, if that has moved past messages that the filter does
+        not match. Otherwise, and for JSON lines, returns empty bytes."""
         if self._reported == self._position or self._request.form.is_lines or self._remaining == 0:
             return b""
         self._reported = self._position
@@ -264,5 +279,6 @@ class EventStream(Response):
 
 
 def _id_line(after: int) -> str:
-    """Return the line with the id; none before the first message, from where a reader starts without an id."""
+    """Return the line `id:` with a position. Empty before the first message: a reader without an id starts there
+    anyway."""
     return f"id: {cursor_text(after)}\n" if after >= 0 else ""

@@ -28,10 +28,10 @@ CONTENT_TYPE: Final = "content-type"
 """The attribute with the media type of the payload."""
 _BYTES: Final = "application/octet-stream"
 _SAYS_NOTHING: Final = (_BYTES, "application/x-www-form-urlencoded")
-"""Media types that tell nothing: bytes, and the default of curl."""
+"""Media types that say nothing about a payload: that of any bytes, and the one that curl sends by default."""
 _MEDIA: Final = re.compile(r"[A-Za-z0-9!#$&^_.+-]{1,127}/[A-Za-z0-9!#$&^_.+-]{1,127}", re.ASCII)
 _SPOT_BYTES: Final = 200
-"""The memory that a position in one log takes."""
+"""The bytes of memory that a position in one log takes, about."""
 _BREAKS: Final = re.compile("[\r\n\0]")
 
 
@@ -39,11 +39,11 @@ class StreamFormat(Enum):
     """The format of a stream."""
 
     EVENTS = "events"
-    """Server-sent events whose data is the payload."""
+    """Server-sent events. The data of an event is the message's payload."""
     ENVELOPES = "envelopes"
-    """Server-sent events whose data is a line of JSON with all fields."""
+    """Server-sent events. The data of an event is a line of JSON with all fields of the message."""
     LINES = "lines"
-    """Lines of JSON."""
+    """Lines of JSON, one for each message, with all its fields."""
     CLOUDEVENTS = "cloudevents"
     """Lines of JSON, one CloudEvent each."""
 
@@ -53,24 +53,24 @@ class StreamFormat(Enum):
 
     @property
     def is_lines(self) -> bool:
-        """True for lines of JSON, which have no room for comments and ids."""
+        """True for the formats of JSON lines. They have no comments, and no ids outside of the messages."""
         return self in (StreamFormat.LINES, StreamFormat.CLOUDEVENTS)
 
 
 @dataclass(frozen=True, slots=True)
 class StreamChunk:
-    """A part of a stream, encoded; shared by all readers at the same position."""
+    """An encoded part of a stream, which all readers at the same position share."""
 
     body: bytes
     ends: list[int]
-    """The end of each message in `body`. Gaps come before the first."""
+    """The index in `body` of the end of each message. Notices of gaps come before the first message."""
     after: int
     """The position after this chunk."""
     positions: ReadPositions
 
     @property
     def size(self) -> int:
-        """The memory that it takes, about. With a thousand logs, the positions take more than the body."""
+        """The bytes of memory that the chunk takes, about. With a thousand logs, `positions` takes more than `body`."""
         return len(self.body) + len(self.positions) * _SPOT_BYTES
 
 
@@ -104,7 +104,7 @@ class EventLine(Struct, frozen=True):
 
 
 class StreamWriter:
-    """Encodes slices in one format. `address` is the broker's, for message ids."""
+    """Encodes messages in one format. `address` is the broker's own address, which is part of `msg_id`."""
 
     def __init__(self, form: StreamFormat, address: str = "") -> None:
         self.address = address
@@ -131,7 +131,8 @@ class StreamWriter:
         return StreamChunk(b"".join(parts), ends, found.after, found.positions)
 
     def note(self, kind: str, facts: dict[str, Any]) -> bytes:
-        """Encode a notice that is no message: it has no id, and does not change the position to resume from."""
+        """Encode a notice of the broker, such as a gap or an error. It has no id, so a reader that reconnects goes on
+        from the message before it."""
         return self._note(kind, facts)
 
     def _noted_event(self, kind: str, facts: dict[str, Any]) -> bytes:
@@ -160,8 +161,9 @@ def sse_event(_source: LogSource, row: RecordRow) -> bytes:
 
 
 def _head(spelled: str, kind: str) -> bytes:
-    """Return the lines with id and event. An empty type is the default of browsers; line breaks in a type are escaped
-    as in a URL."""
+    """Return the lines `id:` and `event:` of a server-sent event. `spelled` is the id as text, `kind` the message's
+    type. An empty type gets no `event:` line: browsers then use their default. Line breaks in a type are written as
+    percent escapes."""
     if not kind:
         return f"id: {spelled}\n".encode()
     if _BREAKS.search(kind):
@@ -170,7 +172,8 @@ def _head(spelled: str, kind: str) -> bytes:
 
 
 def sse_data(payload: bytes, media: str | None = None) -> bytes:
-    """Return the data lines of one event. A client that joins them gets the payload, or a `data:` URL of it."""
+    """Return the `data:` lines of a server-sent event with this payload. The client gets the payload as it is if
+    `is_plain`, or else a `data:` URL with the payload in base64, whose media type is `media` without parameters."""
     if is_plain(payload):
         if b"\n" not in payload:
             return b"data: " + payload + b"\n"
@@ -181,8 +184,8 @@ def sse_data(payload: bytes, media: str | None = None) -> bytes:
 
 
 def is_plain(payload: bytes) -> bool:
-    """Return whether the payload arrives unchanged as text: UTF-8 with newlines only, which does not begin with
-    `data:`."""
+    """Return True if a server-sent event can carry the payload as text without changing it: it is UTF-8, has no
+    carriage return and no zero byte, and does not begin with `data:`."""
     if b"\r" in payload or b"\0" in payload or payload.startswith(b"data:"):
         return False
     return payload.isascii() or _is_text(payload)
@@ -224,13 +227,13 @@ def _text_or_base64(name: str, data: bytes) -> dict[str, Any]:
 
 
 def spelled_id(id_: bytes) -> str:
-    """Format an id as `format_id` does, but faster: every message has one."""
+    """Return an id as text, as `format_id` does, but faster: every message has an id."""
     text = id_.hex()
     return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
 
 def payload_media(content_type: str | None) -> str | None:
-    """Return the media type of Content-Type; None if that tells nothing."""
+    """Return the Content-Type with its parameters; None if it is missing or says nothing about the payload."""
     kind = (content_type or "").partition(";")[0].strip().lower()
     return None if not kind or kind in _SAYS_NOTHING else content_type
 

@@ -1,7 +1,7 @@
-"""Files of the logs over HTTP, read only: Spark on other machines reads these instead of the data directory.
+"""Files of the logs over HTTP, read only: Spark on other machines reads them instead of the data directory.
 
-Only segments, their indexes and the marker where a log begins can be named. A name becomes a path only after it has
-been parsed. Files are read in threads, a piece at a time, as fast as they are sent.
+Only segments, their indexes and the file that marks where a log begins can be requested. A name is parsed before it
+becomes part of a path. Files are read in threads, one piece at a time, no faster than they are sent.
 """
 
 from __future__ import annotations
@@ -32,9 +32,10 @@ if TYPE_CHECKING:
 
 BYTES: Final = "application/octet-stream"
 PIECE_BYTES: Final = 1 * MIB
-"""The bytes read at once: all that one connection holds of a file, however slowly it reads."""
+"""The bytes that are read from a file at once. A connection holds no more of a file in memory, however slowly its
+client reads."""
 _READS_MAX: Final = 4
-"""The number of threads that wait for the disk; more would only take turns."""
+"""The most threads that read from the disk at the same time; more would only wait for each other."""
 _RANGE: Final = re.compile(r"bytes=([0-9]{1,19})-([0-9]{0,19})")
 _SUFFIX: Final = re.compile(r"bytes=-([0-9]{1,19})")
 
@@ -96,7 +97,8 @@ class LogFiles:
         return [FileAnswer(name, stat.st_size, _tag(stat)) for name, stat in sorted(stats.items()) if stat is not None]
 
     def open(self, namespace: str, log: str, file: str) -> int:
-        """Return a file descriptor. Raises `HttpError` 404 for a file that does not exist, or may not be read."""
+        """Open a file of a log, and return the file descriptor, which the caller closes. Raises `HttpError` (404) if
+        the file does not exist or is not one that may be requested."""
         if not is_log_file(file):
             raise _missing(f"file {quoted(file)}")
         path = self._log(namespace, log) / file
@@ -114,7 +116,8 @@ def is_log_file(name: str) -> bool:
 
 
 def _is_log(namespace: str, entry: str) -> bool:
-    """Return whether `entry` is spelled as a log's directory: other spellings of the same topic have no directory."""
+    """Return True if `entry` is the exact name of a log's directory in this namespace. Other spellings of the same
+    topic and partition are no directories."""
     name, partition = parse_log(namespace, entry)
     return name is not None and name.namespace == namespace and entry in (name.topic, f"{name.topic}-part-{partition}")
 
@@ -139,7 +142,7 @@ def _tag(stat: os.stat_result) -> str:
 
 
 class _missing_as_404:  # noqa: N801 - read as a word in a `with`
-    """A context that answers missing files with 404."""
+    """A context that turns the error of a missing file into `HttpError` (404). `what` names the file in the message."""
 
     def __init__(self, what: str) -> None:
         self._what = what
@@ -219,7 +222,9 @@ def _logs(request: ApiRequest) -> LogFiles:
 
 
 def requested_range(requested: str | None, size: int) -> tuple[int, int] | None:
-    """Return the requested half-open range of bytes; None for all. Raises `HttpError` 416 if it is past the end."""
+    """Return the start and the end (exclusive) of the range of bytes that a Range header requests, cut to `size`. None
+    without a header, or with one that is not understood: then all of the file is sent. Raises `HttpError` (416) for a
+    range behind the end."""
     suffix = _SUFFIX.fullmatch(requested or "")
     if suffix:
         start, stop = max(0, size - int(suffix[1])), size
@@ -234,10 +239,12 @@ def requested_range(requested: str | None, size: int) -> tuple[int, int] | None:
 
 
 class FileRangeResponse(Response):
-    """The bytes of an open file, which it closes."""
+    """A response with the bytes of an open file, or a range of them. It closes the file at its end."""
 
     def __init__(self, logs: LogFiles, descriptor: int, requested: str | None, may: Callable[[], bool]) -> None:
-        """`may` returns whether the client may still read the file; called before each piece."""
+        """Prepare the response. `descriptor` is the open file, `requested` the Range header. `may` returns True while
+        the client may read the file, and is called after each piece is read: if it returns False, the response is cut
+        off."""
         facts = os.fstat(descriptor)
         part = requested_range(requested, facts.st_size)
         self._start, self._stop = part or (0, facts.st_size)

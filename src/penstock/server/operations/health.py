@@ -1,4 +1,4 @@
-"""Health: the conditions of being alive and ready, by name, with the reason why one is not met."""
+"""Health checks: the conditions of being alive and of being ready, by name, each with the reason if it is not met."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from penstock.storage.store import Store
 
 _LOG: Final = logging.getLogger(__name__)
 _LOOK_SECONDS: Final = 5.0
-"""The time between two checks: well within the time after which operators are to be alerted."""
+"""The seconds between two checks, far less than the time after which operators should be alerted."""
 _NAMED_MAX: Final = 3
-"""The logs named in a reason: the others have most likely failed for the same one."""
+"""The most logs that a reason names: the others have most likely failed for the same reason."""
 
 
 class Check(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,7 +53,7 @@ class ListenerStatus(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HealthConditions:
-    """The parts of the broker that the conditions are about."""
+    """The parts of the broker that the conditions are about, and the checks of them."""
 
     store: Store
     listeners: Mapping[str, ListenerStatus]
@@ -61,12 +61,13 @@ class HealthConditions:
     is_stopping: Callable[[], bool]
 
     def alive(self) -> Health:
-        """Check the writer: without it no message is ever stored again. That the event loop runs is shown by answering
-        at all."""
+        """Check that the writer thread runs: without it no message is stored any more. There is no check of the event
+        loop, since it must run to answer at all."""
         return _health("alive", "not alive", self._writer())
 
     def ready(self, failed: Sequence[str]) -> Health:
-        """Check all conditions; blocks on the disk, so call it in a thread. `failed`: why some logs take no appends."""
+        """Check all conditions of being ready. `failed` has the reasons why logs take no appends. Blocks while it asks
+        the disk, so call it in a thread."""
         checks = (_log(failed), self._catalog(), self._writer(), self._listeners(), self._disk(), self._data())
         return _health("ready", "not ready", *checks)
 
@@ -103,8 +104,9 @@ class HealthConditions:
         return Check(name="disk", ok=False, reason=reason)
 
     def _data(self) -> Check:
-        """Report missing segment files. Always met: the broker serves what is left, and neither a restart nor other
-        clients would bring the files back."""
+        """Report missing segment files in the reason. The condition counts as met all the same: the broker serves
+        the messages that are left, and neither a restart nor moving clients to another broker would bring the files
+        back."""
         gaps = [gaps for log in self.store.logs if (gaps := log.missing)]
         if not gaps:
             return Check(name="data", ok=True)
@@ -114,13 +116,14 @@ class HealthConditions:
 
 
 def append_failures(broker: Broker) -> list[str]:
-    """Return the reasons why logs take no appends any more."""
+    """Return the reason of each log that takes no appends any more; an empty list if all logs do."""
     topics = () if broker.durable is None else broker.durable.topics
     return [log.failure.message for topic in topics for log in topic.logs if log.failure is not None]
 
 
 async def watch_health(conditions: HealthConditions, broker: Broker) -> None:
-    """Log when a condition is no longer met, and when it is again, until cancelled."""
+    """Check all conditions every few seconds until cancelled. Writes a log line when a condition is no longer met, and
+    when it is met again."""
     unmet: dict[str, str | None] = {}
     while True:
         health = await asyncio.to_thread(conditions.ready, append_failures(broker))
@@ -134,7 +137,7 @@ async def watch_health(conditions: HealthConditions, broker: Broker) -> None:
 
 
 def _log(failed: Sequence[str]) -> Check:
-    """Check that all logs take appends. Recovery comes before anything listens, so it is complete by now."""
+    """Check that all logs take appends. It need not ask whether recovery is complete: nothing listens before that."""
     if not failed:
         return Check(name="log", ok=True)
     return Check(name="log", ok=False, reason=_named(failed, "; "))

@@ -1,4 +1,5 @@
-"""Metrics: every family with its name, help and source, and the text format of Prometheus."""
+"""The metrics of Prometheus: each family with its name, its help and where its values come from, and the text
+format."""
 
 from __future__ import annotations
 
@@ -18,14 +19,14 @@ _ESCAPES: Final = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 class MetricKind(StrEnum):
     COUNTER = "counter"
-    """Only grows, from 0 at the start of the broker."""
+    """A count that only grows, from 0 at the start of the broker."""
     GAUGE = "gauge"
     HISTOGRAM = "histogram"
 
 
 @dataclass(frozen=True, slots=True)
 class MetricFamily:
-    """A metric: its name, help text and labels."""
+    """A family of metrics in the sense of Prometheus: its name, help text and the names of its labels."""
 
     name: str
     kind: MetricKind
@@ -39,7 +40,7 @@ Sample = tuple[tuple[str, ...], Value]
 
 
 def render(measured: Iterable[tuple[MetricFamily, Iterable[Sample]]]) -> bytes:
-    """Return all families as text, each with its help; also those without samples."""
+    """Return all families in the text format of Prometheus, each with its help, even if it has no samples."""
     return "".join(line for family, samples in measured for line in _lines(family, samples)).encode()
 
 
@@ -55,7 +56,7 @@ def _lines(family: MetricFamily, samples: Iterable[Sample]) -> Iterator[str]:
 
 @lru_cache(maxsize=1024)
 def _labels(names: tuple[str, ...], values: tuple[str, ...]) -> str:
-    """Return the labels as text; cached, since a topic has the same in every family."""
+    """Return the labels as text. Cached, since the labels of a topic are the same in each family."""
     return ",".join(f'{name}="{text.translate(_ESCAPES)}"' for name, text in zip(names, values, strict=True))
 
 
@@ -76,7 +77,7 @@ def _escaped(text: str) -> str:
 
 
 def number(value: float) -> str:
-    """Return whole numbers without a point, others exactly."""
+    """Return a number as text: a whole number without a decimal point, any other without loss of precision."""
     if isinstance(value, int):
         return str(int(value))
     return str(int(value)) if value == int(value) else repr(float(value))

@@ -12,7 +12,8 @@ _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 
 
 class ProcessProbe:
-    """Measures the process and the machine. CPU shares are those since the last call."""
+    """Measures the process and the machine. Each call returns the figures by name; those for CPU use are for the time
+    since the last call."""
 
     def __init__(self) -> None:
         self._began = time.monotonic()
@@ -40,7 +41,7 @@ class ProcessProbe:
 
 
 def _read(path: str) -> str:
-    """Return the file's text; empty where the machine has no such file."""
+    """Return the text of the file; an empty text if the machine has no such file."""
     try:
         return Path(path).read_text()
     except OSError:
@@ -80,7 +81,7 @@ _FILES: Final = Path("/proc/self/fd")
 
 
 def process_figures() -> dict[str, float]:
-    """Return the figures for Prometheus. Call it in a thread: with many connections there are many files to count."""
+    """Return the figures by name for Prometheus. Call it in a thread: it counts the open files, which may be many."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
     figures: dict[str, float] = {
         "cpu_seconds": usage.ru_utime + usage.ru_stime,

@@ -19,13 +19,14 @@ from penstock.server.operations.snapshot import BrokerSnapshot, SessionSource, S
 from penstock.storage.store import Store
 
 _CACHE_MS: Final = 1_000
-"""The age up to which metrics are reused: several scrapers in the same second cost as much as one."""
+"""The milliseconds for which metrics are reused, so that several scrapers in the same second cost no more than one."""
 NO_ROUTE: Final = "none"
-"""The route label of requests that match none: their paths are not shown, since clients can send any."""
+"""The route label, in metrics, of requests that match no route. Their paths are not shown, since clients can send any
+number of different ones."""
 
 
 class OpenStreams(Protocol):
-    """The event streams, as metrics see them."""
+    """The event streams as the metrics need them."""
 
     @property
     def streams(self) -> int:
@@ -34,7 +35,7 @@ class OpenStreams(Protocol):
 
     @property
     def queued_bytes(self) -> int:
-        """Bytes that they have not taken yet."""
+        """The bytes that these streams' readers have not taken yet."""
         ...
 
 
@@ -63,7 +64,7 @@ class OperationsState:
     # measurements
 
     async def metrics(self) -> bytes:
-        """Return the metrics as Prometheus reads them; at most a second old."""
+        """Return the metrics in the text format of Prometheus; they are at most a second old."""
         async with self._turn:
             if not self._text or self._hub.now_ms() - self._rendered_ms >= _CACHE_MS:
                 snapshot = replace(
@@ -98,7 +99,8 @@ class OperationsState:
 
 
 def _lag(sub: SubscriptionSnapshot, unix_ms: int) -> float:
-    """Return the age of the oldest unacknowledged message in seconds."""
+    """Return the age in seconds of the oldest message that the subscription has not acknowledged; 0 if there is none
+    that can be read."""
     times = [time for log, floor in sub.floors if (time := published_ms(log, floor)) is not None]
     return max(0.0, (unix_ms - min(times)) / 1000) if times else 0.0
 

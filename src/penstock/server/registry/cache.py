@@ -1,4 +1,4 @@
-"""A cache of encoded schemas by id: the schema of an id never changes."""
+"""A cache of encoded schemas by their id."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ class SchemaAnswerCache:
         self._max_id = (-1, 0)
 
     def get(self, schema_id: int, stored: StoredSchema) -> bytes | None:
-        """Return the answer; None also if the id belongs to another schema meanwhile."""
+        """Return the encoded answer for the schema `stored`; None if it is not cached, or if the cached one belongs to
+        another schema that had this id before."""
         cached = self._answers.get(schema_id)
         if cached is None or cached[0] is not stored:
             return None
@@ -42,7 +43,8 @@ class SchemaAnswerCache:
         self._size -= len(body)
 
     def max_id(self, registry: Registry) -> int:
-        """Return the highest schema id, cached for each revision of the registry."""
+        """Return the highest schema id, deleted ones included; 0 if there are none. It is computed once for each
+        revision of the registry."""
         if self._max_id[0] != registry.revision:
             ids = (version.schema_id for version in registry.schemas(lookup=LookupFilter.INCLUDE_DELETED))
             self._max_id = registry.revision, max(ids, default=0)

@@ -1,4 +1,5 @@
-"""Handlers beyond the dialect: schema policies of topics, undeleting, deprecating, export and import."""
+"""Handlers of what Penstock's registry has and other schema registries lack: schema policies of topics, undeleting,
+deprecating, export and import."""
 
 from __future__ import annotations
 
@@ -90,5 +91,6 @@ async def import_schemas(request: ApiRequest) -> object:
 
 
 def _number(version: int | None) -> int | None:
-    """Return the version of a refused record, which may be any JSON value."""
+    """Return the version of a refused record for the report; None also for `true` and `false`, which Python takes for
+    numbers."""
     return None if isinstance(version, bool) else version

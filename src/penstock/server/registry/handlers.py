@@ -35,13 +35,15 @@ from penstock.server.registry.models import (
 from penstock.storage.catalog.schema_rows import StoredSchema
 
 NAMES_MAX: Final = 20_000
-"""The most names in one answer: some MiB. More are requested with an offset."""
+"""The most names in one answer: some MiB. A client gets the rest with the parameter `offset`."""
 SCHEMAS_MAX: Final = 1_000
-"""The most whole schemas in one answer; likewise."""
+"""The most whole schemas in one answer. A client gets the rest with the parameter `offset`."""
 DESCRIPTOR: Final = re.compile(r"[A-Za-z0-9+/]++={0,2}")
-"""A serialised Protobuf descriptor in base64: the text of a schema always has a semicolon or a brace."""
+"""The pattern of a serialised Protobuf descriptor in base64. The text of a .proto file never matches, because it has a
+semicolon or a brace."""
 KINDS: Final = (SchemaKind.AVRO, SchemaKind.JSON, SchemaKind.PROTOBUF)
-"""The schema types of the dialect. Its clients may fail on others, so its lists leave out the broker's own."""
+"""The schema types of the registry's dialect. Its clients may fail on unknown types, so lists leave out the types that
+only Penstock has."""
 _SERVER: Final = "penstock"
 _Item = TypeVar("_Item")
 
@@ -53,7 +55,8 @@ def lookup_filter(request: ApiRequest) -> LookupFilter:
 
 
 def page(request: ApiRequest, entries: Sequence[_Item], most: int = NAMES_MAX) -> Sequence[_Item]:
-    """Return the requested part of a list, at most `most` entries; a negative limit asks for all."""
+    """Return the part of a list that `offset` and `limit` of the request select, with at most `most` entries. A
+    negative `limit` asks for as many as allowed."""
     offset, limit = request.query["offset"], request.query["limit"]
     return entries[offset : offset + (most if limit < 0 else min(limit, most))]
 
@@ -88,7 +91,8 @@ def may_read(request: ApiRequest, subject: str) -> bool:
 
 
 def sent_schema(request: ApiRequest) -> Schema:
-    """Return the schema in the body. The client must be allowed to read the subjects that it refers to."""
+    """Return the schema in the body. Raises `Unauthorized` or `Forbidden` if the client may not read a subject that the
+    schema refers to."""
     body: SchemaBody = request.body
     schema = body.as_schema()
     if request.backend.access.enabled:
@@ -122,7 +126,8 @@ def _version(request: ApiRequest) -> RegisteredVersion:
 
 
 async def get_with_metadata(request: ApiRequest) -> object:
-    """Return the latest version with all these properties; the latest of all if none are given."""
+    """Return the latest version of the subject whose metadata has all properties that the query gives; without any, the
+    latest version."""
     keys, values = request.query["key"], request.query["value"]
     if len(keys) != len(values):
         raise RegistryError(f"there are {len(keys)} keys and {len(values)} values: each key has one", field="key")
@@ -176,7 +181,8 @@ async def delete_version(request: ApiRequest) -> object:
 
 
 async def _delete(request: ApiRequest, **what: Any) -> list[int]:
-    """Delete through the broker, which knows whether messages use the schema."""
+    """Delete a subject or a version by a request to the broker, which knows whether messages use the schema. `what` has
+    the fields of the request. Returns the versions that were deleted."""
     answer = await request.ask("system.schema.delete", what | {"permanent": request.query["permanent"]})
     versions: list[int] = answer["versions"]
     return versions
@@ -257,7 +263,8 @@ async def get_schema(request: ApiRequest) -> object:
 
 
 def _stored(request: ApiRequest) -> StoredSchema:
-    """Return the schema of the id. Raises `SchemaNotFound` also if the client may read none of its subjects."""
+    """Return the schema with the requested id. Raises `SchemaNotFound` if there is none, or if the client may read none
+    of its subjects."""
     stored, schema_id = request.registry.schema(request.path_params["id"]), request.path_params["id"]
     if request.backend.access.enabled and not any(
         may_read(request, subject)
@@ -278,9 +285,11 @@ async def _schema_with(request: ApiRequest, stored: StoredSchema, hint: str | No
 
 
 def _hinted_version(request: ApiRequest, schema_id: int, hint: str) -> VersionKey:
-    """A version that has this schema, deleted or not: the newest of the subject hinted at, else of the first one.
+    """Return a subject and version that have this schema, deleted or not, among those that the client may read: the
+    newest of the subject `hint`, or the first of all if that has none.
 
-    Clients hint at the subject under which they would have registered it, which other clients may name otherwise.
+    Clients hint at the subject under which they would have registered the schema. Other clients may have used another
+    name.
     """
     places = [
         place
@@ -312,8 +321,8 @@ def _versions_of_schema(request: ApiRequest) -> list[tuple[str, int]]:
 
 
 async def in_format(request: ApiRequest, schema_id: int, schema: Schema) -> Schema:
-    """Return a Protobuf schema as .proto text, or as a serialised descriptor if that is requested, however it was
-    registered; schemas of other types as they are."""
+    """Return the schema in the requested form. A Protobuf schema is returned as .proto text, or as a serialised
+    descriptor if the query asks for that, however it was registered. Schemas of other types are returned unchanged."""
     if schema.kind is not SchemaKind.PROTOBUF:
         return schema
     wanted = SchemaForm.SERIALIZED if request.query.get("format") == SchemaForm.SERIALIZED else SchemaForm.TEXT

@@ -30,8 +30,8 @@ _BODY_BYTES_MAX: Final[dict[Any, int]] = {
     models.SchemaBody: 2 * SCHEMA_BYTES_MAX + 256 * KIB,
     models.ImportBody: 16 * MIB,
 }
-"""The largest body: a schema as a JSON string, with every other character escaped, and its references; or thousands of
-ordinary schemas to import, and more in several requests."""
+"""The largest bodies by their type, in bytes. A single schema is a JSON string in which every other character may be
+escaped, with its references. An import holds thousands of ordinary schemas; more take several requests."""
 _SMALL_BODY_BYTES_MAX: Final = 64 * KIB
 
 _GET, _POST, _PUT, _DELETE = Method.GET, Method.POST, Method.PUT, Method.DELETE
@@ -41,7 +41,7 @@ _GET, _POST, _PUT, _DELETE = Method.GET, Method.POST, Method.PUT, Method.DELETE
 
 
 def _version(text: str) -> str:
-    """Parse a version. Raises `InvalidVersion`."""
+    """Return the text of a version if it is a valid one. Raises `InvalidVersion`."""
     parse_version(text)
     return text
 
@@ -110,7 +110,8 @@ _READ: Final = Permission(Operation.SCHEMA_READ, "subject")
 _WRITE: Final = Permission(Operation.SCHEMA_WRITE, "subject")
 _REMOVE: Final = Permission(Operation.SCHEMA_DELETE, "subject")
 _ANY: Final = Permission(Operation.SCHEMA_READ, checked=False)
-"""The permission of lists: only subjects that the client may read are listed."""
+"""The permission of routes that list things. It is not checked before the handler runs: the handler lists only the
+subjects that the client may read."""
 
 
 def _route(method: Method, path: str, handler: Any, about: str, permission: Permission, **more: Any) -> Route:

@@ -46,32 +46,36 @@ IMPLEMENTATION: Final = "h11"
 """The HTTP/1.1 implementation of uvicorn."""
 
 ABORT: Final = "abort"
-"""The key in a request's `state` of the function that aborts its connection, with all queued output."""
+"""The key, in the `state` of a request's ASGI scope, of the function that aborts its connection at once. Queued output
+is dropped."""
 
 CLOSE: Final = "close"
-"""The key of the function that closes the connection after queued output."""
+"""The key, in the same `state`, of the function that closes the connection after its queued output was sent."""
 
 HEALTH: Final = (b"/livez", b"/readyz", b"/metrics")
-"""Paths that are answered even if there are no slots left: an orchestrator would otherwise restart a healthy broker."""
+"""Paths that are answered even if no ordinary slots are left. Otherwise an orchestrator would restart a broker that is
+healthy but busy."""
 
 SPARE_HEAD_BYTES_MAX: Final = 8 * KIB
-"""The largest head of a request for these: a token, and headers of proxies."""
+"""The largest head of a request for a path in `HEALTH`: enough for a token and the headers of proxies."""
 
 TURN_BYTES: Final = 16 * KIB
-"""The bytes read from one connection before others have their turn."""
+"""The bytes of one connection that are parsed at a time, before other connections have their turn."""
 
 _READS: Final = (b"GET", b"HEAD")
 _LIMITS: Final = WireLimits()
 
 SILENCE_SECONDS: Final = 15.0
-"""Half of the time within which a request's head must have come, and some of an answer must be read: a connection that
-does neither is closed."""
+"""The time between two checks of a connection for silence. A connection is closed if between two checks no head of a
+request has come whole, or no part of a waiting answer was read. So silence is noticed after at most twice this time."""
 
 ALIVE_SECONDS: Final = 30
-"""The silence after which TCP probes the other machine, which may have gone without a word."""
+"""The seconds without traffic after which TCP probes whether the other machine is still there: it may have gone without
+closing the connection."""
 
 _KEEP_ALIVE_SECONDS: Final = 60
-"""The time that an idle connection is kept: longer than clients' pools do, so that they rarely meet a closed one."""
+"""The seconds for which an idle connection is kept open. Most clients drop idle connections from their pools sooner, so
+they rarely use one that is closed here already."""
 _HANDSHAKE_SECONDS: Final = 10.0
 _GRACE_SECONDS: Final = 5.0
 """The time for answers under way when the broker stops: longer than any schema validation."""
@@ -83,7 +87,7 @@ _NO_DESCRIPTORS: Final = (
 
 
 class HttpServer:
-    """A running HTTP server; its opener closes it."""
+    """A running HTTP server. The caller of `open` must call `close`."""
 
     def __init__(self, server: _Server, listener: Listener, closing: Callable[[], None] | None = None) -> None:
         self._server = server
@@ -104,10 +108,12 @@ class HttpServer:
         denied: Callable[[Origin, str], None] | None = None,
         closing: Callable[[], None] | None = None,
     ) -> HttpServer:
-        """Listen, and return once connections are accepted; port 0 is any free one. Raises `OSError` if that fails.
+        """Open a server, and return it once connections are accepted. Port 0 is any free port. Raises `OSError` if
+        listening fails.
 
-        One address has at most `each_max` connections. `denied` is called for pages of other origins, and `closing`
-        before the server stops: endless answers must end then.
+        One address may have at most `each_max` connections in ordinary slots. `denied` is called for each request of a
+        web page whose origin is not in `origins` and otherwise not allowed; it gets the client's origin and the reason.
+        `closing` is called when the server begins to stop: it must end answers that would go on for ever.
         """
         guarded_app = OriginGuard(app, origins, loopback_only=is_loopback(host), denied=denied)
         server = _Server(_config(UnreadBodyGuard(SecurityHeaders(guarded_app))), ConnectionSlots(each_max))
@@ -124,7 +130,8 @@ class HttpServer:
         return cls(server, listener, closing)
 
     async def close(self) -> None:
-        """Accept no more connections; requests under way are answered, or cut off after a few seconds."""
+        """Stop the server: accept no more connections, and wait a few seconds for requests under way. Those that take
+        longer are cancelled. Returns once the server has ended."""
         self._server.stop.set()
         if self._closing is not None:
             self._closing()
@@ -151,7 +158,8 @@ def _config(app: ASGIApp) -> uvicorn.Config:
 
 
 class _Server(uvicorn.Server):
-    """A uvicorn server on given listeners, which stops at once when told and leaves signals alone."""
+    """A uvicorn server on listeners that are open already. It stops at once when told to, and does not handle
+    signals."""
 
     def __init__(self, config: uvicorn.Config, slots: ConnectionSlots[_Connection]) -> None:
         super().__init__(config)
@@ -166,7 +174,7 @@ class _Server(uvicorn.Server):
         self.started = True
 
     async def main_loop(self) -> None:
-        """Update the date of responses once a second."""
+        """Update the `Date` header of responses once a second, until the server is told to stop."""
         while not self.stop.is_set():
             with suppress(OverflowError):  # a clock beyond Python's range: the date of responses stays as it was
                 await self.on_tick(0)
@@ -186,7 +194,8 @@ class _Server(uvicorn.Server):
             await self._cut_off()
 
     async def _cut_off(self) -> None:
-        """Cancel the remaining requests, which may still send their last answer, and close all connections."""
+        """Cancel the requests that are still under way, and close all connections. A cancelled request may still send
+        the end of its answer."""
         tasks = list(self.server_state.tasks)
         for task in tasks:
             task.cancel()
@@ -201,7 +210,8 @@ class _Server(uvicorn.Server):
 
 
 class _ReadFlow(FlowControl):
-    """Flow control that also pauses reading while bytes wait for their turn, whatever else would resume it."""
+    """Flow control that also keeps reading paused while bytes that were read wait to be parsed. Meanwhile calls of
+    `resume_reading` are noted, and take effect in `release`."""
 
     def __init__(self, transport: asyncio.Transport) -> None:
         super().__init__(transport)
@@ -219,7 +229,8 @@ class _ReadFlow(FlowControl):
             super().resume_reading()
 
     def hold(self) -> None:
-        """Pause reading in any case: uvicorn resumes it in places without asking here."""
+        """Pause reading, even if this class believes that it is paused: uvicorn resumes the transport in some places
+        without this class."""
         self.held = self.read_paused = True
         self._transport.pause_reading()
 
@@ -262,7 +273,8 @@ class _Connection(H11Protocol):
             self._watch_later()
 
     def _acquire_slot(self) -> SlotKind:
-        """Take a slot. Connections that lose theirs are aborted: they only waited for a request."""
+        """Take a slot, and return its kind; `SlotKind.NONE` if none is left. Connections that lose their slot to this
+        one are aborted: they were only waiting for a request."""
         address = address_group(self.client[0]) if self.client else ""
         self._slot, gone = self._slots.acquire(self, address, self.loop.time())
         for connection in gone:
@@ -272,7 +284,7 @@ class _Connection(H11Protocol):
         return self._slot
 
     def resume_writing(self) -> None:
-        """Note that the client has read most of the queued output."""
+        """Note that the client has read most of the queued output, and let the answer go on."""
         self._output_progressed = True
         super().resume_writing()
 
@@ -299,8 +311,8 @@ class _Connection(H11Protocol):
             self._take_turn(data)
 
     def _take_turn(self, data: bytes = b"") -> None:
-        """Parse `data`, or a part of the earlier bytes. The rest has a turn of its own, and reading is paused until
-        then."""
+        """Parse `data`, or the first part of the bytes that came earlier and still wait. What then remains is parsed in
+        a later turn, and reading is paused until then."""
         self._turn = None
         if self._parser.is_finished:
             self._unparsed.clear()
@@ -328,11 +340,12 @@ class _Connection(H11Protocol):
             self._reading.release()
 
     def _is_busy(self) -> bool:
-        """Return whether a whole request is being answered: bytes behind it wait for that."""
+        """Return True while a request that has come whole is being answered. Bytes behind it wait for the end of its
+        answer."""
         return self._parser.their_state not in (h11.IDLE, h11.SEND_BODY)
 
     def handle_events(self) -> None:
-        """Handle what can be parsed now, as uvicorn does, without upgrades to other protocols."""
+        """Handle the events that can be parsed now, as uvicorn does, but without upgrades to other protocols."""
         while True:
             try:
                 event = self._parser.next_event()
@@ -389,7 +402,7 @@ class _Connection(H11Protocol):
         self.tasks.add(task)
 
     def _add(self, piece: bytes) -> None:
-        """Add a piece of the body, unless the request is answered already."""
+        """Add a piece to the request's body. It is dropped if the request has its whole answer already."""
         if self._parser.our_state is h11.DONE:
             return
         self.cycle.body += piece
@@ -398,7 +411,7 @@ class _Connection(H11Protocol):
         self.cycle.message_event.set()
 
     def _ends_here(self) -> bool:
-        """Finish the request's input. Returns whether the connection reads no further requests."""
+        """Handle the end of a request's body. Returns True if the connection reads no further requests."""
         if self._parser.our_state is h11.DONE:
             self.transport.resume_reading()
             self._parser.start_next_cycle()
@@ -409,7 +422,9 @@ class _Connection(H11Protocol):
         return self._parser.their_state is h11.MUST_CLOSE
 
     def _head_received(self, request: h11.Request) -> h11.Request:
-        """Check a head. Raises `RequestRejected` if only a spare slot is left and it is no health check."""
+        """Check a request by its head, and return the request. Raises `RequestRejected` if the connection has only a
+        spare slot and the request is no health check. The answer to a health check in a spare slot ends the connection.
+        """
         self._slots.request_received(self)
         if self._slot is not SlotKind.SPARE:
             return request
@@ -433,7 +448,8 @@ class _Connection(H11Protocol):
         self._watch = self.loop.call_later(SILENCE_SECONDS, self._check_silence)
 
     def _check_silence(self) -> None:
-        """Abort the connection if nothing happened since the last check and it does not wait for us."""
+        """Abort the connection if since the last check no request has begun, and it still waits for the client: to
+        send, or to read the output."""
         if self.cycle is self._last_cycle and (
             self._is_idle() or (self.flow.write_paused and not self._output_progressed)
         ):
@@ -442,9 +458,10 @@ class _Connection(H11Protocol):
             self._watch_later()
 
     def _is_idle(self) -> bool:
-        """Return whether we wait for the client: its request, or its body after an early answer.
+        """Return True if the connection waits for input of the client: for its request, or for the rest of a body that
+        was answered early.
 
-        An idle keep-alive connection is not meant: uvicorn's own timer closes it.
+        Returns False for an idle keep-alive connection: uvicorn's own timer closes it.
         """
         cycle: Any = self.cycle
         if self._ended or self.transport.is_closing():
@@ -479,7 +496,8 @@ class _Connection(H11Protocol):
             self.transport.close()
 
     def _write_error(self, refused: RequestRejected) -> None:
-        """Write an error that belongs to no request, in the flat dialect."""
+        """Write an error response for input that became no request, in the shape that clients of schema registries
+        expect."""
         status = refused.status
         answer = flat_error(status, status, refused.message)
         head = [f"HTTP/1.1 {status.value} {status.phrase}".encode()]
@@ -492,7 +510,8 @@ def _no_slot() -> RequestRejected:
 
 
 def _enable_tcp_keepalive(transport: asyncio.Transport) -> None:
-    """Let TCP probe machines that may be gone: a stream without events would never notice."""
+    """Have TCP probe the other machine when there is no traffic. Otherwise an event stream without events would never
+    notice that its reader is gone."""
     connection: socket.socket = transport.get_extra_info("socket")
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in (("TCP_KEEPIDLE", ALIVE_SECONDS), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3)):
@@ -501,7 +520,9 @@ def _enable_tcp_keepalive(transport: asyncio.Transport) -> None:
 
 
 class OriginGuard:
-    """ASGI middleware that refuses pages of other sites, which would act in their reader's name. Programs may ask."""
+    """ASGI middleware that refuses requests of web pages whose origin is not allowed: they would act in the name of the
+    person who visits them. Programs send no Origin header and are let through. On a broker that only this machine can
+    reach, a Host header with another name is refused too."""
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
-"""The cycle of one HTTP/1.1 request and its response, as in uvicorn, with a fast path for the usual case.
+"""One HTTP/1.1 request and its response, as uvicorn handles them, with a fast path for the usual case.
 
-The fast path is for a body that has come whole, and a response in one piece; all else is left to uvicorn. Every
-response goes through h11, which refuses invalid HTTP/1.1.
+The fast path is for a body that has come whole, and for a response in one piece; everything else is left to uvicorn.
+Every response goes through h11, which refuses invalid HTTP/1.1.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from uvicorn.protocols.http.flow_control import CLOSE_HEADER
 from uvicorn.protocols.http.h11_impl import STATUS_PHRASES, RequestResponseCycle
 
 _HEADS_KNOWN: Final = 64
-"""The number of cached response heads: those of one second, which have the same date."""
+"""The number of response heads that are cached. They contain the date, so a cached head is of use for a second."""
 _END: Final = h11.EndOfMessage()
 
 _Header = tuple[bytes, bytes]
@@ -24,7 +24,7 @@ class RequestCycle(RequestResponseCycle):
     """A request that is being answered."""
 
     _is_taken = False
-    """True once the last of the body was handed over."""
+    """True once the last piece of the body was handed to the application."""
 
     async def receive(self) -> Any:
         """Return the next piece of the body, without waiting for an event if the rest of it is here."""
@@ -39,7 +39,7 @@ class RequestCycle(RequestResponseCycle):
         return {"type": "http.request", "body": body, "more_body": False}
 
     async def send(self, message: Any) -> None:
-        """Send a message; fast for a head, and for a body in one piece."""
+        """Send an ASGI message of the response. A head, and a body in one piece, take the fast path."""
         if self.flow.write_paused or self.disconnected or self.access_log or self.response_complete:
             await super().send(message)
         elif not self.response_started and message["type"] == "http.response.start":
@@ -70,5 +70,6 @@ class RequestCycle(RequestResponseCycle):
 
 @lru_cache(maxsize=_HEADS_KNOWN)
 def _head(status: int, headers: tuple[_Header, ...]) -> h11.Response:
-    """Return a validated response head. h11 validates every header, which takes longer than all else it does."""
+    """Return a response head that h11 has validated. Cached, because validating the headers is the slowest part of a
+    short response."""
     return h11.Response(status_code=status, headers=list(headers), reason=STATUS_PHRASES[status])

@@ -1,8 +1,8 @@
-"""The HTTP/1.1 parser: h11 with limits on the head, on small chunks, and on the events of one turn.
+"""The HTTP/1.1 parser: h11, with limits on the size of heads, on small chunks, and on the number of events in one turn.
 
-h11 parses all its input at once, and accepts whatever makes some sense. Here a turn is a few dozen events, so that one
-connection does not hold up the event loop, and ambiguous requests are refused. Bytes in, events out: no socket and no
-clock.
+h11 parses all its input at once, and accepts requests that can be understood in two ways. Here a turn is a few dozen
+events, so that one connection does not hold up the event loop, and ambiguous requests are refused. Bytes in, events
+out: no socket and no clock.
 """
 
 from __future__ import annotations
@@ -17,26 +17,29 @@ import h11
 from penstock.core.limits import ATTRIBUTES_MAX, KIB
 
 HEAD_BYTES_MAX: Final = 32 * KIB
-"""The largest head: the longest subject, with every byte of it escaped, and some credentials."""
+"""The largest head of a request: room for the longest subject with every byte escaped, and some credentials."""
 
 HEADERS_MAX: Final = ATTRIBUTES_MAX + 64
-"""The most headers: every attribute of a message may be one, and browsers behind a few proxies send forty."""
+"""The most headers of a request: each attribute of a message may be one, and a browser behind a few proxies sends
+forty."""
 
 CHUNKS_MAX: Final = 20_000
-"""The most small chunks of a body: a client that streams NDJSON may send every line as a chunk of its own."""
+"""The most chunks of a body, unless they are large enough on average (see `CHUNK_BYTES_MEAN_MIN`). A client that
+streams NDJSON may send each line as a chunk."""
 
 CHUNK_BYTES_MEAN_MIN: Final = 64
-"""The least mean size of more chunks than that: below it, most of what is read is not the body."""
+"""The least mean size in bytes of the chunks, for a body with more than `CHUNKS_MAX` of them. With smaller chunks most
+of the input would be chunk headers rather than body."""
 
 EVENTS_PER_TURN: Final = 64
-"""The events of one turn: some milliseconds of work."""
+"""The most events in one turn: some milliseconds of work."""
 
 _HEAD_END: Final = re.compile(rb"\n\r?\n")
 _NOT_HTTP: Final = "not HTTP/1.1"
 
 
 class RequestRejected(h11.RemoteProtocolError):
-    """A request that is refused, with a status and a sentence. Its connection ends."""
+    """A request that is refused. It has the status and the message of the answer, after which the connection ends."""
 
     def __init__(self, status: HTTPStatus, message: str) -> None:
         super().__init__(message, error_status_hint=status)
@@ -45,7 +48,8 @@ class RequestRejected(h11.RemoteProtocolError):
 
     @classmethod
     def of(cls, error: BaseException | None) -> RequestRejected:
-        """Return the error with our own words; the same however the bytes were split."""
+        """Return h11's error as a refusal in our own words, so that the answer does not depend on how the input was
+        split. A `RequestRejected` is returned unchanged."""
         if isinstance(error, RequestRejected):
             return error
         hint = getattr(error, "error_status_hint", HTTPStatus.BAD_REQUEST)
@@ -59,7 +63,8 @@ def head_too_large(most: int) -> RequestRejected:
 
 
 class Parser(h11.Connection):
-    """The requests of one connection. `head_received` gets each head first, and may refuse or replace it."""
+    """The parser of the requests of one connection. `head_received` is called with each head, and returns the request
+    to go on with; it refuses one by raising `RequestRejected`."""
 
     def __init__(self, head_received: Callable[[h11.Request], h11.Request]) -> None:
         super().__init__(h11.SERVER, HEAD_BYTES_MAX)
@@ -77,12 +82,12 @@ class Parser(h11.Connection):
 
     @property
     def is_finished(self) -> bool:
-        """True if further input is ignored."""
+        """True if further input is ignored, because the connection ends after this request or after an error."""
         return self.their_state in (h11.MUST_CLOSE, h11.CLOSED, h11.ERROR)
 
     def next_event(self) -> Any:
-        """Return the next event, as `h11.Connection` does; `NEED_DATA` also at the end of a turn. Raises
-        `RequestRejected`."""
+        """Return the next event, as `h11.Connection` does. At the end of a turn returns `NEED_DATA` and sets
+        `cut_short`. Raises `RequestRejected`."""
         if self._events >= EVENTS_PER_TURN:
             self.cut_short = True
             return h11.NEED_DATA
@@ -104,9 +109,10 @@ class Parser(h11.Connection):
         return event
 
     def _check_head(self) -> bool:
-        """Check the size of the head before it is parsed: h11 has no limit for a head that comes in one piece.
+        """Check the size of a head, and the number of its headers, before h11 parses it: h11 has no limit for a head
+        that comes in one piece.
 
-        Returns False if nothing has come.
+        Returns False if no input is there yet. Raises `RequestRejected` for a head over a limit.
         """
         waiting, _ = self.trailing_data
         if not waiting:
@@ -133,7 +139,8 @@ class Parser(h11.Connection):
 
 
 def _check_framing(request: h11.Request) -> None:
-    """Refuse two lengths: if a proxy believes the other one, a body to it is the next request to us."""
+    """Refuse a request that gives its length twice. If a proxy goes by the other length than we do, a part of the body
+    would become a further request here. Raises `RequestRejected`."""
     names = {name.lower() for name, _ in request.headers.raw_items()}
     if names.issuperset((b"content-length", b"transfer-encoding")):
         raise RequestRejected(

@@ -15,18 +15,20 @@ from enum import Enum
 from typing import Final, Generic, TypeVar
 
 CONNECTIONS_MAX: Final = 1024
-"""The number of ordinary slots: half for event streams, half for requests. Each connection has one request at a time.
-"""
+"""The number of ordinary slots: enough for half of them to be event streams and half ordinary requests. Each connection
+has one slot, and one request at a time."""
 
 SPARE_MAX: Final = 64
 """The number of spare slots, for health checks and metrics: a few orchestrators and scrapers."""
 
 SHORTAGE_WAIT_SECONDS: Final = 3.0
-"""The time for a head to come when three quarters of the slots are taken: a slow network's round trips, and no more."""
+"""The time for a request's head to come while more than three quarters of the ordinary slots are taken: a few round
+trips of a slow network."""
 
 _SHORTAGE_SHARE: Final = 0.75
 _NETWORK_BITS: Final = 64
-"""The prefix of an IPv6 address that counts as one client, which usually has all of it."""
+"""The length in bits of the prefix of an IPv6 address that counts as one client: a client usually has a whole network
+of this size."""
 
 Connection = TypeVar("Connection", bound=Hashable)
 
@@ -39,7 +41,8 @@ class SlotKind(Enum):
 
 @dataclass(slots=True)
 class _SlotPool(Generic[Connection]):
-    """The slots of one kind, and the connections among them that wait for a request, the longest first."""
+    """The slots of one kind. `taken` has the connections with a slot, `waiting` those among them that wait for a
+    request, with the time since when; the one that has waited longest comes first."""
 
     size: int
     taken: dict[Connection, str] = field(default_factory=dict)
@@ -47,7 +50,8 @@ class _SlotPool(Generic[Connection]):
 
 
 class ConnectionSlots(Generic[Connection]):
-    """The slots of one listener. One address has at most `address_max` ordinary ones."""
+    """The slots of one listener. One address may have at most `address_max` ordinary slots. Times are in seconds of any
+    clock that only goes forward."""
 
     def __init__(self, address_max: int, size: int = CONNECTIONS_MAX, spare: int = SPARE_MAX) -> None:
         self._address_max = address_max
@@ -56,7 +60,8 @@ class ConnectionSlots(Generic[Connection]):
         self._by_address: Counter[str] = Counter()
 
     def acquire(self, connection: Connection, address: str, now: float) -> tuple[SlotKind, list[Connection]]:
-        """Give a slot to a new connection. Returns its kind, and the connections that lost theirs."""
+        """Give a slot to a new connection. Returns the kind of the slot, `SlotKind.NONE` if none is left, and the
+        connections that lost their slots: the caller closes them."""
         gone = list(self._overdue(now))
         if self._by_address[address] >= self._address_max:
             gone += self._longest(self._ordinary, address)
@@ -72,12 +77,12 @@ class ConnectionSlots(Generic[Connection]):
         return SlotKind.NONE, gone
 
     def request_received(self, connection: Connection) -> None:
-        """Record that the head of a request has come."""
+        """Record that the head of a request has come: from now on the connection does not lose its slot."""
         for pool in (self._ordinary, self._spare):
             pool.waiting.pop(connection, None)
 
     def response_sent(self, connection: Connection, now: float) -> None:
-        """Record that the connection waits for its next request."""
+        """Record that the answer was sent, and the connection waits for its next request."""
         for pool in (self._ordinary, self._spare):
             if connection in pool.taken:
                 pool.waiting[connection] = now
@@ -102,7 +107,8 @@ class ConnectionSlots(Generic[Connection]):
         return kind
 
     def _overdue(self, now: float) -> Iterator[Connection]:
-        """Release connections that have waited too long, while slots are scarce."""
+        """Release the slots of connections that have waited longer than `SHORTAGE_WAIT_SECONDS`, as long as more than
+        three quarters of the ordinary slots are taken. Yields these connections."""
         pool = self._ordinary
         while pool.waiting and len(pool.taken) > pool.size * _SHORTAGE_SHARE:
             connection, since = next(iter(pool.waiting.items()))
@@ -112,7 +118,8 @@ class ConnectionSlots(Generic[Connection]):
             yield connection
 
     def _longest(self, pool: _SlotPool[Connection], address: str | None = None) -> list[Connection]:
-        """Release the connection that has waited longest, of all or of one address. Returns it, if there is one."""
+        """Release the slot of the connection that has waited longest for a request: of all, or of those from one
+        address. Returns a list of this connection; an empty list if none waits."""
         longest = next((connection for connection in pool.waiting if address in (None, pool.taken[connection])), None)
         if longest is None:
             return []
@@ -121,7 +128,8 @@ class ConnectionSlots(Generic[Connection]):
 
 
 def address_group(host: str) -> str:
-    """Return the unit that limits count: an IPv4 address, or the network of an IPv6 address."""
+    """Return the address that limits are counted for: an IPv4 address itself, the /64 network of an IPv6 address, or
+    `host` unchanged if it is no address."""
     try:
         address = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:

@@ -1,4 +1,5 @@
-"""A listener: accepts connections on a port, a few at a time, and refuses them before the log lacks descriptors."""
+"""A listener: accepts connections on a port, some at a time. It refuses connections when file descriptors become
+scarce, so that enough are left for the log."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ _ACCEPTS_PER_TURN: Final = 64
 """The connections accepted before other tasks have their turn."""
 _BACKLOG: Final = 1024
 _RETRY_SECONDS: Final = 0.1
-"""The pause after the system had no resources for a connection."""
+"""The pause in seconds after a connection could not be accepted because the system lacks resources."""
 _WARNING_SECONDS: Final = 600.0
 _SHORT: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
@@ -39,7 +40,9 @@ class Listener:
         refusal: Callable[[], bytes],
         descriptors: DescriptorLimits,
     ) -> None:
-        """`refusal` returns the bytes for a connection that gets no descriptor; not sent with TLS."""
+        """Start accepting connections on `sockets`, which listen already. `factory` makes the protocol of each
+        connection. `refusal` returns the bytes that are sent to a connection for which only reserved file descriptors
+        are left; a connection with TLS is closed without them."""
         self.sockets = sockets
         self._factory = factory
         self._tls = {} if tls is None else {"ssl": tls, "ssl_handshake_timeout": handshake_seconds}
@@ -96,7 +99,8 @@ class Listener:
         self._warn_refused()
 
     def _pause(self, listening: socket.socket, error: OSError) -> None:
-        """Pause accepting if the system has no resources: trying again at once would only burn CPU time."""
+        """Handle an error of accepting. If the system lacks resources, accepting is paused for a moment, since trying
+        again at once would only use CPU time. Any other error is logged."""
         if error.errno not in _SHORT or not self.sockets:
             _LOG.error("connections of a port cannot be accepted", extra={"error": str(error)})
             return
@@ -109,7 +113,7 @@ class Listener:
             self._loop.add_reader(listening, self._accept, listening)
 
     def _warn_refused(self) -> None:
-        """Warn once for all connections that are refused within a while."""
+        """Log one warning for all connections that are refused within a while, instead of one for each."""
         now = self._loop.time()
         if now >= self._next_warning:
             self._next_warning = now + _WARNING_SECONDS

@@ -19,7 +19,8 @@ from penstock.server.transports import listener
 from penstock.server.transports.listener import Listener
 
 _UNSENT_BYTES: Final = 256 * 1024
-"""The unsent bytes in the kernel's queue of one connection: a read's worth, so that it never runs dry."""
+"""The most unsent bytes in the kernel's queue of one connection: as much as one large read, so that the queue does not
+run empty between two writes."""
 
 
 class TcpTransport(BudgetedProtocol):
@@ -47,8 +48,8 @@ class TcpTransport(BudgetedProtocol):
             self._session.received(data)
 
     def eof_received(self) -> bool:
-        """Handle the end of input: the client may still read, so its requests are answered before the connection is
-        closed."""
+        """Handle the end of the client's input. The client may still read, so the requests that have come are answered
+        before the connection is closed."""
         self._eof_seen = True
         if self._session is None or self._session.ending or self._transport is None:
             return False
@@ -97,8 +98,8 @@ class TcpTransport(BudgetedProtocol):
             self._transport.resume_reading()
 
     def close(self, reason: PenstockError) -> None:  # noqa: ARG002 - the last frame has said it
-        """Send queued output, then end. Input is still read and dropped: closing with unread bytes would make TCP
-        discard the last frames."""
+        """Send the queued output, then close the connection. Input is read and dropped meanwhile, because TCP discards
+        the last frames on their way if a connection is closed with unread bytes."""
         if self._transport is None or self._transport.is_closing():
             return
         if self._transport.can_write_eof() and not self._eof_seen:
@@ -113,7 +114,8 @@ class TcpTransport(BudgetedProtocol):
 
 
 def limit_write_queue(transport: asyncio.Transport, high_bytes: int) -> None:
-    """Limit the write buffer, and keep the kernel's queue small, where bytes can be neither shared nor counted."""
+    """Set the limits of the transport's write buffer: at `high_bytes` writing is paused, at a quarter of that resumed.
+    The kernel's queue is kept small, because bytes in it are not counted, and are held once for each connection."""
     transport.set_write_buffer_limits(high=high_bytes, low=high_bytes // 4)
     connection = transport.get_extra_info("socket")
     if connection is not None and hasattr(socket, "TCP_NOTSENT_LOWAT"):

@@ -1,8 +1,9 @@
 """Unread bodies: requests that were answered before all of their body had come.
 
-Reading on only to find the next request would hold a slot for a body that may never come, and closing with unread bytes
-would make TCP discard the answer. So the answer says that the connection ends, and further input is read for a moment
-and dropped.
+After such an answer the connection cannot simply go on: reading the rest of the body to reach the next request would
+keep a slot busy for a body that may never come. It cannot simply be closed either: TCP discards an answer on the way if
+a connection is closed with unread bytes. So the answer says that the connection ends (`Connection: close`), and further
+input is read and dropped for a short time.
 """
 
 from __future__ import annotations
@@ -20,16 +21,17 @@ from penstock.server.http_scope import WHOLE, body_bytes, header
 from penstock.server.security.response_headers import with_missing_headers
 
 DROPPED_BYTES_MAX: Final = 64 * KIB
-"""The largest unread body after which a connection goes on: it has come by the time the client has read the answer."""
+"""The largest declared size of a body that may stay unread without ending the connection. So little has usually come by
+the time the client has read the answer."""
 
 LINGER_SECONDS: Final = 2.0
-"""The time for the client to see the answer and stop sending."""
+"""The time for which input is dropped after the answer: the client can see the answer and stop sending."""
 
 _CLOSE: Final = ((b"connection", b"close"),)
 
 
 class UnreadBodyGuard:
-    """ASGI middleware whose answers end the connection if much of the body has not been read."""
+    """ASGI middleware that ends a connection after an answer if a large part of the request's body was not read."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -42,7 +44,7 @@ class UnreadBodyGuard:
 
 
 def _has_come(scope: Scope) -> bool:
-    """Return whether there is no body, or all of it is there before it is received."""
+    """Return True if the request has no body, or if all of its body has come already."""
     declared = body_bytes(scope)
     if declared is None:
         return header(scope, b"transfer-encoding") is None
@@ -78,7 +80,8 @@ class _Exchange:
         await self._send(message)
 
     def _ends_connection(self, status: int) -> bool:
-        """Return whether the connection ends after this answer: a body that timed out will not come now."""
+        """Return True if the connection must end after this answer: the body was not read, and it is large, of unknown
+        size, or too late (status 408)."""
         if self._is_read:
             return False
         return self._declared is None or self._declared > DROPPED_BYTES_MAX or status == HTTPStatus.REQUEST_TIMEOUT

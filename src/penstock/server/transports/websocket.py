@@ -1,4 +1,5 @@
-"""WebSocket: the upgrade, frames as `protocol.websocket` reads them, the Origin check, and turns."""
+"""WebSocket connections: they read the upgrade request, check its Origin, and then handle frames, a limited number in
+each turn."""
 
 from __future__ import annotations
 
@@ -46,9 +47,10 @@ from penstock.server.transports.websocket_upgrade import NotUpgraded, Upgrade, U
 
 SURFACE: Final = "websocket"
 FRAMES_PER_TURN: Final = 128
-"""The fragments and control frames of one connection that are handled in one turn: a millisecond."""
+"""The most fragments and control frames of one connection that are handled in one turn: about a millisecond of work."""
 IDLE_FRAMES_MAX: Final = 256
-"""The most pings, pongs and empty fragments within `IDLE_FRAMES_MS` without a message: clients send a few a minute."""
+"""The most pings, pongs and empty fragments within `IDLE_FRAMES_MS` milliseconds if no message comes in between.
+Clients send a few in a minute."""
 IDLE_FRAMES_MS: Final = 10_000
 _FRAME_HEAD_BYTES_MAX: Final = 10
 _FRAME_BYTES_MIN: Final = LENGTH_BYTES + len("ack:a:1.0.0\n")
@@ -61,11 +63,12 @@ _CLOSE_CODES: Final = {
     Code.SERVICE_UNAVAILABLE: 1013,  # try again later
     Code.TIMEOUT: 1001,  # going away
 }
-"""The close code for an error code; 1011 for all others."""
+"""The WebSocket close code for each of some error codes; the code for all others is 1011."""
 
 
 class IdleFrames:
-    """A count of frames without content since the last message, or in the current interval."""
+    """A count of the frames without content since the last message, or since the current interval began, whichever was
+    later."""
 
     __slots__ = ("_count", "_since_ms")
 
@@ -74,7 +77,7 @@ class IdleFrames:
         self._since_ms = 0
 
     def exceeds_limit(self, now_ms: int) -> bool:
-        """Count one more. Returns whether there were too many."""
+        """Count one more such frame. Returns True if there were too many."""
         if now_ms - self._since_ms > IDLE_FRAMES_MS:
             self._count, self._since_ms = 0, now_ms
         self._count += 1
@@ -120,7 +123,7 @@ class WebSocketTransport(BudgetedProtocol):
         self._port = port
         self._hub = port.hub
         self._upgrade_reader: UpgradeReader | None = UpgradeReader()
-        """The reader of the upgrade request; None after the upgrade."""
+        """The reader of the upgrade request; None once the WebSocket is open."""
 
         self._reader = WebSocketReader(0)
         self._idle = IdleFrames()
@@ -211,8 +214,8 @@ class WebSocketTransport(BudgetedProtocol):
             self._reader.bytes_max = self._session.message_bytes_max
 
     def _authenticate(self, request: Upgrade) -> Principal:
-        """Return the principal of the upgrade. Raises `NotUpgraded` for a page of another origin and for invalid
-        credentials."""
+        """Return the principal that the upgrade request's credentials prove. Raises `NotUpgraded` for a page whose
+        origin is not allowed, and for invalid credentials."""
         assert self._transport is not None  # noqa: S101 - it has just received something
         access, whence = self._hub.access, Origin(SURFACE, peer_address(self._transport))
         origin = request.header("Origin")
@@ -234,7 +237,7 @@ class WebSocketTransport(BudgetedProtocol):
     # frames
 
     def _take_turn(self) -> None:
-        """Handle the frames of one turn; the rest waits for the next."""
+        """Handle the frames of one turn. The rest waits for a later turn."""
         self._turn_pending = False
         for _ in range(FRAMES_PER_TURN):
             event = None if self._closing else self._reader.next_event()
@@ -294,7 +297,8 @@ class WebSocketTransport(BudgetedProtocol):
             self._session.heard()
 
     def _count_idle_frame(self) -> None:
-        """Count a frame without content: it costs as much as a message, and one read can hold very many."""
+        """Count a frame without content, and close the connection if there were too many. Such a frame costs as much as
+        a message, and one read can hold very many."""
         if self._idle.exceeds_limit(self._hub.now_ms()):
             seconds = IDLE_FRAMES_MS // 1000
             idle = f"more than {IDLE_FRAMES_MAX} pings, pongs or empty fragments in {seconds} s, and no message"
@@ -318,7 +322,7 @@ class WebSocketTransport(BudgetedProtocol):
     # what the hub calls
 
     def write(self, frames: bytes) -> None:
-        """Write all frames at once."""
+        """Convert the frames, which are encoded as on TCP, to WebSocket frames, and queue all of them in one write."""
         if self._transport is not None and not self._closing and not self._transport.is_closing():
             self._transport.write(self._port.reframed(frames))
 
@@ -353,7 +357,8 @@ class WebSocketTransport(BudgetedProtocol):
 
 
 class FrameConverter:
-    """Converts TCP frames into WebSocket frames. A delivery to many is converted once: all hold the same bytes."""
+    """Converts frames as TCP carries them into WebSocket frames. The last result is kept: a delivery to many consumers
+    passes the same bytes object for each of them, and is converted once."""
 
     def __init__(self) -> None:
         self._last = (b"", b"")
@@ -369,11 +374,13 @@ class FrameConverter:
 
 
 def origin_allowed(origin: str | None, asked: str | None, allowed: tuple[str, ...], *, loopback_only: bool) -> bool:
-    """Return whether a page of this origin may connect to the requested host. Programs send no Origin, and may.
+    """Return True if a page of this origin may connect. `asked` is the requested host, as in the Host header, and
+    `allowed` the origins in the settings, where `*` allows all. Programs send no Origin (None), and may connect.
 
-    A broker that listens only on this machine (`loopback_only`) accepts pages of this machine, by its own names: any
-    other name may be made to resolve to it. Otherwise pages of the requested host are accepted. Other origins must be
-    listed: or else every page that a person visits could talk to the broker on that person's machine.
+    On a broker that only this machine can reach (`loopback_only`), pages of this machine are accepted too, if they
+    request it by a loopback name: any other name may have been made to resolve to this machine. Otherwise, pages of the
+    requested host itself are accepted. Without this check, every page that a person visits could talk to the broker on
+    that person's machine.
     """
     if origin is None or "*" in allowed or origin in allowed:
         return True

@@ -13,7 +13,7 @@ import h11
 from penstock.core.limits import QUOTED_CHARS_MAX
 
 HEAD_BYTES_MAX: Final = 16 * 1024
-"""The largest upgrade request: a cookie, some credentials, and headers of proxies."""
+"""The largest upgrade request in bytes: room for a cookie, some credentials, and the headers of proxies."""
 
 _VERSION: Final = "13"
 _MAGIC: Final = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
@@ -40,7 +40,7 @@ class NotUpgraded(Exception):
 
 
 class Upgrade:
-    """A request that opens a WebSocket. The first of several headers of one name counts."""
+    """The head of a request to open a WebSocket. If a header occurs several times, the first counts."""
 
     def __init__(self, request: h11.Request) -> None:
         self._headers: dict[str, str] = {}
@@ -55,7 +55,8 @@ class Upgrade:
         return self._headers.get(name.lower())
 
     def accepted(self) -> bytes:
-        """Return the answer that opens the WebSocket. Raises `NotUpgraded` if the request is not a valid upgrade."""
+        """Return the bytes of the answer that opens the WebSocket. Raises `NotUpgraded` if the request is not a valid
+        upgrade."""
         if self.header("Sec-WebSocket-Version") != _VERSION:
             raise NotUpgraded(HTTPStatus.UPGRADE_REQUIRED, f"This port speaks WebSocket, version {_VERSION}")
         requested = (self.header("Upgrade") or "").lower(), _words(self.header("Connection"))
@@ -88,8 +89,8 @@ class UpgradeReader:
         self._reader = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES_MAX)
 
     def receive_data(self, data: bytes) -> Upgrade | None:
-        """Add input, and return the request once it is complete, else None. Raises `NotUpgraded` if it cannot become
-        valid."""
+        """Add input, and return the request once all of it has come; None until then. Raises `NotUpgraded` if the
+        request is too large or cannot become a valid one."""
         try:
             self._reader.receive_data(data)
             event = self._reader.next_event()
@@ -99,5 +100,5 @@ class UpgradeReader:
 
     @property
     def behind(self) -> bytes:
-        """The input behind the request, which belongs to the WebSocket."""
+        """The input that came behind the request: it already belongs to the WebSocket."""
         return bytes(self._reader.trailing_data[0])

@@ -48,7 +48,10 @@ class BatchAssembly:
         self.faults |= {int(places[place]): reason for place, reason in made.faults.items()}
 
     def rows(self, *, keep_all: bool) -> tuple[pa.RecordBatch, pa.Array]:
-        """Return the rows in order, and their row numbers; with `keep_all` every row, of nulls if it did not decode."""
+        """Return the decoded rows in the order of the batch, and the row number in the batch of each.
+
+        With `keep_all` every row of the batch is there; rows that did not decode have nulls.
+        """
         places = np.concatenate([np.empty(0, np.int64), *self._places])
         rows = self._concatenated()
         if keep_all and len(places) < self._size:
@@ -74,7 +77,10 @@ class BatchAssembly:
 
 
 def bad_rows(topic: str, batch: pa.RecordBatch, faults: dict[int, str]) -> pa.RecordBatch:
-    """Return the rows that did not decode, with reasons; columns that the batch lacks are null, except the topic."""
+    """Return the rows that did not decode, with the columns of `BAD`. `faults` has the reason by row number.
+
+    Columns that the batch lacks are null, except that `topic` stands for a missing column of that name.
+    """
     if not faults:
         return _NONE_BAD
     places = sorted(faults)
@@ -89,7 +95,7 @@ def bad_rows(topic: str, batch: pa.RecordBatch, faults: dict[int, str]) -> pa.Re
 
 
 def failure(bad: pa.RecordBatch) -> MalformedMessage:
-    """Return the error of the first bad row."""
+    """Return the error for bad rows; its text describes the first of them."""
     first = {name: bad.column(name)[0].as_py() for name in BAD.names if name not in ("value", "id")}
     by = "" if first["schema_id"] is None else f" by schema {first['schema_id']}"
     where = f"{first['topic']} {'' if first['partition'] is None else first['partition']}:{first['offset']}"

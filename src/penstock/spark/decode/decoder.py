@@ -1,5 +1,5 @@
-"""The decoder: batches of messages as typed columns. Made in the worker that uses it, and kept for as long as it
-works."""
+"""The decoder: turns batches of messages into typed columns. A worker makes its own, and uses it for all its
+batches."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from penstock.spark.decode.schema_groups import NO_SCHEMA, SchemaGroup, Unreadab
 from penstock.spark.decode.target import Target
 
 PIECE_BYTES: Final = 8 << 20
-"""Bytes of payloads that are decoded at once; decoding takes some ten times as much meanwhile."""
+"""Bytes of payloads that are decoded at once. Decoding takes about ten times as much memory while it runs."""
 _DECODERS_MAX: Final = 1000
-"""Schemas whose payload decoders are kept: more than the versions of any topic."""
+"""The number of schemas whose payload decoders are kept: more than the versions of any topic. Then all are dropped."""
 
 NO_PAYLOAD: Final = "it has no payload"
 FRAMED: Final = "; it begins with the id of its schema: decode it with framing='confluent'"
@@ -52,7 +52,11 @@ class Decoder:
         framing: str | None = None,
         unnamed: Unnamed = Unnamed.BAD,
     ) -> None:
-        """Prepare decoding; `framing`: `confluent` if payloads begin with the id of their schema, `auto` if some do."""
+        """Open the registry and prepare decoding into the target's columns.
+
+        `framing` is `confluent` if all payloads begin with the id of their schema, `auto` if some do, None if none do.
+        Raises `InvalidRequest` for another word, and errors of the registry.
+        """
         if framing not in (None, CONFLUENT, AUTO):
             raise InvalidRequest(f"framing={framing!r}: it is {CONFLUENT!r}, {AUTO!r}, or left out")
         self.target = target
@@ -64,10 +68,11 @@ class Decoder:
         self._payload_decoders: dict[tuple[int, tuple[int, ...] | None], PayloadDecoder] = {}
 
     def decode(self, batch: pa.RecordBatch) -> Decoded:
-        """Decode a batch that has `value`, `schema_id`, `schema_version`, `offset` and `id` at least.
+        """Decode a batch of messages, which needs at least the columns `value`, `schema_id`, `schema_version`, `offset`
+        and `id`.
 
-        Raises `MalformedMessage` for the first bad row if the mode is `fail`, and errors of the registry: these are no
-        fault of the rows.
+        In the mode `fail`, raises `MalformedMessage` for the first row that does not decode; in other modes such rows
+        are in the result. Raises errors of the registry in every mode, since the rows are not at fault.
         """
         assembly = BatchAssembly(self._fields, batch.num_rows)
         payloads = batch.column("value")

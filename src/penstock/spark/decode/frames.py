@@ -47,19 +47,23 @@ def decode(
     unnamed: str = Unnamed.BAD,
     bad_records: BadSink | None = None,
 ) -> DataFrame | Split:
-    """Return the messages with typed columns in the place of `value`; `penstock.spark.decode.layout` has their names.
+    """Return the messages with typed columns in the place of `value`; `penstock.spark.decode.layout` describes their
+    names.
 
-    `df` has `value` and `schema_id` at least, as the source gives them. `registry` says where the schemas are: a data
-    directory, the URL of a broker or of a registry, or a file that `penstock schema export` wrote. `pick`, `subject`
-    and `message` choose the columns, see `target_for`.
+    `df` needs the columns `value` and `schema_id`, as the data source gives them. `registry` says where the schemas
+    are: a data directory, the URL of a broker or of a registry, or a file that `penstock schema export` wrote. `pick`,
+    `subject` and `message` choose the columns, see `target_for`.
 
-    `mode`: `fail` raises for the first row that does not decode; `null` has nulls for it, and the reason in `_error`;
-    `quarantine` leaves it out. With `quarantine` two DataFrames are returned, the good rows and the bad ones (`topic,
-    partition, offset, id, schema_id, schema_version, reason, value`); or, if `bad_records` is a directory or a function
-    that takes Arrow batches, the good ones, and the bad ones go there from the workers, at least once.
+    `mode` says what happens to rows that do not decode. `fail` makes the job fail at the first. `null` keeps them with
+    nulls, and has the reason in the column `_error`. `quarantine` leaves them out, and returns two DataFrames, the good
+    rows and the bad ones (`topic, partition, offset, id, schema_id, schema_version, reason, value`). If `bad_records`
+    is given, a directory or a function that takes Arrow batches, only the good rows are returned; the workers pass it
+    the bad rows, each at least once.
 
-    `framing`: `confluent` if payloads begin with the id of their schema, `auto` if some do. `unnamed`: `latest` reads
-    messages that name no schema by the latest one, which are bad otherwise. Raises `InvalidRequest`.
+    `framing` is `confluent` if payloads begin with the id of their schema, `auto` if some do. `unnamed` says what
+    happens to messages that name no schema: with `bad` they do not decode, with `latest` the latest schema reads them.
+
+    Raises `InvalidRequest` for wrong arguments, missing columns, and topics without a schema.
     """
     check_columns(df.columns)
     chosen = _word(Mode, "mode", mode)
@@ -113,7 +117,8 @@ class _DecodeTask:
 
 
 def registry_at(given: str | RegistryLocation) -> RegistryLocation:
-    """Return the registry at a path or URL. Raises `InvalidRequest` for a wrong one."""
+    """Return the location of the registry at a path or URL; it is not opened. Raises `InvalidRequest` for a wrong
+    URL."""
     if isinstance(given, RegistryLocation):
         return given
     if given.startswith(tuple(f"{scheme}://" for scheme in BROKER_SCHEMES)):

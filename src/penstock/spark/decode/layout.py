@@ -21,7 +21,7 @@ VALUE = "value"
 ERROR = "_error"
 NEEDED = ("value", "schema_id")
 IDENTIFYING = ("topic", "partition", "offset", "id", "schema_version")
-"""Columns that identify a row that does not decode, where they are there."""
+"""Columns that tell which message a bad row is. They are read with the others where the messages have them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Layout:
 
     @classmethod
     def of(cls, target: Target, kept: pa.Schema, mode: Mode) -> Layout:
-        """Return the layout with all columns; `kept` are the message's."""
+        """Return the layout with all columns. `kept` are the columns of the messages themselves."""
         fields = [(each, ("message", each.name)) for each in kept if each.name != VALUE]
         fields += _payload_fields(target, kept)
         if mode is Mode.NULL:
@@ -43,9 +43,11 @@ class Layout:
         return cls(target, pa.schema([each for each, _ in fields]), tuple(source for _, source in fields))
 
     def only(self, asked: pa.Schema) -> Layout:
-        """Return the layout with these columns in this order. Raises `InvalidRequest`.
+        """Return the layout with these columns in this order. Raises `InvalidRequest` for one that is missing or of
+        another type.
 
-        Other columns are not decoded, and make no payload bad; at least one column is always decoded.
+        Payload fields of other columns are not decoded, so a fault in them makes no row bad. One field is always
+        decoded, also if none is asked for.
         """
         places = [self._column_index(each) for each in asked]
         sources = tuple(self.sources[place] for place in places)
@@ -98,7 +100,7 @@ def _free_name(name: str, taken: set[str]) -> str:
 
 
 def check_columns(names: Sequence[str]) -> None:
-    """Raise `InvalidRequest` for messages that cannot be decoded."""
+    """Raise `InvalidRequest` if the columns lack `value` or `schema_id`, without which messages cannot be decoded."""
     missing = [name for name in NEEDED if name not in names]
     if missing:
         raise InvalidRequest(

@@ -6,9 +6,9 @@ from enum import StrEnum
 from typing import Final
 
 LATEST: Final = "latest"
-"""The pick of the newest version's columns."""
+"""The choice of the columns of the newest version."""
 MERGED: Final = "merged"
-"""The pick of the columns of every version."""
+"""The choice of the columns of all versions together."""
 
 
 class Mode(StrEnum):

@@ -20,8 +20,8 @@ from penstock.spark.decode.languages.writer_schemas import writer_schema
 from penstock.spark.decode.target import Target
 
 _PARTS: Final = 16
-"""The parts that rows are cut into to find bad ones: few steps for one bad row, about one for each where all are
-bad."""
+"""The number of parts that failing rows are cut into, again and again, until the bad ones are found: few attempts for
+one bad row, and about one for each row where all are bad."""
 _TEXTUAL: Final = (SchemaKind.STRING, SchemaKind.NUMBER, SchemaKind.JSON)
 
 
@@ -48,7 +48,11 @@ class RefusingDecoder:
 
 class SchemaDecoder:
     def __init__(self, target: Target, definition: Definition, message: tuple[int, ...] | None) -> None:
-        """Prepare decoding from a writer's schema. Raises `InvalidRequest` or `ValueMismatch`."""
+        """Prepare decoding of payloads that were written with the schema `definition`.
+
+        `message` chooses the message of a Protobuf schema, by indexes. Raises `InvalidRequest` or `ValueMismatch` if
+        the schema cannot be read into the target.
+        """
         source = writer_schema(_readable_as(definition, target), message)
         if target.keys.isdisjoint(field.keys[0] for field in source.shape.fields):
             raise ValueMismatch(f"what it was written with has none of the columns of {target.topic}")
@@ -88,7 +92,11 @@ def payload_decoder_for(
 
 
 def _readable_as(definition: Definition, target: Target) -> Definition:
-    """Return the schema to read a payload by: anything can be read as bytes, and numbers and JSON as text, too."""
+    """Return the schema to read payloads by. Every payload can be read as bytes; numbers and JSON can be read as text,
+    too.
+
+    Raises `ValueMismatch` if the target is of another kind.
+    """
     if definition.kind in target.kinds:
         return definition
     if SchemaKind.BYTES in target.kinds:
@@ -100,7 +108,11 @@ def _readable_as(definition: Definition, target: Target) -> Definition:
 
 
 def pieces(payloads: pa.Array, bytes_max: int) -> Iterator[tuple[int, pa.Array]]:
-    """Yield parts of about so many bytes, with their first row: memory is bounded however large a batch is."""
+    """Yield slices of the payloads of at most `bytes_max` bytes, but at least one row, each with the number of its
+    first row.
+
+    Decoding them one by one limits the memory, however large the batch is.
+    """
     if payloads.nbytes <= bytes_max:
         yield 0, payloads
         return

@@ -1,7 +1,8 @@
 """The quarantine: Parquet files in a directory for rows that do not decode, one or more for each task with bad rows.
 
-A file's name has topic, partition, offsets, and a digest of those. A repeated task writes the same files again, so no
-row is in them twice unless the rows were cut differently; topic, partition and offset tell.
+A file's name has the topic, the partition, and the offset of its first row, and a digest of those of all rows. A
+repeated task replaces its files with the same ones. Only if Spark cuts the rows differently can a row be in two files;
+its topic, partition and offset show that.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ BUFFER_BYTES_MAX: Final = 8 << 20
 
 
 class BadRecords:
-    """A writer of bad rows, used with `with`: added rows are written when it ends without an error."""
+    """A writer of bad rows, used with `with`. Rows are written when 8 MiB of them wait, and at the end unless that is
+    an error."""
 
     def __init__(self, path: str) -> None:
         """Prepare writing to a local directory, or to the URL of one in an object store."""

@@ -52,10 +52,11 @@ def by_schema(schema_ids: pa.Array) -> Iterator[SchemaGroup]:
 def by_prefix(
     payloads: pa.Array, schema_ids: pa.Array, framing: str, has_indexes: Callable[[int], bool]
 ) -> Iterator[SchemaGroup | Unreadable]:
-    """Yield groups by the prefix of payloads, as clients of other registries write it.
+    """Yield groups by the schema id that payloads begin with, as clients of other registries write it.
 
-    With `auto` only payloads with a prefix are taken so, unless the message names a different schema. `has_indexes`
-    returns whether a schema's payloads name the message, too.
+    With the framing `confluent`, a payload without a prefix is `Unreadable`. With `auto`, it has the schema that its
+    message names; so has a payload whose prefix differs from that. `has_indexes` returns whether a schema is of
+    Protobuf, whose payloads name the message behind the id.
     """
     found: dict[tuple[int | None, tuple[int, ...] | None, int], list[int]] = defaultdict(list)
     named = pc.fill_null(schema_ids, 0).to_pylist()

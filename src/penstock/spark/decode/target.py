@@ -30,7 +30,7 @@ class Target:
     schema_ids: tuple[int, ...]
     """The target's schemas, the latest last."""
     keys: frozenset[str]
-    """Keys of all its columns in payloads. A payload schema with none of these is of something else."""
+    """The keys that the columns have in payloads. A schema with none of these keys describes something else."""
 
     @property
     def fields(self) -> pa.Schema:
@@ -52,12 +52,12 @@ def target_for(
     message: str | None = None,
     deleted: bool = False,
 ) -> Target:
-    """Return the columns of a topic's messages; of several topics, the columns of all.
+    """Return the target for the messages of a topic; for several topics, one with the columns of all.
 
-    `pick`: `latest`, the number of a version, or `merged`, which has the columns of every version, in types that take
-    the values of all. Where there are several subjects, `latest` and `merged` are over all of them, unless `subject`
-    names one. `message`: which one of a Protobuf schema. `deleted`: deleted versions, which messages may name all the
-    same, count as others do. Raises `InvalidRequest`, also if there is no schema.
+    `pick` is `latest`, the number of a version, or `merged`: the columns of every version, in types that hold the
+    values of all. A topic with several subjects takes part with all of them, unless `subject` names one. `message`
+    names the message of a Protobuf schema. `deleted` includes deleted versions, which messages may still name. Raises
+    `InvalidRequest` if there is no such schema, or if `pick` is a number and there are several subjects.
     """
     topics = [topic] if isinstance(topic, TopicName) else topic
     name = ", ".join(map(str, topics))
@@ -91,7 +91,8 @@ def has_schemas(schemas: Schemas, topic: TopicName, *, deleted: bool = False) ->
 
 
 def _picked(schemas: Schemas, subjects: list[str], pick: str, *, deleted: bool) -> list[int]:
-    """Return the picked schema ids without repetition, the oldest first: columns of later versions come behind."""
+    """Return the ids of the chosen schemas, each once and the oldest first, so that new columns of later versions come
+    last."""
     versions = {subject: schemas.versions(subject, deleted=deleted) for subject in subjects}
     if pick == LATEST:
         chosen = [version[-1] for version in versions.values() if version]

@@ -68,9 +68,10 @@ def schema_of(names: Sequence[str]) -> pa.Schema:
 
 
 class BatchBuilder:
-    """A builder of batches with the chosen columns out of the records of one partition.
+    """A builder of Arrow batches with the chosen columns, from the records of one partition.
 
-    Values that are the same in every row are made once. Nothing in a batch points into the records.
+    The columns `topic` and `partition` are made once and used again. A batch holds copies: it stays valid when the
+    records' buffer is reused. `rows_max` is the expected number of rows; a larger block is no error.
     """
 
     def __init__(self, names: Sequence[str], topic: str, partition: int, *, rows_max: int) -> None:
@@ -151,7 +152,8 @@ class _Columns:
 
 
 def _text_sizes(block: Block, needed: int) -> Sequence[int]:
-    """Return the bytes of each text column. Raises `PayloadTooLarge` beyond Arrow's offsets of 32 bits."""
+    """Return the size of each text column in bytes. Raises `PayloadTooLarge` if one exceeds the 2 GiB that Arrow's
+    offsets of 32 bits reach."""
     if not needed & _ANY_TEXT:
         return (0,) * kernels.TEXTS
     sizes: tuple[int, ...] = kernels.text_bytes(block.columns)

@@ -31,7 +31,8 @@ _WORD: Final = 0xFFFFFFFFFFFFFFFF
 
 @dataclass(frozen=True, slots=True)
 class NumberFilter:
-    """A condition on whole numbers: in `[start, stop)`, None for no bound; with `among`, also one of these."""
+    """A condition on whole numbers: from `start` on and below `stop`; None stands for no bound. If `among` is set, the
+    number must also be one of those."""
 
     start: int | None = None
     stop: int | None = None
@@ -58,12 +59,12 @@ class NumberFilter:
         return replace(self, among=among).at_least(min(among)).below(max(among) + 1)
 
     def clip(self, start: int, stop: int) -> tuple[int, int]:
-        """Return the part of `[start, stop)` within the bounds."""
+        """Return the part of `[start, stop)` within the bounds, as `(start, stop)`; both are equal if it is empty."""
         low = start if self.start is None else max(start, self.start)
         return low, max(low, stop if self.stop is None else min(stop, self.stop))
 
     def mask(self, values: Any) -> Bools | None:
-        """Return the mask of the values that pass; None where every possible value passes."""
+        """Return a boolean mask of the values that pass; None if there is no condition, so that all pass."""
         if self == ANY_NUMBER:
             return None
         wanted: Bools = np.ones(len(values), dtype=np.bool_)
@@ -78,7 +79,7 @@ class NumberFilter:
 
 @dataclass(frozen=True, slots=True)
 class TextFilter:
-    """A condition on texts: one of `among`, if that is not None, and beginning with every one of the prefixes."""
+    """A condition on texts: begins with each of the prefixes and, if `among` is set, is one of those."""
 
     among: frozenset[str] | None = None
     prefixes: tuple[str, ...] = ()
@@ -113,9 +114,10 @@ class Filters:
         return topic in self.topic and partition in self.partition
 
     def clip(self, disk: Disk, view: LogView, start: int, stop: int) -> tuple[int, int]:
-        """Return the offsets of `[start, stop)` that can pass, by numbers, times and ids.
+        """Return the part of `[start, stop)` that the conditions on offset, time and id leave, as `(start, stop)`; both
+        are equal if it is empty.
 
-        Takes a few reads of one record for each bound, however long the log is.
+        Each bound on time or id takes a binary search with a few reads of one record, however long the log is.
         """
         start, stop = self.offset.clip(start, stop)
         bounds = [
@@ -130,7 +132,7 @@ class Filters:
         return start, max(start, stop)
 
     def select_rows(self, block: Block) -> Block:
-        """Return the records of a block that pass; topic and partition were checked before."""
+        """Return the records of a block that pass. Topic and partition are not checked: the caller has done that."""
         if self == NO_FILTERS:
             return block
         block = _masked(block, self.offset.mask(block.columns[:, at.OFFSET]))
@@ -147,7 +149,8 @@ def _masked(block: Block, wanted: Bools | None) -> Block:
 
 
 def _time_id(time_us: int | None) -> int | None:
-    """Return the lowest id of the first millisecond that is not before a time."""
+    """Return the lowest id of the first whole millisecond at or after a time, as a number of 128 bits; None for
+    None."""
     if time_us is None:
         return None
     ms = min(max(-(-time_us // _US_PER_MS), 0), _MS_MAX)
@@ -186,8 +189,10 @@ def _is_below(high: Any, low: Any, bound: int) -> Any:
 
 
 def translate(filters: Sequence[Any], done: Filters = NO_FILTERS) -> tuple[Filters, list[Any]]:
-    """Split a query's filters: return `done` with those applied here, exactly, and those that Spark must apply
-    itself."""
+    """Split Spark's filters of a query by who applies them.
+
+    Return `done` with those added that Penstock applies exactly, and a list of the others, which Spark must apply.
+    """
     left = []
     for one in filters:
         less = _with_spark_filter(done, one)
@@ -207,7 +212,10 @@ def _with_spark_filter(filters: Filters, one: Any) -> Filters | None:
 
 
 def with_condition(filters: Filters, column: str, kind: str, value: Any) -> Filters | None:
-    """Return the filters with one more condition, named by Spark's kind of it; None if it cannot be applied."""
+    """Return the filters with one more condition; None if it cannot be applied to the log.
+
+    `kind` is the name of Spark's class for it, such as `GreaterThan` or `In`.
+    """
     if kind == "IsNotNull":
         return filters if column in FILTERED or column in _NEVER_NULL else None
     narrow = _COLUMN_KINDS.get(column)
@@ -280,7 +288,10 @@ def _microseconds(value: Any) -> int | None:
 
 
 def _id(now: NumberFilter, kind: str, value: Any) -> NumberFilter | None:
-    """Narrow a condition on ids. Bytes of any length compare as in Spark; only sixteen of them can equal an id."""
+    """Return the condition on ids with one more added; None if it cannot be applied.
+
+    Bytes of any length are compared as in Spark. Only bytes of an id's length, sixteen, can be equal to one.
+    """
     if kind in _EQUAL:
         if kind != "In" and value is None:
             return None

@@ -1,7 +1,7 @@
 """Memory for batches, from Arrow's pool.
 
-The pool keeps freed memory. Fresh pages from the system, which large numpy arrays get each time, cost more than all the
-work that is done on them here.
+The pool keeps freed memory. Large numpy arrays get fresh pages from the system each time, and these cost more than all
+the work that is done on them here.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Counts out of the dense offsets: how many messages a range of a log holds, as a whole or by the hour.
+"""Counts of messages from their offsets: how many a range of a log holds, as a whole or in each hour.
 
-Offsets are dense and times rise with them, so that a count is a difference, and the hours of a log are found by a
-search that reads some records for each hour, and nothing else. A damaged message counts, since only reading finds
-damage; a missing segment does not. Spark does not come in here.
+Offsets are dense, so a count is a difference of offsets. Times rise with the offsets, so the beginning of an hour is
+found by a search that reads a few records. A damaged message counts as there, since only reading it would show the
+damage. Messages of a missing segment do not count. Spark is not imported here.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from penstock.storage.log.log_view import LogView
 
 HOUR_MS: Final = 3_600_000
 SLICE_BYTES: Final = 1 << 62
-"""The size of a slice: a partition is one task, since cutting a task of milliseconds gains nothing."""
+"""The size of a slice in bytes, larger than any partition: counting one takes milliseconds, so it is never cut."""
 _LOOK_BYTES: Final = 16 << 10
-"""Bytes of a read in a search: as cheap as one record, and often with the end of an hour in it."""
+"""Bytes of each read in a search: no slower than reading one record, and often enough to find the end of an hour."""
 
 COUNT_COLUMNS: Final[pa.Schema] = pa.schema(
     [
@@ -46,7 +46,8 @@ HOUR_COLUMNS: Final[pa.Schema] = COUNT_COLUMNS.insert(2, pa.field("hour", pa.tim
 
 @dataclass(frozen=True, slots=True)
 class CountedRange:
-    """Offsets `[start, stop)` that are all there; of one hour, where hours are counted."""
+    """Offsets `[start, stop)` without a missing segment. `hour_ms` is the beginning of their hour in Unix milliseconds;
+    None if hours are not counted, or if no message there can be read."""
 
     start: int
     stop: int
@@ -60,7 +61,8 @@ class CountedRange:
 def counted_ranges(
     part: Slice, *, hourly: bool = False, on_loss: Callable[[LostRange], None] = raise_loss
 ) -> Iterator[CountedRange]:
-    """Yield the ranges that a slice holds, in order; offsets in no segment go to `on_loss`."""
+    """Yield the ranges of a slice that the log holds, in order. `on_loss` is called for offsets that are in no segment;
+    by default it raises `DataLoss`."""
     data = open_data(part.location)
     view = view_within(data, part.topic, part.partition, part.start, part.stop)
     for start, stop, there in _pieces(view, part.start, part.stop):
@@ -73,8 +75,8 @@ def counted_ranges(
 
 
 def _pieces(view: LogView, start: int, stop: int) -> Iterator[tuple[int, int, bool]]:
-    """Yield the range, cut where segments are missing, with whether each piece is there; adjacent present pieces are
-    joined."""
+    """Yield consecutive pieces of the range: start, stop, and True if the segments are there, False if they are
+    missing."""
     begun = start
     for segment in view.segments:
         base, end = max(segment.base, int(view.first_offset)), min(segment.stop, stop)
@@ -105,8 +107,8 @@ def _hours(disk: Disk, view: LogView, start: int, stop: int) -> Iterator[Counted
 
 
 class _PublishTimes:
-    """The publish times of a log, which rise with the offset. Records are read and verified: damage misleads no
-    search."""
+    """The publish times of a log, which rise with the offset. Every record that is read is verified, so damage cannot
+    mislead a search."""
 
     def __init__(self, disk: Disk, view: LogView) -> None:
         self._disk = disk
@@ -114,16 +116,20 @@ class _PublishTimes:
         self._block: Block = EMPTY_BLOCK
 
     def time_near(self, offset: int, stop: int) -> int | None:
-        """Return the time of the first readable record from `offset` on, up to `stop`; None if there is none."""
+        """Return the time of the first readable record at or after `offset`, in Unix milliseconds; None if none is up
+        to `stop`."""
         block = self._block_at(offset)
         if not len(block) or int(block.offsets.start) > stop:
             return None
         return _time_ms(block, max(0, offset - int(block.offsets.start)))
 
     def first_offset_at(self, time_ms: int, low: tuple[int, int], high: tuple[int, int | None]) -> int:
-        """Return the first offset behind `low` that is not older than a time, or `high`; both bounds have their times.
+        """Return the first offset after that of `low` whose message is not older than `time_ms`; the offset of `high`
+        if none is.
 
-        Guesses by proportion, since messages mostly come evenly, and halves every third time, since they need not.
+        `low` and `high` are pairs of an offset and its time; the time of `high` may be unknown. The search guesses the
+        place by proportion, since messages mostly come evenly. Every third guess is the middle, for logs where they do
+        not.
         """
         (start, start_ms), (stop, stop_ms) = low, high
         wanted = high_word(ticks_of_unix_ms(time_ms))
@@ -153,7 +159,8 @@ class _PublishTimes:
 
 
 def _interpolate(time_ms: int, start_ms: int, stop_ms: int | None) -> float:
-    """Return where between two times a third one lies, from 0 to 1; 0.5 where they do not tell."""
+    """Return how far a time lies between two others, from 0 to 1; 0.5 if the second is unknown or the time is
+    outside."""
     if stop_ms is None or not start_ms < time_ms < stop_ms:
         return 0.5
     return (time_ms - start_ms) / (stop_ms - start_ms)
@@ -165,7 +172,8 @@ def _time_ms(block: Block, place: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class CountTask:
-    """The task that counts instead of reading its slice. Made on the driver, run in the workers: it pickles."""
+    """The task that counts the messages of its slice instead of reading them. Made on the driver, pickled, run in the
+    workers."""
 
     schema: pa.Schema
     hourly: bool

@@ -1,4 +1,4 @@
-"""Positions of the records of a range, by the index, and where to cut the range into reads."""
+"""Positions of consecutive records in a segment's file, taken from its index, and how to cut them into reads."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from penstock.storage.log.log_view import Segment
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RecordPositions:
-    """Positions as the index lists them, verified only where a read begins or ends.
+    """Positions as the index lists them. An entry is verified only if a read begins or ends there.
 
-    Within a read, the records themselves show whether they are where they should be.
+    Between the two, the records that were read show whether they are where the index says.
     """
 
     first: int
@@ -28,7 +28,8 @@ class RecordPositions:
     _entries: Any
     """Index entries, from the record before the first on, where there is one in the segment."""
     _starts: Longs
-    """The start of each record and the end of the last one, by the entries; shorter where the entries end."""
+    """The start of each record and the end of the last one, in bytes, as the index says, not verified. Shorter if the
+    index ends too early."""
     _begins_segment: bool
 
     @classmethod
@@ -40,7 +41,8 @@ class RecordPositions:
         return cls(first, stop - first, segment.size, entries, starts, ordinal == 0)
 
     def read_ranges(self, rows_max: int, bytes_max: int) -> Iterator[tuple[int, int]]:
-        """Yield consecutive ranges of rows of about this size."""
+        """Yield consecutive ranges of rows as `(row, end)`, without `end`: at most `rows_max` rows and `bytes_max`
+        bytes, but at least one row."""
         row = 0
         while row < self.rows:
             end = min(self.rows, row + rows_max)
@@ -51,12 +53,16 @@ class RecordPositions:
             row = end
 
     def byte_range(self, row: int, end: int) -> tuple[int, int] | None:
-        """Return the bytes from record `row` to `end`; None if the index cannot say it."""
+        """Return the position in the segment where row `row` begins, and the one where row `end` would begin, in bytes.
+
+        None if an entry of the index is damaged or missing, or if the positions are impossible.
+        """
         start, stop = self._verified_end(row), self._verified_end(end)
         return (start, stop) if 0 <= start < stop <= self.size else None
 
     def _verified_end(self, row: int) -> int:
-        """Return the verified start of a record, or the end of the last one; -1 if the index entry is damaged."""
+        """Return where a row begins, which is the end of the one before it, by a verified entry; -1 if that is damaged
+        or missing."""
         if row == 0 and self._begins_segment:
             return 0
         place = (row - 1 if self._begins_segment else row) * ENTRY_BYTES

@@ -1,4 +1,4 @@
-"""Tasks that read a slice, wherever they run: the same for a batch, for a stream, and without Spark at all."""
+"""Tasks that read a slice: the same for a batch, for a stream, and without Spark."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class RecordTask:
 
 @dataclass(frozen=True, slots=True)
 class SliceListTask:
-    """The task that gives its slice as one row, for jobs whose workers read it themselves."""
+    """The task that returns its slice as one row, for jobs whose workers then read the slice themselves."""
 
     schema: pa.Schema = SLICE_COLUMNS
 
@@ -52,10 +52,11 @@ _frozen_modules = 0
 
 
 def freeze_gc() -> None:
-    """Exempt all objects from garbage collection, in a worker, whenever modules were imported since the last time.
+    """Exempt all present objects from garbage collection, if modules were imported since the last call.
 
-    Call it after the first batch, when heavy modules and compiled code are loaded: Spark's daemon collects garbage
-    after every task, and would walk through all of it each time, which takes as long as reading a million messages.
+    Workers call it after each batch, the first of which loads heavy modules and compiled code. Spark's daemon collects
+    garbage after every task, and would otherwise visit all these objects each time, which takes as long as reading a
+    million messages.
     """
     global _frozen_modules
     if len(sys.modules) != _frozen_modules:

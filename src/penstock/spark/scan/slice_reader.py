@@ -58,7 +58,7 @@ class LostRange:
 
 
 READ_ON: Final = "set failOnDataLoss to false"
-"""The advice to readers of the source; a command gives it in its own words."""
+"""The advice in the text of `DataLoss` for users of the data source. A command replaces it with its own option."""
 
 
 class DataLoss(StorageFailed):
@@ -125,9 +125,10 @@ def blocks(
     rows_max: int = ROWS_MAX,
     bytes_max: int = BYTES_MAX,
 ) -> Iterator[Block]:
-    """Yield the records of a slice as they lie on the disk, in order; losses go to `on_loss` in their order.
+    """Yield the records of a slice in blocks, in order. Offsets that cannot be read go to `on_loss`, by default an
+    error.
 
-    Only filters that are ranges of offsets are applied.
+    Of the filters only the range of offsets is applied; the caller applies the others to the blocks.
     """
     reader = _SliceReader(open_data(part.location), part, verify, rows_max, bytes_max)
     for found in reader.read(*filters.offset.clip(part.start, part.stop)):
@@ -199,7 +200,8 @@ class _SliceReader:
                         yield found
 
     def _read_block(self, file: File, start: int, stop: int, offset: int, rows: int) -> Block | None:
-        """Return the records at these bytes; None if they are not exactly the expected ones."""
+        """Return the records in these bytes of the file. None if they cannot be read, or are not exactly the `rows`
+        records from `offset` on."""
         data = allocate(stop - start)
         try:
             if file.read_into(data, start) < data.size:
@@ -213,7 +215,8 @@ class _SliceReader:
         return block if len(block) == rows and end.position == data.size else None
 
     def _read_damaged(self, view: LogView, start: int, stop: int) -> Iterator[Block | LostRange]:
-        """Yield blocks and losses by the log's own reader, which steps over damage."""
+        """Yield the records from `start` to `stop` with the log's own reader, which steps over damage, and the
+        losses."""
         while start < stop:
             try:
                 chunk = log_view.read(self._disk, view, start, bytes_max=self._bytes_max, verify=self._verify)
@@ -231,7 +234,7 @@ class _SliceReader:
             start = int(chunk.next_offset)
 
     def _pieces(self, block: Block, stop: int) -> Iterator[Block | LostRange]:
-        """Yield the part of a block before `stop`, at most `rows_max` rows at once."""
+        """Yield the part of a block before the offset `stop`, in blocks of at most `rows_max` rows."""
         block = block.select(0, max(0, stop - int(block.offsets.start)))
         for row in range(0, len(block), self._rows_max):
             yield block.select(row, row + self._rows_max)

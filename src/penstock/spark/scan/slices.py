@@ -1,7 +1,7 @@
 """Slices: the unit that one task reads. The driver cuts ranges of offsets into slices of about equal size.
 
-The dense index says where to cut, so one large segment feeds many tasks and small ones share one. Spark does not come
-in here; a slice is a small value that travels to the worker, which opens the files itself.
+The index says where each record ends, so a large segment can be cut for many tasks, and one task can read many small
+segments. A slice is a small value that travels to the worker, which opens the files itself. Spark is not imported here.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from penstock.storage.log.log_view import LogView, Segment, view_of
 from penstock.storage.log.segment import index_path
 
 SLICE_BYTES_MAX: Final = 96 << 20
-"""The largest slice: a task costs some 15 ms before its first row, in the JVM and in Python, a twentieth of its
-reading."""
+"""The size of the largest slice in bytes, unless one is configured. A task costs about 15 ms before its first row, in
+the JVM and in Python: a twentieth of the time in which it reads such a slice."""
 SLICE_BYTES_MIN: Final = 16 << 20
-"""The smallest slice worth a task."""
+"""The size in bytes below which a slice is not worth a task."""
 _AT_ONCE: Final = 8
 """The number that the count of slices is a multiple of, so that 2, 4 or 8 cores end together.
 
@@ -34,7 +34,7 @@ Cores are not counted: a batch that is repeated on another machine has to be cut
 by it.
 """
 _TOLERANCE: Final = 16
-"""The tolerance of a cut, one part in so many: a cut is then nearly always found with one look into the index."""
+"""The tolerance of a cut: a slice divided by this. With it, one look into the index nearly always finds the cut."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,17 +47,18 @@ class Slice:
     start: int
     stop: int
     bytes: int
-    """The approximate size."""
+    """The approximate size of the records in bytes."""
 
 
 @lru_cache(maxsize=8)
 def open_data(location: Location) -> DataReader:
-    """Return the data at a location, opened once in each process: a worker reads many slices of it."""
+    """Return the reader of the data at a location. It is opened once in each process, since a worker reads many slices
+    of it."""
     return location.open()
 
 
 def view_within(data: DataReader, topic: str, partition: int, start: int, stop: int) -> LogView:
-    """Return a view of the segments that hold these offsets, and no others."""
+    """Return a view of the segments of a partition that hold offsets from `start` to `stop`, and of no others."""
     path = data.log(TopicName.parse(topic), partition)
     return view_of(data.disk, path, within=OffsetRange.of(start, max(start, stop)))
 
@@ -70,10 +71,11 @@ def plan_slices(
     slices_min: int = 0,
     data: DataReader | None = None,
 ) -> list[Slice]:
-    """Cut ranges of `(topic, partition)` into slices of about `slice_bytes`, in order; empty ranges give none.
+    """Cut offset ranges, given by topic and partition, into slices of about `slice_bytes`. Empty ranges give no slice.
 
-    Without a size they are as large as pays; the same ranges are always cut the same way. With `slices_min`, at least
-    so many where there are so many offsets. Missing offsets are not noticed here, but by the reader of the slice.
+    Without `slice_bytes` the total size decides, see `best_slice_bytes`. `slices_min` asks for at least that many
+    slices, as far as there are enough offsets. The same ranges of the same log are always cut the same way. Offsets
+    that are missing in the log are not noticed here, but by the reader of the slice.
     """
     data = open_data(location) if data is None else data
     spans = [
@@ -92,13 +94,14 @@ def plan_slices(
 
 
 def best_slice_bytes(total: int) -> int:
-    """Return the best size of the slices of so many bytes."""
+    """Return the slice size in bytes for this total: at most `SLICE_BYTES_MAX`, with a number of slices that is a
+    multiple of eight, but not below `SLICE_BYTES_MIN`."""
     count = _AT_ONCE * max(1, -(-total // (_AT_ONCE * SLICE_BYTES_MAX)))
     return max(SLICE_BYTES_MIN, -(-total // count))
 
 
 class ByteRuler:
-    """The positions of offsets in a view, in bytes from the start of its first segment."""
+    """A converter between offsets and positions in a view, which are bytes from the start of its first segment."""
 
     def __init__(self, disk: Disk, view: LogView) -> None:
         self._disk = disk
@@ -107,7 +110,7 @@ class ByteRuler:
         self._known: dict[int, int] = {}
 
     def position(self, offset: int) -> int:
-        """Return where a record begins; an estimate if its index cannot tell."""
+        """Return the position where a record begins, in bytes; an estimate if the index has no valid entry."""
         if offset not in self._known:
             self._known[offset] = self._look_up(offset)
         return self._known[offset]
@@ -126,9 +129,11 @@ class ByteRuler:
         return found if 0 <= found <= segment.size else segment.size * ordinal // segment.count
 
     def offset_at(self, position: int, low: int, high: int, *, tolerance: int) -> int:
-        """Return an offset in `(low, high]` that begins within `tolerance` of a position, or as near as possible.
+        """Return an offset above `low`, up to `high`, whose record begins within `tolerance` bytes of a position, or
+        the nearest.
 
-        Guesses by proportion first, since records of one topic are much alike, and halves when that does not help.
+        Guesses by proportion and by halving in turn: records of one topic are mostly alike, and halving helps when they
+        are not.
         """
         low_at, high_at = self.position(low), self.position(high)
         for step in range(2 * max(1, high - low).bit_length()):

@@ -38,7 +38,8 @@ _KINDS: Final = {
 
 
 def parse_where(text: str) -> Filters:
-    """Parse conditions. Raises `ValueError` that says what is wrong and where, or the error of a wrong literal."""
+    """Parse conditions. Raises `ValueError`, with the wrong place, for a text that is no condition, and a
+    `PenstockError` for a wrong topic or id in it."""
     tokens = _Tokens(text)
     filters = NO_FILTERS
     while True:
@@ -70,7 +71,7 @@ def _condition(tokens: _Tokens) -> Iterator[tuple[str, str, Any]]:
 
 
 def _prefix(pattern: str) -> str:
-    """Return the text before the final `%` of a pattern; other patterns are Spark's to match."""
+    """Return the text before the `%` that ends a pattern of `like`. Raises `ValueError` for any other pattern."""
     start = pattern.removesuffix("%")
     if start == pattern or re.search(r"[%_\\]", start):
         raise ValueError(f"it is no start of a text, like {pattern!r}: only 'start%' is known")

@@ -1,7 +1,8 @@
-"""The sink: rows of a DataFrame as messages of topics, each once however often a task, a batch or a query is repeated.
+"""The sink: publishes rows of a DataFrame as messages. Each is stored once, even if a task, a batch or a query is
+repeated.
 
-Through a broker the tasks publish by themselves; into a data directory without a broker they write staged files, which
-the driver appends in one go. `writers` is the only module here that knows Spark.
+Through a broker the tasks publish by themselves. Into a data directory without a broker they write staged files, which
+the driver then appends to the logs. Only `writers` and `frames` use Spark.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
 
 
 def batch_writer(options: Mapping[str, str], schema: Any, overwrite: bool) -> DataSourceArrowWriter:
-    """Return the writer of `df.write`. Raises `InvalidRequest` for impossible options or columns."""
+    """Return the writer of `df.write`. Raises `InvalidRequest` for wrong options or columns, and for the mode
+    `overwrite`."""
     from penstock.spark.sink.writers import BatchWriter
 
     chosen = _checked(options, schema, overwrite, 'mode("overwrite")', 'mode("append")')
@@ -27,7 +29,8 @@ def batch_writer(options: Mapping[str, str], schema: Any, overwrite: bool) -> Da
 
 
 def stream_writer(options: Mapping[str, str], schema: Any, overwrite: bool) -> DataSourceStreamArrowWriter:
-    """Return the writer of `df.writeStream`. Raises `InvalidRequest` for impossible options or columns."""
+    """Return the writer of `df.writeStream`. Raises `InvalidRequest` for wrong options or columns, and for the output
+    mode `complete`."""
     from penstock.spark.sink.writers import StreamWriter
 
     chosen = _checked(options, schema, overwrite, 'outputMode("complete")', 'outputMode("append")')

@@ -1,5 +1,5 @@
-"""The columns of a published DataFrame: accepted names and types, rows split by topic and producer, repeated rows
-checked."""
+"""The columns of a published DataFrame: checks their names, types and values, splits rows by topic and producer, and
+compares repeated rows with stored ones."""
 
 from __future__ import annotations
 
@@ -27,7 +27,13 @@ _SECONDS: Final = 10.0
 def check_same_row(
     client: Client, topic: str, partitions: int, rows: pa.RecordBatch, outcomes: list[Receipt | PenstockError]
 ) -> None:
-    """Raise `InvalidRequest` if the last of these rows that was stored before differs from the stored message."""
+    """Check that a repeated task sends the same rows as before.
+
+    `outcomes` are the broker's answers to `rows`, in order. Of the rows that the broker had stored before under the
+    same numbers, the last one is compared with the stored message by payload and key. Raises `InvalidRequest` if they
+    differ: the query gives its rows in another order. If there is no such row, or the message cannot be read, nothing
+    is compared.
+    """
     known = [(row, each) for row, each in enumerate(outcomes) if isinstance(each, Receipt) and each.duplicate]
     if not known:
         return
@@ -46,8 +52,7 @@ def check_same_row(
 
 
 def _stored_message(client: Client, topic: str, partitions: int, receipt: Receipt) -> StreamMessage[Any] | None:
-    """Return the message at the receipt's offset; None if it is gone or cannot be read now, so that nothing is
-    compared."""
+    """Return the message at the receipt's offset; None if it is gone or cannot be read now."""
     start: dict[str, Any] = dict.fromkeys(map(str, range(partitions)), "latest")
     start[str(receipt.partition)] = receipt.offset
     try:
@@ -86,14 +91,18 @@ NUMBERED: Final[Mapping[str, tuple[str, ...]]] = {"producer_name": _TEXT, "reque
 """Columns accepted in addition with `numbers=columns`."""
 
 IGNORED: Final = ("offset", "timestamp", "id", "producer_id", "producer_name", "request_id")
-"""Columns of the source that the log assigns anew: ignored, so that rows that were read can be written as they are."""
+"""Columns of the source that the sink ignores, since the log gives each message new values. So rows that were read from
+a topic can be written without dropping columns."""
 
 MESSAGE: Final = ("value", "key", "type", "attributes", "schema_id", "schema_version")
 """The columns that a message consists of."""
 
 
 def check_kinds(kinds: Mapping[str, str], options: SinkOptions) -> None:
-    """Raise `InvalidRequest` for a DataFrame with these columns; `kinds` has their types in Spark's own words."""
+    """Check the columns of a DataFrame. `kinds` maps each name to the type as Spark writes it, such as `bigint`.
+
+    Raises `InvalidRequest` for a column that is unknown, has a wrong type, or is missing.
+    """
     taken = _accepted(options)
     for name, kind in kinds.items():
         if name not in taken:
@@ -145,7 +154,8 @@ def accepted_columns(batch: pa.RecordBatch, options: SinkOptions) -> pa.RecordBa
 
 
 def check_values(batch: pa.RecordBatch, before: int) -> None:
-    """Raise `InvalidRequest` for the first row without a value; `before` rows of the task came before this batch."""
+    """Raise `InvalidRequest` for the first row whose value is null. `before` is the number of rows of the task in
+    earlier batches: the error counts rows from the task's first."""
     values = batch.column("value")
     if values.null_count:
         row = before + int(pc.index(pc.is_null(values), value=True).as_py())
@@ -158,7 +168,8 @@ def check_values(batch: pa.RecordBatch, before: int) -> None:
 
 
 def check_sizes(batch: pa.RecordBatch, before: int, *, topic: str, bytes_max: int) -> None:
-    """Raise `PayloadTooLarge` for the first row whose payload exceeds the topic's limit."""
+    """Raise `PayloadTooLarge` for the first row whose payload exceeds `bytes_max`. `before` is the number of rows of
+    the task in earlier batches: the error counts rows from the task's first."""
     sizes = pc.binary_length(batch.column("value"))
     largest = pc.max(sizes).as_py()
     if largest is not None and largest > bytes_max:
@@ -172,7 +183,12 @@ def check_sizes(batch: pa.RecordBatch, before: int, *, topic: str, bytes_max: in
 
 
 def by_topic(batch: pa.RecordBatch, topic: str | None, before: int) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """Yield the rows of each topic, in order, without the column that names it."""
+    """Yield each topic with its rows, in order and without the column `topic`.
+
+    With the argument `topic`, all rows are its rows. Otherwise the column names the topic of each row; raises
+    `InvalidRequest` if it is missing or null, and `TopicNotSupported` for a text that is no topic's name. `before` is
+    the number of rows of the task in earlier batches, for the row's number in the error.
+    """
     if topic is not None:
         yield topic, batch
         return
@@ -187,7 +203,10 @@ def by_topic(batch: pa.RecordBatch, topic: str | None, before: int) -> Iterator[
 
 
 def by_producer(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """Yield the rows of each producer that the column names, in order, without that column."""
+    """Yield each producer that the column `producer_name` has, with its rows, in order and without that column.
+
+    Raises `InvalidRequest` if a row lacks its producer or its number.
+    """
     for name in NUMBERED:
         if batch.column(name).null_count:
             raise InvalidRequest(f"column {name!r} is null in some row: numbers=columns needs it in all", column=name)

@@ -1,6 +1,6 @@
-"""DataFrames into topics for jobs that need the outcome of their rows: the sink without Spark's own writer.
+"""Publishing of DataFrames for Penstock's own jobs, which need the outcome; Spark's own writer does not return it.
 
-The tasks are the same. An error caused by a row comes back as a value and is raised on the driver unchanged; an error
+The tasks do the same work. An error caused by a row is the task's result, and the driver raises it unchanged. An error
 that a retry may cure fails the task, and Spark repeats it.
 """
 
@@ -38,10 +38,10 @@ _RESULT: Final = "written binary"
 def publish(
     rows: DataFrame, options: SinkOptions, identity: WriteIdentity, *, progress: Progress | None = None
 ) -> WriteCounts:
-    """Publish all rows; they are on disk on return.
+    """Publish all rows and return their counts. The rows are on disk on return.
 
-    Raises `InvalidRequest` for impossible columns, the error that kept a row from being read or published, and
-    `StorageFailed` where Spark failed.
+    Raises `InvalidRequest` for wrong columns, the error that kept a row from being read or published, and
+    `StorageFailed` if Spark failed.
     """
     check_kinds({field.name: field.dataType.simpleString() for field in rows.schema.fields}, options)
     with _watching_growth(options, progress), penstock_errors():
@@ -105,7 +105,8 @@ def _watch(options: SinkOptions, progress: Progress, ended: threading.Event) -> 
 
 
 def _topic_length(client: Client, topic: str | None) -> int:
-    """Return the number of offsets the topic has given; 0 for a topic that is yet to be created."""
+    """Return the number of messages the topic was ever given; 0 if the broker cannot tell, as for a topic that is
+    missing."""
     try:
         facts: dict[str, Any] = client.ask("system.topic.describe", {"topic": topic})
     except PenstockError:

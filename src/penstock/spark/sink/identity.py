@@ -17,12 +17,16 @@ class WriteIdentity:
     """True for a streaming query. Batches come in order: a batch before the last published one never comes again."""
 
     def producer(self, prefix: str, partition: int | None = None) -> str:
-        """Return the producer name of one task, or of all tasks together without a partition."""
+        """Return the producer name for the rows of one task; without `partition`, the one for the rows of all tasks
+        together."""
         return f"{prefix}/{self.query}" if partition is None else f"{prefix}/{self.query}/{partition}"
 
     def check_order(self, last: int, where: object) -> None:
-        """Raise `InvalidRequest` if a later batch of this stream is published: these rows would be taken for stored
-        ones."""
+        """Raise `InvalidRequest` if `last`, the last published batch, is a later batch of this stream than this one.
+
+        Rows of this batch would be taken for stored ones, and lost. `where` names the destination in the error. Writes
+        that are no stream are not checked.
+        """
         if self.stream and last > self.batch:
             raise InvalidRequest(
                 f"{where}: batch {self.batch} of the stream {self.query} is to be published, and its batch {last} is"
@@ -40,7 +44,7 @@ class WriteCounts:
 
     rows: int = 0
     stored_before: int = 0
-    """Rows that an earlier attempt had stored."""
+    """The part of `rows` that an earlier attempt had stored."""
 
     def __add__(self, other: WriteCounts) -> WriteCounts:
         return WriteCounts(self.rows + other.rows, self.stored_before + other.stored_before)

@@ -1,7 +1,8 @@
-"""The loader: rows straight into the logs of a data directory without a broker, locked by the caller's open `Store`.
+"""The loader: writes rows straight into the logs of a data directory without a broker, locked by the caller's open
+`Store`.
 
-Every row has a producer and a number, as if it had come through a broker. The logs themselves tell what is stored
-already: in each partition the numbers of a producer rise, so every number up to the highest is there.
+Every row has a producer and a number, as if it had come through a broker. The logs themselves show what is stored
+already: in each partition the numbers of a producer rise, so a row is stored if its number is not above the highest.
 """
 
 from __future__ import annotations
@@ -29,10 +30,11 @@ from penstock.storage.producer_windows import derive_checkpoint
 from penstock.storage.store import Store
 
 _TOGETHER: Final = 1024
-"""Consecutive numbers whose rows, if they have no key, go to the same partition: a repeated row keeps its partition."""
+"""Rows without a key go to the partitions in turn, this many consecutive numbers to each. The number alone decides, so
+a repeated row goes to the same partition again."""
 
 _TICKETS_MAX: Final = 256
-"""Blocks that wait for the disk at once; the writer bounds their bytes."""
+"""The most blocks that wait for the disk at once. The log's writer limits their bytes."""
 
 
 @dataclass(slots=True)
@@ -54,7 +56,8 @@ class _LoadingTopic:
 
 
 class Loader:
-    """An appender that leaves out rows that are stored already; `finish` waits for the disk."""
+    """An appender of rows to the logs of a data directory. It leaves out rows that are stored already. Appended rows
+    are durable when `finish` returns."""
 
     def __init__(self, store: Store, *, create_partitions: int | None = None) -> None:
         self._store = store
@@ -66,7 +69,12 @@ class Loader:
         self._tickets: deque[PendingAppend] = deque()
 
     def check(self, topic: str, batch: pa.RecordBatch) -> None:
-        """Raise the error that would keep these rows from being stored, before any row is."""
+        """Check rows of a topic before any of them is appended.
+
+        Raises `PayloadTooLarge` for a payload above the topic's limit, `TopicNotSupported` for a missing topic, and
+        `InvalidRequest` for a partition that does not exist, a live topic, or a topic that enforces its schema. Creates
+        a missing topic if the loader was made with `create_partitions`.
+        """
         opened = self._open_topic(topic)
         sizes = np.diff(_offsets(batch.column("value")))
         limit = opened.logs[0].limits.payload_bytes_max
@@ -78,13 +86,14 @@ class Loader:
             _check_partitions(topic, batch.column("partition"), len(opened.logs))
 
     def last(self, topic: str, producer: str) -> int:
-        """Return the highest number of a producer from before this load; 0 if it had none."""
+        """Return the highest number that a producer had in any partition before this load; 0 if it had none."""
         opened = self._open_topic(topic)
         producer_id = self._producer_id(opened, producer)
         return max(opened.highest(producer_id, partition) for partition in opened.known)
 
     def append(self, group: ProducerRows) -> None:
-        """Queue rows of one producer, with rising numbers, for the disk."""
+        """Queue rows of one producer to be written, except those that are stored already. Their numbers have to
+        rise."""
         opened, producer, batch = self._open_topic(group.topic), group.producer, group.rows
         producer_id = self._producer_id(opened, producer)
         chosen = batch.column("partition") if "partition" in batch.schema.names else None
@@ -99,8 +108,8 @@ class Loader:
         self.tally += WriteCounts(batch.num_rows, stored)
 
     def finish(self) -> None:
-        """Wait until everything is on disk, and save the producers' checkpoints, so that the next opening need not
-        scan."""
+        """Wait until all queued rows are on disk. Then save what the logs hold of each producer, so that the next
+        opening need not scan them."""
         while self._tickets:
             self._tickets.popleft().result()
         for opened in self._topics.values():
@@ -137,7 +146,8 @@ class Loader:
         return opened.producers[name]
 
     def _note_schemas(self, opened: _LoadingTopic, block: Block) -> None:
-        """Record the use of schemas before their messages are stored: a schema in use is not deleted for good."""
+        """Record in the catalog that the topic uses the schemas of these messages, before the messages are stored: a
+        schema in use cannot be deleted permanently."""
         named = set(np.unique(block.columns[:, at.SCHEMA_ID]).tolist()) - {0}
         for schema_id in named - opened.schemas:
             self._store.catalog.schemas.note_use(schema_id, topic_place(opened.topic.topic_uid))
@@ -193,7 +203,8 @@ def _rows_by_partition(block: Block, chosen: pa.Array | None, count: int) -> Ite
 
 
 def _block_ranges(block: Block, rows: Longs, bytes_max: int) -> Iterator[tuple[int, int]]:
-    """Yield the ranges of rows that fit a block."""
+    """Yield consecutive ranges of `rows`, as `(start, stop)`: each has one row, or at most half of `bytes_max`
+    bytes."""
     ends = np.cumsum(block.columns[rows, at.END] - block.columns[rows, at.START])
     start, before = 0, 0
     while start < len(rows):

@@ -18,20 +18,23 @@ from penstock.record.block import Longs
 
 ROW_BITS: Final = 32
 ROWS_MAX: Final = 1 << ROW_BITS
-"""Rows of one batch in one task, or in one commit."""
+"""The most rows of a batch in one task, or in one staged commit."""
 
 NUMBER: Final = "request_id"
 
 
 def number_of(batch_id: int, row: int) -> int:
-    """Return the number of a row of a batch: above all numbers of earlier batches, and rising with the rows."""
+    """Return the number of a row of a batch. It is above all numbers of earlier batches, and rises with the rows.
+
+    Raises `InvalidRequest` for a row beyond `ROWS_MAX`.
+    """
     if row >= ROWS_MAX:
         raise InvalidRequest(f"a batch has at most {ROWS_MAX} rows in one task: use more partitions", rows=row)
     return (batch_id + 1) << ROW_BITS | row
 
 
 def batch_of(number: int) -> int:
-    """Return the batch that a number belongs to; -1 for no number."""
+    """Return the batch that a number belongs to; -1 for the number 0, which no row has."""
     return (number >> ROW_BITS) - 1
 
 
@@ -59,7 +62,8 @@ def with_numbers(batch: pa.RecordBatch, numbers: Longs) -> pa.RecordBatch:
 
 
 def check_rising(numbers: Longs, before: int) -> int:
-    """Return the last number. Raises `InvalidRequest` if a number is not above the one before it."""
+    """Check that numbers rise, the first being above `before`. Return the last one. Raises `InvalidRequest` if they do
+    not."""
     wrong = np.flatnonzero(np.diff(numbers, prepend=before) <= 0)
     if wrong.size:
         row = int(wrong[0])
@@ -73,10 +77,11 @@ def check_rising(numbers: Longs, before: int) -> int:
 
 
 class ResumeFilter:
-    """A filter over numbered rows that drops rows which the broker, knowing numbers up to `last`, certainly stored.
+    """A filter for the numbered rows of a repeated task. It drops those that the broker has certainly stored.
 
-    Known rows are held back until it is clear which are the last `again` of them; those are sent again, the others are
-    stored. `skipped` counts dropped rows, `repeated` counts rows that were sent again.
+    `last` is the highest number that the broker knows. Of the rows up to it, the final `again` ones are in doubt and
+    are sent again. All before were confirmed, and are dropped. The filter holds known rows back until it is clear which
+    are the final ones. `skipped` counts the dropped rows, `repeated` the held rows that were sent again.
     """
 
     def __init__(self, last: int, again: int) -> None:
@@ -99,10 +104,10 @@ class ResumeFilter:
             yield batch.slice(known)
 
     def finish(self) -> Iterator[pa.RecordBatch]:
-        """Yield the held rows; they are sent again if the last known row is among them.
+        """Yield the held rows that have to be sent again, when the task has no more rows.
 
-        Otherwise the earlier attempt had more rows, and the rows here were all confirmed then, except those within
-        `again` numbers of the last.
+        If the task ended before the number `last`, the earlier attempt had more rows. Then only rows within `again`
+        numbers below `last` are in doubt; the others were confirmed, and are dropped.
         """
         if self._held and self._highest < self._last:
             held = [_rows_above(each, self._last - self._again) for each in self._held]

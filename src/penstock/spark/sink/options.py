@@ -1,4 +1,4 @@
-"""The options of the sink, parsed once into a value whose combinations are all possible. No Spark here."""
+"""The options of the sink, parsed and checked together into one value. Spark is not imported here."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ BATCHES_MAX: Final = (1 << 31) - 1
 """The bound on batch numbers: a row number above it would not fit into 63 bits; see `numbers`."""
 
 _RUN: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", re.ASCII)
-"""Run and producer names: a run becomes the name of a directory and part of a producer's name."""
+"""The pattern of run names and producer names: a run's name becomes the name of a directory and part of a producer's
+name."""
 
 ONCE: Final = "once-"
-"""The prefix of writes that are never repeated; a user's run name may not begin with it."""
+"""The prefix of the names of writes that are never repeated. A user's run name may not begin with it."""
 
 
 class RowOrder(StrEnum):
@@ -135,7 +136,7 @@ def _check_known(options: Mapping[str, str]) -> None:
 
 
 def _target(options: Mapping[str, str]) -> tuple[Path | None, Path | None]:
-    """Return the data directory and the staging directory."""
+    """Return the data directory and the staging directory; None for one that the write does not use."""
     path, broker = options.get("path"), options.get("broker")
     if bool(path) == bool(broker):
         both = f"path={path!r} and broker={broker!r} are" if path else "neither broker nor path is"

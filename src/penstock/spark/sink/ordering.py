@@ -22,7 +22,7 @@ _BYTES_MAX: Final = 1 * GIB
 """Bytes of one task's rows, which are all held in memory while they are sorted."""
 
 _ROWS: Final = 10_000
-"""Rows of a batch that is handed on."""
+"""The most rows of a batch that `by_content` yields."""
 
 
 def by_content(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -56,7 +56,8 @@ def _collect(batches: Iterable[pa.RecordBatch]) -> list[pa.RecordBatch]:
 
 
 def checksums(batch: pa.RecordBatch) -> Words:
-    """Return the checksum of each row as a message without producer, partition and offset."""
+    """Return a checksum of the content of each row: of the message's columns, without producer, number, partition and
+    offset."""
     message = batch.select([name for name in MESSAGE if name in batch.schema.names])
     block = parse_block(Draft.from_arrow(message).data, verify=False)
     positions = block.columns[:, at.END] - at.CHECKSUM_BYTES

@@ -1,5 +1,5 @@
-"""The publisher: numbered rows through a broker in blocks, each row once however often it comes, within a rate
-limit."""
+"""The publisher: sends numbered rows through a broker in blocks, within a rate limit. A row that comes again is stored
+once."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class RateLimit:
         return None if self._rate is None else max(1, int(self._rate / 10))
 
     def take(self, rows: int) -> None:
-        """Wait until so many more rows may be sent. Unused time is not saved up."""
+        """Wait until `rows` more rows may be sent. Time without rows is not saved up for later."""
         if self._rate is None:
             return
         now = self._now()
@@ -56,15 +56,15 @@ class RateLimit:
 
 
 _PIECES: Final = 4
-"""Blocks in flight at once: while one is synced the next are on the wire."""
+"""The most blocks that wait for their confirmation: while the broker syncs one, the next are on the wire."""
 
 _SEQUENCES_MAX: Final = 1_000
-"""Producers that one task has open: one for each topic, or for each producer that its rows name."""
+"""The most producers that one task may have: one for each topic, or for each producer that its rows name."""
 
 
 class ProducerSequence:
-    """The rows of a single producer, in order. Unconfirmed rows never exceed the rows that a repeated task sends
-    again."""
+    """A sender of one producer's rows to one topic, in order. It never has more unconfirmed rows than a repeated task
+    sends again, so a repeated task sends every row that is in doubt."""
 
     def __init__(self, client: Client, producer: Producer[Any], topic: str, name: str, pace: RateLimit) -> None:
         self._client = client
@@ -75,7 +75,7 @@ class ProducerSequence:
         again = unconfirmed_max(producer.window)
         self._piece = min(max(1, again // _PIECES), pace.rows_max or again)
         self.last = producer.last_request_id
-        """The highest number that the broker knew at the start."""
+        """The highest number that the broker knew of this producer when the sequence was opened; 0 if it knew none."""
 
         self._resume_filter = ResumeFilter(self.last, again)
         self._sent: deque[tuple[Sent, int]] = deque()
@@ -88,7 +88,11 @@ class ProducerSequence:
         return WriteCounts(self._rows, self._resume_filter.skipped + self._stored_before)
 
     def write(self, batch: pa.RecordBatch, before: int) -> None:
-        """Send numbered rows. `before` rows of the task came before these, for error messages."""
+        """Send numbered rows; they are certainly stored only when `finish` has returned.
+
+        `before` is the number of rows of the task in earlier batches, for the row's number in an error. Raises
+        `PayloadTooLarge`, and the broker's errors with the names of the topic and the producer.
+        """
         columns.check_sizes(batch, before, topic=self._topic, bytes_max=self._producer.payload_bytes_max)
         self._rows += batch.num_rows
         for part in self._resume_filter.feed(batch):
@@ -110,8 +114,11 @@ class ProducerSequence:
                 self._send(piece)
 
     def _send_again(self, piece: pa.RecordBatch) -> None:
-        """Send rows that may be stored already, and wait: no further row is sent until these are known to be the
-        same."""
+        """Send rows that may be stored already, and wait for the answers.
+
+        No further row is sent until these are stored and known to be the same as before; `InvalidRequest` if they are
+        not.
+        """
         with _naming_sequence(self):
             outcomes = self._producer.send_arrow(piece, numbered=True).outcomes()
             for outcome in outcomes:
@@ -233,7 +240,7 @@ def connect(options: SinkOptions) -> Client:
 
 
 def ensure_topic(client: Client, topic: str, partitions: int) -> None:
-    """Create the topic unless it exists; another task may be quicker."""
+    """Create the topic unless it exists. A topic that another task creates at the same moment is no error."""
     try:
         client.ask("system.topic.describe", {"topic": topic})
     except TopicNotSupported:

@@ -1,4 +1,5 @@
-"""Routing: the topic, the producer and the number of each row, by the options, the query and the row itself."""
+"""Routing: finds the topic, the producer and the number of each row from the options, the write's identity and the
+row."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ from penstock.spark.sink.options import RowNumbers, SinkOptions
 
 
 class ProducerRows(NamedTuple):
-    """Rows of one topic and one producer, with their numbers; `before` rows of the task came before their batch."""
+    """Rows of one topic and one producer, with their numbers. `before` is the number of rows of the task in earlier
+    batches."""
 
     topic: str
     producer: str
@@ -23,9 +25,10 @@ class ProducerRows(NamedTuple):
 
 
 class Router:
-    """A router for the rows of one task, or, without a `partition`, of a whole batch.
+    """A router for the rows of one task; with None as `partition`, for the rows of a whole batch.
 
-    The rows of a topic are counted from 0 in every task and every batch, unless they bring numbers of their own.
+    The rows of each topic are numbered from 0 in every task and every batch, unless columns of the rows have the
+    numbers.
     """
 
     def __init__(self, options: SinkOptions, identity: WriteIdentity, partition: int | None) -> None:
@@ -56,7 +59,7 @@ class Router:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Counted rows by topic."""
+        """The number of rows numbered so far, by topic."""
         return dict(self._next)
 
 
@@ -67,7 +70,10 @@ class RowSink(Protocol):
 
 
 def check_order(options: SinkOptions, identity: WriteIdentity, group: ProducerRows, target: RowSink) -> None:
-    """Raise `InvalidRequest` if rows of a stream follow a later batch. Numbers from columns belong to no batch."""
+    """Raise `InvalidRequest` if the target has rows of a later batch of the same stream already.
+
+    Rows with numbers from columns are not checked: these numbers belong to no batch.
+    """
     if identity.stream and options.numbers is RowNumbers.ROWS:
         last = target.last(group.topic, group.producer)
         identity.check_order(batch_of(last), f"{group.topic}, producer {group.producer}")

@@ -1,7 +1,7 @@
-"""The commit of a staged write: when all tasks are done, the driver publishes the staged rows, once.
+"""The commit of a staged write: when all tasks are done, the driver publishes the staged rows, each once.
 
-The committing process owns the destination: the data directory's lock, or the producer's name at the broker. An
-interrupted commit is finished by the next one: by its plan, leaving out stored rows.
+The committing process owns the destination: it holds the lock of the data directory, or the producer's name at the
+broker. If a commit is interrupted, the next one goes on with its plan, and leaves out the rows that are stored.
 """
 
 from __future__ import annotations
@@ -28,11 +28,12 @@ def commit(
     *,
     progress: Callable[[int], None] | None = None,
 ) -> WriteCounts:
-    """Publish a batch; durable on return. Does nothing if it is published already. `progress` receives the rows so far.
+    """Publish the staged files of a batch and return the counts of its rows. The rows are on disk on return.
 
-    Raises `NotOwner` if a broker has the data directory, `InvalidRequest` if a later batch of the same stream is
-    published, and the error that keeps a row from being stored: then no row is, unless the disk failed or the broker
-    refused it.
+    A batch that is published already is not published again. `progress` is called with the number of rows so far.
+    Raises `NotOwner` if a broker owns the data directory, `InvalidRequest` if a later batch of the same stream is
+    published, and the error that keeps a row from being stored. Into a data directory, all rows are checked before the
+    first is stored; through a broker, rows before the wrong one may be stored.
     """
     staging = _staging(options, identity)
     if not any(file.rows for file in files) and not staging.is_begun(identity.batch):

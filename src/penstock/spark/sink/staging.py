@@ -77,7 +77,8 @@ class Staging:
     # ---- in tasks
 
     def stage(self, batch: int, partition: int, rows: Iterable[pa.RecordBatch]) -> StagedFile:
-        """Write the rows of a task; durable on return. No file is made without rows."""
+        """Write the rows of a task to a file; it is on disk on return. Without rows no file is written, and its name is
+        empty."""
         folder = self._folder / str(batch)
         name, count, writer = f"{uuid.uuid4()}.arrow", 0, None
         for row in rows:
@@ -102,7 +103,8 @@ class Staging:
     # ---- on the driver
 
     def last_batch(self) -> int:
-        """Return the last published batch; -1 if there was none."""
+        """Return the number of the last published batch; -1 if there was none. Raises `StorageFailed` if its file is
+        damaged."""
         data = _read(self._folder / _DONE)
         return -1 if data is None else _decoded(self._folder / _DONE, data, PublishedBatch).batch
 
@@ -114,7 +116,10 @@ class Staging:
         return self._folder / f"{batch}.plan.json"
 
     def plan(self, batch: int, files: Sequence[StagedFile]) -> PublishPlan:
-        """Return the plan of this batch: the one that was begun, else these files in the order of their tasks."""
+        """Return the plan of this batch: the saved one, else these files in the order of their tasks, not saved yet.
+
+        Raises `StorageFailed` if the saved one is damaged.
+        """
         path = self._plan(batch)
         data = _read(path)
         if data is not None:
@@ -123,13 +128,15 @@ class Staging:
         return PublishPlan(format=_FORMAT, batch=batch, files=ordered)
 
     def save_plan(self, plan: PublishPlan) -> None:
-        """Fix the files of a batch by writing its plan. Durable on return."""
+        """Save the plan of a batch, unless one is saved already. From then on these files are the batch. On disk on
+        return."""
         if not self.is_begun(plan.batch):
             self._disk.make_directory(self._folder)
             replace_file(self._disk, self._plan(plan.batch), msgspec.json.encode(plan))
 
     def rows(self, plan: PublishPlan) -> Iterator[pa.RecordBatch]:
-        """Yield all rows of a plan, in order, memory-mapped."""
+        """Yield all rows of a plan, in order, from memory-mapped files. Raises `StorageFailed` for a file that cannot
+        be read."""
         for file in plan.files:
             path = self._folder / str(plan.batch) / file.name
             try:
@@ -141,7 +148,7 @@ class Staging:
                 yield reader.get_batch(number)
 
     def finish(self, batch: int) -> None:
-        """Record the batch as published, and sweep its files."""
+        """Record on disk that the batch is published, and remove its files."""
         replace_file(self._disk, self._folder / _DONE, msgspec.json.encode(PublishedBatch(format=_FORMAT, batch=batch)))
         reach("sink-finished")
         self.sweep()

@@ -61,7 +61,10 @@ def _publish(
 
 
 def _check_complete(publisher: Publisher, router: Router, identity: WriteIdentity) -> None:
-    """Raise if an earlier attempt had more rows: missing rows cannot be told from new ones."""
+    """Raise `InvalidRequest` if an earlier attempt of this batch published more rows than this one has.
+
+    The query then gives different rows each time, and it is unknown which of them are stored.
+    """
     counts = router.counts
     for (topic, _), sequence in publisher.sequences.items():
         if batch_of(sequence.last) == identity.batch and row_of(sequence.last) >= counts[topic]:

@@ -88,7 +88,8 @@ class StreamWriter(DataSourceStreamArrowWriter):
         self._schema = schema
 
     def write(self, iterator: Iterator[Any]) -> CommitMessage:
-        """Write record batches; rows, where Spark hands on nothing else."""
+        """Publish or stage the rows of a task. Spark hands on record batches, or single rows if its release knows no
+        others."""
         task = _task()
         batches: Iterator[pa.RecordBatch] = (
             iterator if ARROW_STREAMS.is_available else as_batches(iterator, self._schema)
@@ -123,7 +124,7 @@ def _commit(options: SinkOptions, messages: list[Any]) -> None:
 
 
 def _abort(options: SinkOptions, messages: list[Any]) -> None:
-    """Discard staged files. Published rows stay: the next attempt goes on behind them."""
+    """Delete the staged files. Rows that tasks published through a broker stay: the next attempt recognises them."""
     written = _task_results(messages)
     if options.staged and written:
         discard(options, written[0].identity, [each.file for each in written if each.file is not None])

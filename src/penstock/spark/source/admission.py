@@ -16,7 +16,11 @@ from penstock.spark.source.streaming import Json, StreamReader
 
 class LimitedReader(StreamReader, SupportsTriggerAvailableNow):
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's names, here and below
-        """Return the one limit that Spark accepts; where both are configured, `latestOffset` applies the other."""
+        """Return the limit on the rows or the bytes of a batch.
+
+        Spark accepts a single limit. If both are configured, this one is on rows, and `latestOffset` applies the one on
+        bytes.
+        """
         if self._options.offsets_max is not None:
             return ReadMaxRows(self._options.offsets_max)
         return ReadAllAvailable() if self._options.bytes_max is None else ReadMaxBytes(self._options.bytes_max)

@@ -22,15 +22,21 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import Filter
 
 _PUSHING: Final = "pyspark.sql.worker.data_source_pushdown_filters"
-"""The module that Spark runs where it has filters to push; with pushdown switched off it runs another one."""
+"""The module that Spark runs in its Python process to push filters. If pushdown is switched off, Spark runs another
+module."""
 
 
 def reader_for(options: ReadOptions, schema: StructType) -> DataSourceReader:
-    """Return the reader for these options: one that takes filters only where Spark is pushing filters now.
+    """Return the reader of a batch. It accepts Spark's filters only with the option `pushdown`, and only if Spark
+    pushes now.
 
-    A reader that takes filters makes a query fail where the session does not push them, which is Spark's default. The
-    user must ask for it as well: Spark 4.3 keeps the plan of the last filtered query in the DataFrame that was loaded,
-    and uses it for others of the same DataFrame, which then miss rows. The option `where` has no such fault.
+    By default Spark does not push filters to Python sources, and fails a query whose reader accepts them. The option
+    `pushdown` is off by default for another reason: Spark 4.3 keeps the plan of the last filtered query in the loaded
+    DataFrame and uses it for other queries of that DataFrame, which then miss rows. The option `where` has no such
+    fault.
+
+    Raises `InvalidRequest` for the option `pushdown` if this Spark cannot push filters, and for columns that do not
+    exist.
     """
     if options.pushdown:
         FILTERS.require()
@@ -44,7 +50,7 @@ def _is_pushing() -> bool:
 
 
 class SlicePartition(InputPartition):
-    """A slice and its filters: all that a worker has to know."""
+    """An input partition of Spark: a slice and the filters for its rows. Spark pickles it and sends it to a worker."""
 
     def __init__(self, part: Slice, filters: Filters = NO_FILTERS) -> None:
         super().__init__(part)
@@ -53,7 +59,10 @@ class SlicePartition(InputPartition):
 
 
 def run(read_task: ReadTask, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-    """Read a partition in a worker. Without data Spark asks for one partition of its own, which has no rows."""
+    """Yield the rows of a partition, in a worker.
+
+    If a query has no partitions, Spark makes an empty one of its own class, which yields no rows here.
+    """
     return (
         freezing_gc(read_task.run(partition.part, partition.filters))
         if isinstance(partition, SlicePartition)
@@ -81,7 +90,8 @@ class BatchReader(DataSourceReader):
 
 
 class PushingReader(BatchReader):
-    """A reader that takes the filters it can apply exactly, and gives the others back."""
+    """A batch reader that accepts filters from Spark. It applies the filters that it can apply exactly, and returns the
+    others, which Spark then applies itself."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
         self._filters, left = translate(filters, self._options.where)

@@ -1,4 +1,4 @@
-"""Ranges of a batch read: the bounds the user gave for each partition, compared with the log."""
+"""Offset ranges of a batch read: the user's bounds for each partition, limited to the offsets that the log holds."""
 
 from __future__ import annotations
 
@@ -17,10 +17,12 @@ OffsetSpan = tuple[int, int]
 
 
 def batch_ranges(data: DataReader, options: ReadOptions, filters: Filters) -> dict[PartitionKey, OffsetSpan]:
-    """Return the offsets to read, half-open, of every selected partition that the filters do not exclude.
+    """Return the offsets to read as `(start, stop)`, without `stop`, of each selected partition that matches the
+    filters.
 
-    Raises `InvalidRequest` for bounds that name a missing partition, `DataLoss` for offsets that are gone, unless data
-    loss is allowed: then it is counted, and reading begins with the offsets that are left.
+    A partition with nothing to read has an empty range. Raises `TopicNotSupported` for a named topic that does not
+    exist, `InvalidRequest` for bounds that name a partition which is not read, and `DataLoss` for offsets that the log
+    does not hold. If the option `failOnDataLoss` is false, such offsets are logged instead and left out of the range.
     """
     logs = {
         key: PartitionLog(data, key, path)
@@ -58,7 +60,11 @@ def _range(data: DataReader, options: ReadOptions, filters: Filters, log: Partit
 
 
 def resolve_bound(bounds: ReadBound, log: PartitionLog, first: int, following: int, *, missing: int) -> int:
-    """Return the offset that a bound means for a partition; `missing` where the bound does not name it."""
+    """Return the offset that a bound of a read stands for in one partition.
+
+    `first` is the first offset that the log holds, and `following` is the offset after its last message. If the bound
+    lists offsets by partition and does not list this one, the offset `missing` is returned.
+    """
     if bounds.time_ms is not None:
         return log.offset_at_time(bounds.time_ms)
     word = {"earliest": EARLIEST, "latest": LATEST}.get(bounds.word or "", bounds.by_partition.get(log.key, missing))

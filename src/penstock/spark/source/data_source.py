@@ -24,8 +24,10 @@ if TYPE_CHECKING:
 
 class PenstockSource(DataSource):
     def __init__(self, options: dict[str, str]) -> None:
-        """Raise `ServiceUnavailable` for a Spark without an adapter: in a session made elsewhere this is the first
-        check."""
+        """Keep the options. Raises `ServiceUnavailable` if this release of Spark is not supported.
+
+        In a session that Penstock did not create, nothing has checked the release before.
+        """
         versions.check()
         super().__init__(options)
 
@@ -34,7 +36,8 @@ class PenstockSource(DataSource):
         return "penstock"
 
     def schema(self) -> StructType:
-        """Return the columns that the options ask for. Raises `InvalidRequest` that names the wrong option."""
+        """Return the columns that the options choose. Raises `InvalidRequest`, with the name of the option, for a wrong
+        option."""
         from penstock.spark.source.options import ReadOptions
         from penstock.spark.source.read_schema import read_task_for
 

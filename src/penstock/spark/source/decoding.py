@@ -67,10 +67,14 @@ class DecodeTask:
 def decode_task(
     options: ReadOptions, topics: Callable[[], Sequence[TopicName]], schema: StructType | None = None
 ) -> DecodeTask:
-    """Return the task of a read with `decode`; `topics` returns the topics it reads.
+    """Return the task for a read with `decode=registry`.
 
-    `schema` is the user's schema, or the one returned before: columns outside it are not decoded. Raises
-    `InvalidRequest`.
+    `topics` is called once and returns the topics of the read. `schema` has the columns that Spark wants: the user's
+    own, or those that the source chose before. Payload fields outside of it are not decoded. None stands for all
+    columns.
+
+    Raises `InvalidRequest` if the options have no `decode`, if the topics have no schema, if `quarantine` lacks the
+    option `badRecords`, or if `schema` has a column that does not exist or has another type.
     """
     asked = options.decode
     if asked is None:

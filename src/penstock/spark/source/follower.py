@@ -1,4 +1,5 @@
-"""The follower of topics: which offsets a stream reads next, how many, and whether the logs are still the same."""
+"""The follower of topics: decides for a stream which offsets to read next, and checks that its logs were not
+replaced."""
 
 from __future__ import annotations
 
@@ -20,10 +21,11 @@ K = TypeVar("K")
 
 
 def split_fairly(wants: Mapping[K, int], bound: int, *, turn: int = 0) -> dict[K, int]:
-    """Divide `bound` fairly: small wants are met in full, and the others share the rest equally.
+    """Divide `bound` among the keys: small wants are met in full, and the others share the rest equally.
 
-    Every want is met if the bound is enough. An indivisible remainder goes to the keys whose turn it is. The sum is the
-    bound, or the sum of all wants if that is less. The result is deterministic.
+    If the bound is enough, every want is met. Otherwise the shares add up to the bound. Where the rest cannot be
+    divided equally, some keys get one more than others, in order from the key at place `turn`; a caller that changes
+    `turn` from batch to batch favours no key. The same arguments always give the same shares.
     """
     shares = dict.fromkeys(wants, 0)
     left = min(bound, sum(wants.values()))
@@ -43,7 +45,7 @@ _LOG: Final = logging.getLogger(__name__)
 _SEARCH_SECONDS: Final = 1.0
 """Seconds between searches for new partitions and topics; messages in known ones are seen at every trigger."""
 _TOLERANCE: Final = 16
-"""The tolerance of a bound on bytes: one part in so many."""
+"""The tolerance of a limit on bytes: a partition's part of a batch may miss its size by one part in so many."""
 
 
 class TopicFollower:
@@ -60,8 +62,12 @@ class TopicFollower:
     # ---- the calls of Spark
 
     def initial(self) -> Offsets:
-        """Return the offsets where a new query begins. Raises `TopicNotSupported`, `InvalidRequest` or `DataLoss` for
-        missing ones."""
+        """Return the offsets at which a new query begins.
+
+        Raises `TopicNotSupported` for a named topic that does not exist. Raises `InvalidRequest` if the option
+        `startingOffsets` names a partition that is not read, or an offset behind the end of its log. Raises `DataLoss`
+        if it names an offset that the log does not hold any more, unless `failOnDataLoss` is false.
+        """
         logs = self._find_logs(missing_ok=False)
         bounds = self._options.starting
         check_partitions_exist("startingOffsets", bounds, logs)
@@ -75,11 +81,16 @@ class TopicFollower:
         return Offsets(positions)
 
     def freeze(self) -> None:
-        """Freeze the end: nothing that is appended from now on is read."""
+        """Record where the logs end now. Later batches read nothing behind these ends, and no partition that is new."""
         self._target = {key: log.offset_range()[1] for key, log in self._find_logs().items()}
 
     def latest(self, start: Offsets, *, rows_max: int | None = None, bytes_max: int | None = None) -> Offsets:
-        """Return the offsets up to which the next batch reads; equal to `start` if there is nothing to read."""
+        """Return the offsets at which the batch that begins at `start` ends; equal to `start` if there is nothing to
+        read.
+
+        `rows_max` and `bytes_max` limit the whole batch. Raises `DataLoss` if a topic was deleted or created anew, or
+        if its next offset is not in the log any more, unless `failOnDataLoss` is false.
+        """
         edges = self._log_ranges()
         begin = {key: self._resume_position(key, position, edges.get(key)) for key, position in start.positions.items()}
         for key, (first, following) in edges.items():
@@ -93,14 +104,20 @@ class TopicFollower:
         return self._last_latest
 
     def newest(self) -> Offsets:
-        """Return where the logs end now, for reports of the query's lag."""
+        """Return the offsets at which the logs end now. Spark reports them, to show how far the query is behind."""
         return Offsets({key: StreamPosition(log.offset_range()[1]) for key, log in self._find_logs().items()})
 
     def ranges(self, start: Offsets, end: Offsets) -> dict[PartitionKey, OffsetSpan]:
-        """Return the ranges that lie before `end`: the same for the same end, whenever it is asked.
+        """Return the offsets of the batch from `start` to `end`, as `(start, stop)` by partition, without those
+        filtered out.
 
-        With a `start` from the checkpoint they lie between the two. Spark keeps no start of the first batch and asks
-        for `initial` again, which may answer otherwise by then: the end records where it was.
+        The result for a given `end` is the same whenever Spark repeats the batch. A partition begins at its position in
+        `start` if that is of the same log, and otherwise where the stream began with the log, which `end` records
+        (`since`). This is needed since Spark does not store the start of a query's first batch: after a restart it
+        calls `initial` again, which may then give other offsets.
+
+        Raises `DataLoss` if a topic was deleted or created anew before the batch was repeated, unless `failOnDataLoss`
+        is false; then the partition is left out.
         """
         found = {}
         for key, position in end.positions.items():
@@ -129,13 +146,15 @@ class TopicFollower:
         return self._logs
 
     def _is_selected(self, key: PartitionKey) -> bool:
-        """Return whether a topic is selected. A topic that is no longer selected keeps its position, and is not
-        missing."""
+        """Return whether the stream still selects this topic. If it does not, its position is kept, and it does not
+        count as lost."""
         return self._selection.selects(TopicName.parse(key[0]))
 
     def _log(self, key: PartitionKey) -> PartitionLog | None:
-        """Return a log, also of a topic that is no longer selected: a batch that has some of it is repeated as it
-        was."""
+        """Return the log of a partition; None if there is none.
+
+        Topics that are no longer selected are found, too: a repeated batch has to read them as it did the first time.
+        """
         found = self._find_logs().get(key)
         if found is not None or self._is_selected(key):
             return found
@@ -144,7 +163,7 @@ class TopicFollower:
         return None if path is None else PartitionLog(data, key, path)
 
     def _log_ranges(self) -> dict[PartitionKey, OffsetSpan]:
-        """Return the first and the next offset of every log; after `freeze`, nothing beyond the end at that time."""
+        """Return the first and the next offset of every log. After `freeze`, no end is behind the recorded one."""
         found = {key: log.offset_range() for key, log in self._find_logs().items()}
         if self._target is None:
             return found
@@ -165,7 +184,12 @@ class TopicFollower:
     # ---- comparing logs
 
     def _resume_position(self, key: PartitionKey, position: StreamPosition, edges: OffsetSpan | None) -> StreamPosition:
-        """Return the position to go on from in a log that was read up to `position`."""
+        """Return the position from which to read on, for a partition that was read up to `position`.
+
+        `edges` are the first and the next offset of its log now; None if the log is not there. The result is `position`
+        itself, or the beginning of the log if that is another one now. Raises `DataLoss` if the log is gone, is another
+        one, or does not hold the position any more, unless `failOnDataLoss` is false.
+        """
         if edges is None:
             if key not in self._reported_lost and self._is_selected(key):
                 self._report_lost_log(key, position, "its directory is not there any more: was the topic deleted?")
@@ -183,8 +207,11 @@ class TopicFollower:
         return position
 
     def _is_same(self, log: PartitionLog | None, position: StreamPosition) -> bool:
-        """Return whether the record before the position is still the same one; True where that can no longer be
-        known."""
+        """Return whether a log is the one that was read up to `position`: the record before it has the id that was
+        noted.
+
+        True if no id was noted, or if that record cannot be read any more. False without a log.
+        """
         if log is None:
             return False
         return position.after is None or log.id_at(position.offset - 1) in (None, position.after)
@@ -212,7 +239,11 @@ class TopicFollower:
     def _batch_ends(
         self, there: Mapping[PartitionKey, OffsetSpan], rows_max: int | None, bytes_max: int | None
     ) -> dict[PartitionKey, int]:
-        """Return the end of each partition's part of the batch."""
+        """Return the offset at which the batch ends in each partition; partitions without a share of the limit are left
+        out.
+
+        `there` has the offsets that can be read, none of them empty. None stands for no limit.
+        """
         turn = sum(start for start, _ in there.values())
         if rows_max is not None:
             shares = split_fairly({key: stop - start for key, (start, stop) in there.items()}, rows_max, turn=turn)
@@ -224,7 +255,8 @@ class TopicFollower:
     def _batch_ends_by_bytes(
         self, there: Mapping[PartitionKey, OffsetSpan], bytes_max: int, turn: int
     ) -> dict[PartitionKey, int]:
-        """Return ends within a bound on bytes; a partition with a share gets at least one message."""
+        """Return the ends for a limit on bytes. A partition with a share gets at least one message, so the sum may
+        exceed it."""
         data = open_data(self._options.location)
         rulers = {key: ByteRuler(data.disk, view_within(data, *key, *span)) for key, span in there.items()}
         begins = {key: rulers[key].position(start) for key, (start, _) in there.items()}
@@ -246,10 +278,10 @@ class TopicFollower:
 
 
 def _batch_start(before: StreamPosition | None, position: StreamPosition) -> int:
-    """Return where the batch that ends with `position` begins.
+    """Return the offset at which the batch that ends with `position` begins, in one partition.
 
-    All positions that a query keeps of one log have the same beginning: with a different one, `before` is of another
-    log.
+    That is the offset of `before`, the position at the batch's start, if it is of the same log: then it has the same
+    `since` and `life`. Otherwise the batch begins where the stream began with the log.
     """
     if before is None or (before.since, before.life) != (position.since, position.life):
         return position.since

@@ -1,7 +1,8 @@
-"""Positions in many partitions: the bounds of a read as a user gives them, and the offsets that a stream has read.
+"""Positions in many partitions: the bounds of a read as a user writes them, and the offsets that a stream has read.
 
-`Offsets` is the value that Spark keeps in a query's checkpoint: a format of its own, documented in docs/spark.md, with
-golden files. Spark compares it as text, so equal offsets are always the same text. No file comes in here.
+Spark keeps `Offsets` in a query's checkpoint. Their format is Penstock's own; docs/spark.md describes it, and golden
+files in the tests fix it. Spark compares offsets as text, so equal offsets always give equal text. No file is read
+here.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ class ReadBound:
 
     word: str | None = None
     offsets: tuple[tuple[PartitionKey, int], ...] = ()
-    """Offsets by partition; `EARLIEST` and `LATEST` stand for those. A partition without an entry has no bound of its
-    own."""
+    """Offsets by partition. `EARLIEST` stands for the first offset of the log, `LATEST` for its end. For a partition
+    that is not listed, the reader decides."""
     time_ms: int | None = None
 
     @property
@@ -86,7 +87,7 @@ class StreamPosition:
     Ids are never given twice: a topic that was deleted and created again has another id there.
     """
     since: int = 0
-    """The offset where the stream began with this log."""
+    """The offset at which the stream began to read this log."""
     life: int = 0
     """The number of times that the topic was created anew under this stream, where that was allowed (failOnDataLoss is
     false)."""
@@ -99,8 +100,8 @@ class Offsets:
     positions: Mapping[PartitionKey, StreamPosition] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
-        """Return the offsets as JSON; equal offsets give equal text: topics by name, partitions by number, fields in
-        one order."""
+        """Return the offsets as values for JSON. Topics, partitions and fields are in a fixed order, so equal offsets
+        give equal text."""
         topics: dict[str, dict[str, dict[str, Any]]] = {}
         for (topic, partition), position in sorted(self.positions.items()):
             topics.setdefault(topic, {})[str(partition)] = _as_json(position)
@@ -108,8 +109,8 @@ class Offsets:
 
     @classmethod
     def of_json(cls, data: Any) -> Offsets:
-        """Parse offsets. Raises `VersionNotSupported` for a newer Penstock's format, `StorageFailed` for foreign
-        offsets."""
+        """Parse offsets from a checkpoint. Raises `VersionNotSupported` if a newer Penstock wrote them, and
+        `StorageFailed` if they cannot be read, as those of another source."""
         version = data.get("version") if isinstance(data, dict) else None
         if isinstance(version, int) and version > FORMAT:
             raise VersionNotSupported(

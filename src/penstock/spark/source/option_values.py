@@ -1,6 +1,6 @@
-"""Parsers of option texts. Each raises `ValueError`, or a `PenstockError`, for a wrong text.
+"""Parsers of option texts. Each raises `ValueError` or a `PenstockError` for a wrong text.
 
-A message that begins with "it is" is shown to the user. Spark does not come in here.
+The user sees the text of a `ValueError` only if it begins with "it is". Spark is not imported here.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from penstock.storage.catalog.topics import check_subscription_name
 
 
 class Rows(StrEnum):
-    """The rows of a read: messages, ranges of offsets for a job to read, or counts of messages."""
+    """The rows of a read: messages (`records`), ranges of offsets for a job to read (`slices`), or numbers of messages
+    in each partition (`counts`) or in each hour of it (`hours`)."""
 
     RECORDS = "records"
     SLICES = "slices"
@@ -38,7 +39,8 @@ class Decode(StrEnum):
 
 
 class Framing(StrEnum):
-    """The framing of payloads: whether they begin with the id of their schema."""
+    """The framing of payloads. They begin with the id of their schema always (`confluent`), sometimes (`auto`) or never
+    (`none`)."""
 
     NONE = "none"
     CONFLUENT = "confluent"

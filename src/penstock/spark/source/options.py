@@ -30,7 +30,8 @@ STORAGE: Final = "storage."
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """The parser of one option: `parse` raises `ValueError` or a `PenstockError` for a text that is not `allowed`."""
+    """An option. `parse` turns its text into a value; for a text that is not allowed it raises `ValueError` or a
+    `PenstockError`. `allowed` describes the allowed texts for the user."""
 
     name: str
     parse: Callable[[str], Any]
@@ -76,7 +77,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
     Option("decodeFraming", values.lower(Framing), "none, confluent or auto", "none"),
     Option("badRecords", values.directory, "a directory for what does not decode"),
 )
-"""Every option but `storage.*`."""
+"""Every option except the `storage.` ones."""
 
 _BY_KEY: Final[Mapping[str, Option]] = {option.name.lower(): option for option in OPTIONS}
 _SPARKS_OWN: Final = frozenset({"checkpointlocation", "queryname", "outputmode", "serialization.format", "provider"})
@@ -84,7 +85,11 @@ _SPARKS_OWN: Final = frozenset({"checkpointlocation", "queryname", "outputmode",
 
 
 def parse(given: Mapping[str, str]) -> dict[str, Any]:
-    """Return every option by its name, given or by default. Raises `InvalidRequest` that names the first wrong one."""
+    """Return the value of every option by its name: the given one, else the default, else None.
+
+    Options of Spark itself and those of the object store (`storage.`) are skipped. Raises `InvalidRequest` for the
+    first option that is unknown or wrong.
+    """
     found: dict[str, Any] = {}
     for key, text in given.items():
         option = _BY_KEY.get(key.lower())
@@ -141,7 +146,7 @@ class ReadOptions:
     bytes_max: int | None
     slices_min: int
     slice_bytes: int | None
-    """The size of a slice; None: as large as pays."""
+    """The approximate size of a slice in bytes; None lets the plan choose it by the amount of data."""
     fail_on_data_loss: bool
     verify: bool
     columns: tuple[str, ...]
@@ -154,9 +159,11 @@ class ReadOptions:
 
     @classmethod
     def of(cls, given: Mapping[str, str], *, streaming: bool | None) -> ReadOptions:
-        """Parse options; `streaming` is None while it is not known yet.
+        """Parse and check options. `streaming` says if they are for a stream or a batch.
 
-        Raises `InvalidRequest` that names the option, the given text and the allowed values.
+        With None that is not known yet, and options that only fit one of the two are not checked. Raises
+        `InvalidRequest` with the name of the option, the given text and the allowed values, or with the options that
+        exclude each other.
         """
         found = parse(given)
         _check_together(found, streaming=streaming)

@@ -1,7 +1,8 @@
-"""Progress of a Spark job, reported to the broker as a subscription's position: its lag is seen among all others.
+"""Progress of a Spark job, reported to the broker as the position of a subscription.
 
-The job comes first. Reports go from a thread of their own, the newest only; a failed report is logged once and tried
-again later, and nothing is ever raised after the start.
+So the broker shows the lag of the job beside that of other subscriptions. Reports must not disturb the job: a thread of
+their own sends them, and only the newest positions. A failure is logged once and tried again later. After the reporter
+was made, it raises nothing.
 """
 
 from __future__ import annotations
@@ -35,14 +36,14 @@ Positions = Mapping[tuple[str, int], int]
 
 
 class ProgressReporter:
-    """Reports of one job under one subscription name. The connection is made with the first report."""
+    """A reporter for one job, under one subscription name. It connects when it sends the first report."""
 
     def __init__(self, broker: str, name: str, tls: Mapping[str, str] | None = None, *, archive: bool = False) -> None:
         """Prepare reports to `broker` as the subscription `name`.
 
-        `tls`: the files `tls_ca`, `tls_cert`, `tls_key` and `token_file`, where the broker wants them. `archive`: the
-        job keeps the messages it has read, and so needs their schemas, whatever becomes of the log. Raises
-        `InvalidRequest` for a wrong address or subscription name.
+        `tls` has the paths of `tls_ca`, `tls_cert`, `tls_key` and `token_file`, for a broker that requires them.
+        `archive` tells the broker that the job keeps its messages, and so needs their schemas even after the log has
+        dropped them. Raises `InvalidRequest` for a wrong address or subscription name.
         """
         try:
             self._url = str(parse_url(broker))
@@ -67,8 +68,10 @@ class ProgressReporter:
         self._failed = False
 
     def report(self, positions: Positions) -> None:
-        """Report positions soon; returns at once. Unsent positions of the same partitions are replaced, unchanged ones
-        left out."""
+        """Queue positions for the next report, and return at once.
+
+        For each partition only the newest position is sent, and only if it changed. After `close` nothing is queued.
+        """
         offsets_by_key = {(str(topic), partition): offset for (topic, partition), offset in positions.items()}
         with self._changed:
             if self._closing:
@@ -83,13 +86,17 @@ class ProgressReporter:
             self._changed.notify_all()
 
     def flush(self, seconds: float = CLOSE_SECONDS) -> bool:
-        """Wait until all is sent, or sending has failed; return whether it was sent. For a process that may end now."""
+        """Wait at most `seconds` until every position is sent or sending has failed. Return whether every position was
+        sent.
+
+        A process that may end at any moment calls this, since its end would lose waiting reports.
+        """
         with self._changed:
             self._changed.wait_for(lambda: self._failed or not (self._pending or self._sending), seconds)
             return not (self._failed or self._pending or self._sending)
 
     def close(self, seconds: float = CLOSE_SECONDS) -> None:
-        """Send pending positions within `seconds`; then report no more."""
+        """End the reports. Waits at most `seconds` for positions that are not sent yet."""
         with self._changed:
             self._closing = True
             self._changed.notify_all()

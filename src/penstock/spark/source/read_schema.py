@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class ReadTask(Protocol):
-    """The work of a task on a slice: made on the driver, run in the workers."""
+    """The work that a Spark task does on a slice. It is made on the driver, pickled, and run in the workers."""
 
     @property
     def schema(self) -> pa.Schema:
@@ -35,7 +35,11 @@ class ReadTask(Protocol):
 
 
 def read_task_for(options: ReadOptions, schema: StructType | None = None) -> ReadTask:
-    """Return the task of such a read. Raises `InvalidRequest` for a missing column or one of another type."""
+    """Return the task that reads the slices of a read with these options.
+
+    `schema` has the columns that the user wants; None takes those that the options choose. Raises `InvalidRequest` for
+    a column that does not exist, or that has another type in `schema`.
+    """
     if options.rows is Rows.SLICES:
         return SliceListTask(_checked(schema, SLICE_COLUMNS))
     if options.rows.counted:
@@ -59,7 +63,11 @@ def _topics(options: ReadOptions) -> list[TopicName]:
 
 
 def _checked(schema: StructType | None, there: pa.Schema) -> pa.Schema:
-    """Check a schema from the user or from this source; return it in Arrow types, exactly as Spark will expect."""
+    """Check the wanted columns `schema` against the existing columns `there`, and return them as an Arrow schema.
+
+    Without `schema` all existing columns are returned. Raises `InvalidRequest` for a column that does not exist, has
+    another type, or may be null and is declared as NOT NULL.
+    """
     if schema is None:
         return there
     asked = arrow_schema(schema)

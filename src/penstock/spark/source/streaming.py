@@ -1,7 +1,7 @@
-"""The stream reader of the data source: Spark's calls, answered by a `TopicFollower`.
+"""The stream reader of the data source: answers Spark's calls with a `TopicFollower`.
 
-Spark asks in a process of its own on the driver, one for the life of a query; `read` runs in the workers on another
-copy. Everything a task has to know is therefore in its partition.
+Spark calls `read` in the workers, each on a copy of the reader, and the other methods in one Python process beside the
+driver, which lives as long as the query. So everything that a task has to know is in its partition.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from penstock.spark.source.progress import ProgressReporter
 from penstock.spark.source.read_schema import ReadTask
 
 _LAST_WORD_SECONDS: Final = 10.0
-"""The wait for the last report: longer than a broker is waited for, and so reached only by a slow one, once."""
+"""The longest wait for the last report. A request to the broker fails after half of that time, so only a broker that
+answers several requests slowly uses it up."""
 
 Json = dict[str, Any]
 """Offsets, as Spark keeps them."""
@@ -39,7 +40,8 @@ def stream_reader(options: ReadOptions, read_task: ReadTask) -> DataSourceStream
 
 
 class StreamReader(DataSourceStreamReader):
-    """The part that is the same for every Spark: where a query begins, what a batch reads, and the progress reports."""
+    """The part of the reader that is the same for every release of Spark: where a query begins, what a batch reads, and
+    the progress reports."""
 
     def __init__(self, options: ReadOptions, read_task: ReadTask) -> None:
         self._options = options
@@ -67,7 +69,11 @@ class StreamReader(DataSourceStreamReader):
             self._progress.close()
 
     def _next_offsets(self, start: Json, *, rows_max: int | None = None, bytes_max: int | None = None) -> Json:
-        """Return the end of the batch that begins at `start`; everything before is done, and reported."""
+        """Return the offsets at which the batch that begins at `start` ends; `rows_max` and `bytes_max` limit the
+        batch.
+
+        Also reports `start` to the broker as the query's progress: everything before it has been processed.
+        """
         self._report(start)
         found = self._follower.latest(Offsets.of_json(start), rows_max=rows_max, bytes_max=bytes_max).as_json()
         if found == start and self._progress is not None:
@@ -75,10 +81,10 @@ class StreamReader(DataSourceStreamReader):
         return found
 
     def _report(self, done: Json) -> None:
-        """Report finished offsets to the broker, where a subscription is configured.
+        """Report to the broker that everything before `done` is processed, if a subscription is configured.
 
-        These are the offsets where the next batch begins: Spark commits a batch only once there is another, the last
-        one never.
+        The start of each batch is reported, not only what Spark commits: Spark commits a batch when the next one
+        begins, and so never the last one.
         """
         options = self._options
         if options.subscription is None or options.broker is None:
@@ -92,10 +98,12 @@ class StreamReader(DataSourceStreamReader):
 
 
 class WholeReader(StreamReader):
-    """A reader for a Spark that asks for the end alone, without a start or a limit: a batch is everything there is.
+    """A reader for a Spark that passes neither a start nor a limit to `latestOffset`. A batch is everything that is
+    there.
 
-    Spark reveals the query's position in another way: it plans the current batch first, also when it restarts behind a
-    finished one. A new query begins at its initial offsets here.
+    Without a start the reader learns the query's position from `partitions`: Spark calls that for the current batch
+    before it asks for the next end, also after a restart. Before the first such call, a query is at its initial
+    offsets.
     """
 
     def __init__(self, options: ReadOptions, read_task: ReadTask) -> None:

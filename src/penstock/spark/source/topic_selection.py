@@ -1,4 +1,4 @@
-"""Topic selection: which partitions a query reads, and where each begins and ends now. Spark does not come in here."""
+"""Topic selection: the partitions that a query reads, and their logs. Spark is not imported here."""
 
 from __future__ import annotations
 
@@ -17,13 +17,17 @@ from penstock.storage.log import log_view
 from penstock.storage.log.log_view import Segment, view_of
 
 _ONE_RECORD: Final = 1
-"""Bytes of a read for one record: a read gives the whole of the record that begins there."""
+"""The size of a read that wants a single record. A read returns at least one whole record, however few bytes it asks
+for."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicSelection:
-    """Topics by name, or all topics whose name a pattern matches. A pattern without a leading slash matches bare
-    names."""
+    """Topics by name, or all topics that a pattern matches as a whole.
+
+    A pattern that begins with a slash is compared with full names (`/shop/carts`). Any other pattern is compared with
+    the names of topics in the default namespace.
+    """
 
     topics: tuple[TopicName, ...] = ()
     pattern: re.Pattern[str] | None = None
@@ -36,8 +40,8 @@ class TopicSelection:
         return name.namespace == DEFAULT_NAMESPACE and self.pattern.fullmatch(name.topic) is not None
 
     def find_logs(self, data: DataReader, *, missing_ok: bool = False) -> dict[PartitionKey, Path]:
-        """Return the paths of the selected logs, in order. Raises `TopicNotSupported` for a named topic that is
-        missing."""
+        """Return the directory of each selected partition's log. Raises `TopicNotSupported` for a named topic that does
+        not exist, unless `missing_ok`."""
         found = [topic for topic in data.topics() if self.selects(topic.name)]
         if not missing_ok:
             self._check(data, {topic.name for topic in found})
@@ -53,7 +57,7 @@ class TopicSelection:
 
 
 class PartitionLog:
-    """A partition read from outside: its edges, its ids, its times."""
+    """A reader of one partition's files, without the broker: the offsets it holds, and ids and times of its records."""
 
     def __init__(self, data: DataReader, key: PartitionKey, path: Path) -> None:
         self.key = key
@@ -62,7 +66,7 @@ class PartitionLog:
         self._newest: Segment | None = None
 
     def offset_range(self) -> tuple[int, int]:
-        """Return the first and the next offset."""
+        """Return the first offset that the log holds, and the offset that its next message will get."""
         edges, self._newest = log_view.log_range(self._disk, self.path, known=self._newest)
         return int(edges.start), int(edges.stop)
 
@@ -77,5 +81,6 @@ class PartitionLog:
         return block.id(0).hex() if len(block) and int(block.offsets.start) == offset else None
 
     def offset_at_time(self, time_ms: int) -> int:
-        """Return the first offset whose message is not older than a time."""
+        """Return the first offset whose message is not older than a time in Unix milliseconds; the next offset if all
+        are older."""
         return int(log_view.offset_of(self._disk, view_of(self._disk, self.path), AtTime(time_ms)))

@@ -67,7 +67,8 @@ _FINDINGS_MAX: Final = 1_000
 
 _CHANGING_SECONDS: Final = 0.02
 _CHANGING_LOOKS: Final = 250
-"""Checks for a topic that is just being created or deleted: five seconds in all, after which it is missing."""
+"""Checks for a topic that is just being created or deleted: five seconds in all. A log that still lacks its files then
+counts as missing."""
 
 Stage = Callable[[str, int], Progress]
 """A callback for the start of a stage, with its name and size in bytes; it returns the progress callback of the
@@ -83,7 +84,8 @@ class Backup:
     kept_bytes: int
     """Bytes of segments that the backup already had."""
     findings: tuple[str, ...]
-    """Damage in the original, which is copied as it is, and losses, of which the backup keeps its copies."""
+    """Sentences about damage in the original, which is copied as it is, and about messages that the original has lost.
+    The backup keeps its copies of lost messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,12 +131,15 @@ def back_up(
 ) -> Backup:
     """Bring the backup in `target` up to the state of the data directory `root`; durable on return.
 
-    An existing backup is updated: its whole segments are kept, and so are segments that `root` has lost. With `replace`
-    it may be of another data directory, and only segments that are the same here are kept; with `quick` its files are
-    compared by size and not hashed. `release`, the release that makes the backup, is noted in it.
+    `target` may be new or empty: the backup is created then. In an existing backup, whole segments are kept, and so are
+    segments that `root` has lost. With `replace`, `target` may hold the backup of another data directory, and segments
+    that `root` does not have are dropped. With `quick`, the files of the existing backup are checked by their size
+    alone; otherwise each is read and its hash compared. `release`, the release that makes the backup, is noted in it.
+    `stage` is called at the start of each stage.
 
-    Raises `InvalidRequest` for impossible directories, or if the backup is of another one, `NotOwner` while another
-    backup is being made there, `DiskFull` before or while files are copied; the backup then stays as it was.
+    Raises `InvalidRequest` for impossible directories, or if `target` has the backup of another directory and `replace`
+    is off; `NotOwner` while another backup is being made there; `DiskFull` before or while files are copied. After an
+    error the previous backup is still valid.
     """
     disk = disk or OsDisk()
     root, target = root.absolute(), target.absolute()
@@ -173,10 +178,11 @@ class _BackupRun:
     findings: list[tuple[int, str]] = field(default_factory=list)
     """Topic uid and sentence of each finding."""
     gone: set[int] = field(default_factory=set)
-    """Topics that were deleted meanwhile, whose findings are no damage."""
+    """Topics that were deleted while the backup ran: their findings are dropped, since missing files are no damage
+    there."""
     before: PreviousBackup = field(default_factory=PreviousBackup)
     owned: bool = True
-    """True while a broker writes to the data directory."""
+    """True if a process held the data directory's lock when the logs were examined."""
 
     @property
     def disk(self) -> Disk:
@@ -215,8 +221,8 @@ class _BackupRun:
     def _committed(self, path: Path) -> LogView:
         """Return the acknowledged part of a log.
 
-        The index lists no more than that while the owner runs; after a power cut it may list less, and the records are
-        scanned.
+        While a broker owns the directory, that is what the index lists. Without an owner the index may list less than
+        was acknowledged, because of a power cut; so the records of an unclosed newest segment are scanned then.
         """
         view = view_of(self.disk, path)
         if not view.segments or view.segments[-1].sealed or self.owned:
@@ -234,7 +240,7 @@ class _BackupRun:
     # logs
 
     def _copy_logs(self, sources: list[_LogSource]) -> dict[_LogSource, StoredLog | None]:
-        """Copy the logs; None stands for a log that no longer exists."""
+        """Copy the logs; the value is None for a log whose directory is gone, or whose topic was deleted meanwhile."""
         wanted = sum(s.size for source in sources for s in source.segments if not self._is_kept(source, s))
         self._check_room(wanted)
         progress = self.stage("copying", wanted)
@@ -275,8 +281,11 @@ class _BackupRun:
         return whole
 
     def _missing(self, source: _LogSource) -> StoredLog:
-        """Return the previous backup of a log that is missing although nobody deleted it; an empty log if there is
-        none."""
+        """Return the entry of a log that could not be copied although its topic exists.
+
+        Without a directory, that is its entry in the previous backup, with a finding; an empty log if there is none, or
+        if the directory exists by now.
+        """
         nothing = source.stored(START_OF_EMPTY_LOG, ())
         if self.disk.exists(source.path):
             return nothing
@@ -296,10 +305,10 @@ class _BackupRun:
             self.findings.append((topic_uid, what))
 
     def _await_changes(self, logs: Mapping[_LogSource, StoredLog | None]) -> set[int]:
-        """Return the topics that were deleted meanwhile.
+        """Return the uids of the topics that were deleted meanwhile.
 
-        A broker that creates or deletes a topic needs a moment between the catalog and the files: until then a missing
-        log may be either, and is waited for.
+        A missing log may belong to a topic that is being created or deleted: a broker needs a moment between the
+        catalog and the files. So this waits up to five seconds until each missing log exists or its topic is deleted.
         """
         missing = [source for source, log in logs.items() if log is None]
         for _ in range(_CHANGING_LOOKS if self.owned else 1):
@@ -312,8 +321,10 @@ class _BackupRun:
         return gone
 
     def _gone(self, sources: Iterable[_LogSource]) -> set[int]:
-        """Return the topics that were deleted meanwhile: the files at their paths may be those of a new topic of that
-        name."""
+        """Return the uids of the topics that were deleted meanwhile.
+
+        Uids are compared, not paths: the files at a path may be those of a new topic of the same name.
+        """
         uids = {source.topic.topic_uid for source in sources}
         # In this order: a topic leaves the trash once the catalog has forgotten it.
         leaving = {uid for uid in uids if self.disk.exists(self.root / TRASH / str(uid))}
@@ -323,7 +334,8 @@ class _BackupRun:
     # segments
 
     def _kept(self, source: _LogSource, segment: Segment) -> StoredSegment | None:
-        """Return the backup's copy of a segment, if it is the same."""
+        """Return the previous backup's copy of a segment if the segment is unchanged since; None if it must be
+        copied."""
         known = self._known(source, segment)
         if known is None or (known.count, known.size) != (segment.count, segment.size):
             return None
@@ -353,7 +365,8 @@ class _BackupRun:
             return read_tolerant(file, position, 16).tobytes().hex()
 
     def _segment(self, source: _LogSource, segment: Segment, progress: Progress) -> StoredSegment | None:
-        """Copy a segment unless the backup has it; None for one that retention has removed."""
+        """Return the stored segment, copied now unless the backup has it already; None if retention has removed the
+        segment."""
         try:
             known = self._kept(source, segment)
             stored = known or self._copy(source, segment, progress)
@@ -365,7 +378,10 @@ class _BackupRun:
         return stored
 
     def _check_continues(self, source: _LogSource, segment: Segment, stored: StoredSegment) -> None:
-        """Raise `InvalidRequest` if the segment does not begin with the records that the backup has of it."""
+        """Raise `InvalidRequest` if the segment has another message where the previous backup's copy of it ends.
+
+        Does nothing if there is no such copy, or if either of the two is damaged.
+        """
         known = self._known(source, segment)
         if known is None or known is stored or not self.before.keeps or known.damaged or stored.damaged:
             return
@@ -442,7 +458,7 @@ def _place(log: StoredLog) -> str:
 
 
 def _header(disk: Disk, segment: Segment) -> IndexHeader | None:
-    """Return the header of the index, if the segment is sealed and exactly what is to be copied."""
+    """Return the header of a sealed segment's index if it counts exactly the records to be copied; None otherwise."""
     header = IndexFile(disk, index_path(segment.path), segment.base).header()
     if header is None or header.state is not SegmentState.SEALED:
         return None
@@ -454,6 +470,6 @@ def _seal(header: IndexHeader | None) -> str:
 
 
 def _ends(disk: Disk, segment: Segment) -> Longs:
-    """Return the ends of records in the index; none without an index."""
+    """Return where each record ends, as the index lists it; an empty array without an index."""
     index = IndexFile(disk, index_path(segment.path), segment.base)
     return index.ends(0, segment.count) if index.header() is not None else NONE_LISTED

@@ -89,7 +89,8 @@ def reconcile(second: Path, first: Path, keep: Iterable[int]) -> None:
 
 
 def _forget_numbering(connection: Connection) -> None:
-    """Delete the broker's own producers, which number messages by the offsets of other topics."""
+    """Delete the producers with which the broker writes dead letters and redrives: they number messages by the offsets
+    of other topics."""
     for row in read_rows(connection, select(PRODUCERS)):
         if row["name"].startswith((DEAD_LETTER_PRODUCER_PREFIX, REDRIVE_PRODUCER_PREFIX)):
             for table in (PRODUCER_SESSIONS, PRODUCER_OWNERS, PRODUCERS):

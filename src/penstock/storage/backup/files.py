@@ -27,7 +27,8 @@ Progress = Callable[[int], None]
 
 
 def pieces(file: File, size: int) -> Iterator[bytes]:
-    """Yield the first `size` bytes in pieces, fewer where the file ends. Unreadable sectors count as zeros."""
+    """Yield the first `size` bytes in pieces; fewer bytes if the file is shorter. Unreadable sectors are read as
+    zeros."""
     for position in range(0, size, READ_BYTES):
         yield read_tolerant(file, position, min(READ_BYTES, size - position)).tobytes()
 
@@ -35,7 +36,10 @@ def pieces(file: File, size: int) -> Iterator[bytes]:
 def copy_file(
     disk: Disk, source: Path, size: int, target: Path, progress: Progress = lambda _: None
 ) -> tuple[int, int]:
-    """Copy the first `size` bytes of a file to one that is synced on return; return their number and their hash."""
+    """Copy the first `size` bytes of a file to `target`, synced on return; return the number of bytes and their hash.
+
+    `progress` is called with the size of each piece written.
+    """
     with opened(disk, source) as file:
         return write_file(disk, target, pieces(file, size), progress)
 
@@ -64,7 +68,10 @@ class BackupFiles:
     root: Path
 
     def name_part(self, part: Path, pattern: str, size: int, digest: int) -> StoredFile:
-        """Give a finished file its name. Durable once its directory is synced."""
+        """Rename the finished file `part` to `pattern` with its hash filled in, and return its entry for the manifest.
+
+        The new name is durable once its directory is synced, which the caller does.
+        """
         file = StoredFile(name=pattern.format(hash_text(digest)), size=size, hash=hash_text(digest))
         self.disk.rename(part, self.root / file.name)
         return file
@@ -78,7 +85,8 @@ class BackupFiles:
             return False
 
     def trouble(self, file: StoredFile, progress: Progress) -> str | None:
-        """Return what is wrong with a file; None if it is as it was written."""
+        """Return a sentence about what is wrong with a file: it is missing, or its size or hash differs; None if it is
+        as it was written."""
         try:
             with opened(self.disk, self.root / file.name) as opened_file:
                 if opened_file.size() != file.size:
@@ -97,7 +105,11 @@ class BackupFiles:
 
 
 def split_index(data: bytes, base: int) -> tuple[IndexHeader | None, Longs]:
-    """Return the header of an index, and the ends of records in it."""
+    """Return the header of an index and the ends of its records.
+
+    The header is None if it is damaged or of another segment than the one that begins at offset `base`; the end of a
+    record whose entry is damaged is -1.
+    """
     header = IndexHeader.decode(data[:HEADER_BYTES])
     entries = data[HEADER_BYTES:]
     whole = len(entries) // ENTRY_BYTES * ENTRY_BYTES
@@ -106,7 +118,10 @@ def split_index(data: bytes, base: int) -> tuple[IndexHeader | None, Longs]:
 
 
 def verify_records(disk: Disk, path: Path, base: int, count: int, size: int, ends: Longs) -> SegmentScan:
-    """Scan a copy that must hold `count` records in `size` bytes, checking checksum, id, offset and index of each."""
+    """Scan a copied segment that must hold `count` records in `size` bytes, and return the scan with the damage found.
+
+    Checks checksum, id and offset of every record, and that records end where `ends` says.
+    """
     header = IndexHeader(state=SegmentState.CLOSED, base=base, count=count, size=size)
     known = ends[:count] if ends.size else np.empty(0, dtype=np.int64)
     with opened(disk, path) as file:
@@ -114,5 +129,5 @@ def verify_records(disk: Disk, path: Path, base: int, count: int, size: int, end
 
 
 def damaged_messages(scan: SegmentScan) -> int:
-    """Return how many messages cannot be read."""
+    """Return how many messages of a scanned segment are damaged."""
     return sum(len(damage.offsets) for damage in scan.damages)

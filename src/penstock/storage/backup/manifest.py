@@ -38,20 +38,21 @@ class StoredFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     hash: str
 
     def check(self) -> None:
-        """Raise `StorageFailed` for a name that no backup writes: the manifest may come from anywhere."""
+        """Raise `StorageFailed` for a name that no backup writes. A manifest from elsewhere might name any file."""
         if not _NAME.fullmatch(self.name) or not _HASH.fullmatch(self.hash) or self.size < 0:
             raise StorageFailed(f"{self.name[:128]!r} is not the name of a file of a backup")
 
 
 class StoredSegment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A segment up to the watermark."""
+    """A segment in the backup, up to the watermark of its log."""
 
     base: int
     count: int
     size: int
     sealed: bool
     seal: str
-    """The hash in the sealed segment's header; empty for a segment that was being written."""
+    """The hash in the header of a sealed segment's index, in hexadecimal; empty for a segment that was being
+    written."""
     last_id: str
     data: StoredFile
     index: StoredFile
@@ -64,7 +65,7 @@ class StoredSegment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class StoredLog(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A partition."""
+    """A partition in the backup."""
 
     topic: str
     topic_uid: int
@@ -81,7 +82,7 @@ class StoredLog(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     @property
     def next_offset(self) -> int:
-        """The watermark: messages before it are in the backup."""
+        """The offset behind the last message in the backup."""
         return max(self.start, self.segments[-1].stop) if self.segments else self.start
 
     @property
@@ -99,7 +100,7 @@ class StoredLog(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A whole backup."""
+    """The content of a backup: catalog, logs, and facts about its making."""
 
     format: int
     penstock: str
@@ -107,7 +108,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     created_ms: int
     source: str
     node: int
-    """The id of the data directory, which is unique: a restored directory gets another."""
+    """The number of the data directory that was backed up. It is unique: a restored directory gets another."""
     catalog: StoredFile
     catalog_version: int
     logs: tuple[StoredLog, ...]
@@ -132,7 +133,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class _Version(msgspec.Struct):
-    """The one field that every format has."""
+    """The `format` field, which manifests of every format have."""
 
     format: int
 
@@ -219,13 +220,14 @@ def check_target(disk: Disk, root: Path, target: Path) -> None:
 
 
 def clear_work(disk: Disk, root: Path) -> None:
-    """Remove the work files of an interrupted backup."""
+    """Remove the folder of work files that an interrupted backup left in the backup directory `root`."""
     if disk.exists(root / WORK):
         _clear_folder(disk, root / WORK, _IN_WORK, frozenset())
 
 
 def clear(disk: Disk, root: Path, named: frozenset[Path]) -> None:
-    """Remove the backup's files that are not `named`: they belong to the previous or to an interrupted backup."""
+    """Remove all files of the backup directory `root` except those in `named`: they belong to the previous or to an
+    interrupted backup. Files that no backup writes stay."""
     clear_work(disk, root)
     _clear_files(disk, root, _REPLACED, named)
     for folder in _folders(disk, root):
@@ -245,7 +247,7 @@ def _clear_files(disk: Disk, folder: Path, ours: re.Pattern[str], named: frozens
 
 
 def _folders(disk: Disk, root: Path) -> list[Path]:
-    """Return the folders of logs."""
+    """Return the paths of the folders that hold the logs' segments."""
     return [root / SEGMENTS / name for name in disk.folders(root / SEGMENTS) if _FOLDER.fullmatch(name)]
 
 
@@ -260,7 +262,8 @@ def _is_backup(disk: Disk, root: Path) -> bool:
 
 
 def _is_ours(disk: Disk, root: Path) -> bool:
-    """Return True for a directory with a backup, or with nothing but the files of an interrupted first one."""
+    """Return True for a directory with a backup, or with nothing but the files of an interrupted first one. An empty
+    directory counts as one."""
     if disk.exists(root / MANIFEST):
         return _is_backup(disk, root)
     known = {SEGMENTS, WORK}

@@ -19,12 +19,12 @@ from penstock.storage.backup.manifest import Manifest, StoredLog, StoredSegment,
 
 @dataclass(frozen=True, slots=True)
 class PreviousBackup:
-    """The content of the backup before this run."""
+    """The content of the backup as the previous run left it."""
 
     logs: Mapping[tuple[int, int], StoredLog] = field(default_factory=dict)
     """Logs by topic uid and partition, with their whole segments only."""
     keeps: bool = True
-    """True if segments that the original has lost are kept."""
+    """True if segments that the original has lost stay in the backup; False with `--replace`."""
     _segments: dict[tuple[int, int, int], StoredSegment] = field(default_factory=dict)
 
     @classmethod
@@ -36,7 +36,11 @@ class PreviousBackup:
         return self._segments.get((topic_uid, partition, base))
 
     def lost(self, log: StoredLog) -> list[StoredSegment]:
-        """Return the segments that a log should have and lacks, or has shorter or more damaged."""
+        """Return the segments of the previous backup that the newly copied `log` lacks, or has shorter or with more
+        damage.
+
+        Segments that retention has dropped from the log are not among them.
+        """
         before = self.logs.get((log.topic_uid, log.partition))
         if before is None or not self.keeps:
             return []
@@ -48,8 +52,10 @@ class PreviousBackup:
         ]
 
     def whole(self, log: StoredLog) -> StoredLog:
-        """Return a log with its lost segments. Raises `InvalidRequest` if it holds other messages at the same
-        offsets."""
+        """Return the newly copied log with its lost segments put back from the previous backup.
+
+        Raises `InvalidRequest` if the two do not fit together: the log has other messages at the same offsets.
+        """
         lost = {segment.base: segment for segment in self.lost(log)}
         if not lost:
             return log
@@ -80,9 +86,10 @@ def _is_lost(before: StoredSegment, present: StoredSegment | None) -> bool:
 
 
 def previous_manifest(backup_files: BackupFiles, node: int, *, replace: bool) -> Manifest | None:
-    """Return the manifest before this run; None without one, or if it is damaged, which costs time but no data.
+    """Return the manifest of the existing backup; None if there is none, or if it is damaged.
 
-    Raises `InvalidRequest` if it is of another data directory and must not be replaced.
+    Without the manifest all is copied again, which costs time but no data. Raises `InvalidRequest` if it is of another
+    data directory than `node` and `replace` is off.
     """
     try:
         manifest = read_manifest(backup_files.disk, backup_files.root)
@@ -100,7 +107,11 @@ def previous_manifest(backup_files: BackupFiles, node: int, *, replace: bool) ->
 def usable_backup(
     backup_files: BackupFiles, manifest: Manifest, progress: Progress, *, replace: bool, quick: bool
 ) -> PreviousBackup:
-    """Return the whole segments of a backup: every file is hashed, or with `quick` compared by size."""
+    """Return those segments of the existing backup whose files are whole.
+
+    Each file is read and its hash compared; with `quick` only its size. With `replace`, segments that the original
+    lacks are not kept.
+    """
 
     def is_whole(segment: StoredSegment) -> bool:
         files = (segment.data, segment.index)

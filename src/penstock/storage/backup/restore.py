@@ -49,7 +49,7 @@ class BackupProblem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackupCheck:
-    """The result of checking a backup byte by byte."""
+    """The result of a check of a backup."""
 
     manifest: Manifest
     problems: tuple[BackupProblem, ...]
@@ -228,7 +228,7 @@ class _RestoreRun:
             )
 
     def undo(self) -> None:
-        """Remove all restored files."""
+        """Remove all files and directories that the restore has created."""
         for entry in os.scandir(self.target) if self.target.is_dir() else ():
             if entry.is_dir(follow_symlinks=False):
                 self.disk.remove_tree(Path(entry.path))

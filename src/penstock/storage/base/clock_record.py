@@ -1,7 +1,7 @@
-"""The clock record: a small file with the last reading of the wall clock and of the boot clock, which cannot be set.
+"""The clock record: a small file with the last readings of the wall clock, and of the boot clock, which nobody can set.
 
-With it a clock that jumps ahead while the broker is down is noticed at the next start, as long as the machine was not
-rebooted: after that a jump looks like time that has passed.
+At the next start it shows a wall clock that jumped ahead while the broker was down, as long as the machine was not
+rebooted. After a reboot a jump cannot be told from time that has passed.
 """
 
 from __future__ import annotations
@@ -19,14 +19,16 @@ _TEXT_BYTES_MAX: Final = 256
 
 
 class ClockReading(NamedTuple):
-    """A time of day, and the boot clock at that moment; both in nanoseconds."""
+    """A reading of the wall clock (nanoseconds since the Unix epoch) and of the boot clock at the same moment
+    (nanoseconds)."""
 
     wall_ns: int
     boot_ns: int
 
 
 def this_boot() -> str:
-    """Return a text that differs at each boot of the machine; empty where the system has none."""
+    """Return a text that is the same until the machine reboots and different afterwards; empty where the system has
+    none."""
     try:
         return _BOOT.read_text().strip()
     except OSError:
@@ -42,13 +44,13 @@ def save_reading(disk: Disk, root: Path, reading: ClockReading, *, boot: str) ->
 
 
 def saved_reading(disk: Disk, root: Path, *, boot: str) -> ClockReading | None:
-    """Return the reading saved last since this boot; None if there is none or it does not verify."""
+    """Return the last saved reading if it was saved since this boot; None otherwise, or if its checksum is wrong."""
     noted_boot, reading = _noted(disk, root)
     return reading if boot and noted_boot == boot else None
 
 
 def last_wall_ns(disk: Disk, root: Path) -> int:
-    """Return the time of day saved last, also before this boot; 0 if there is none."""
+    """Return the last saved reading of the wall clock, even from before this boot; 0 if there is none."""
     _, reading = _noted(disk, root)
     return 0 if reading is None else reading.wall_ns
 

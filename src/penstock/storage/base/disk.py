@@ -29,7 +29,7 @@ class File(Protocol):
     """An open file. Positions are absolute; there is no file cursor."""
 
     def read_into(self, buffer: Any, position: int) -> int:
-        """Fill `buffer` from `position` on, and return the number of bytes read."""
+        """Fill `buffer` from `position` on. Return the number of bytes read, fewer only where the file ends."""
         ...
 
     def write(self, data: Any, position: int) -> int:
@@ -194,7 +194,7 @@ def opened(disk: Disk, path: Path, *, write: bool = False, create: bool = False)
 
 
 def write_all(file: File, data: Any, position: int) -> None:
-    """Write every byte or raise: a write that takes only a part is continued, one that takes nothing has failed."""
+    """Write every byte at `position`, in several writes if needed. Raises `OSError` if a write takes nothing."""
     view = memoryview(data)
     while len(view):
         count = file.write(view, position)
@@ -211,7 +211,8 @@ def read_all(file: File, position: int, size: int) -> bytearray:
 
 
 def replace_file(disk: Disk, path: Path, data: bytes) -> None:
-    """Replace a small file, whole and durable, or not at all."""
+    """Replace a small file, or create it; durable on return. After a crash it has its old or its new content, never a
+    mix."""
     temporary = path.with_name(path.name + ".tmp")
     with opened(disk, temporary, write=True, create=True) as file:
         file.truncate(0)
@@ -222,7 +223,8 @@ def replace_file(disk: Disk, path: Path, data: bytes) -> None:
 
 
 def storage_error(error: OSError, what: str) -> StorageFailed | DiskFull:
-    """Return the project's error for an error of the disk, `what` being the start of its sentence."""
+    """Return `DiskFull` if the error means a full disk, `StorageFailed` for any other; its sentence begins with
+    `what`."""
     reason = error.strerror or str(error)
     if error.errno in FULL_ERRORS:
         return DiskFull(f"{what}: the disk is full ({reason}); make room and try again", errno=error.errno)
@@ -230,10 +232,11 @@ def storage_error(error: OSError, what: str) -> StorageFailed | DiskFull:
 
 
 class OwnerLock:
-    """The lock of the one process that writes to a data directory; released when the process ends, however it ends.
+    """The lock of the one process that writes to a data directory. It ends with the process, even if that is killed.
 
-    It locks the file `path`, which holds the owner's pid and can be examined by others, and the directory itself, which
-    cannot be removed without all that is in it.
+    Two things are locked: the file `path`, which holds the owner's pid and tells other processes that there is an
+    owner; and its directory, which cannot be replaced without all that is in it. The constructor raises `NotOwner` if
+    another process holds either.
     """
 
     def __init__(self, path: Path) -> None:
@@ -266,7 +269,7 @@ class OwnerLock:
         )
 
     def reclaim(self) -> bool:
-        """Put the lock file back if it was removed or replaced, and return True if it was.
+        """Return False if the lock file is still in place. Put it back if it was removed or replaced, and return True.
 
         Raises `NotOwner` if another process has locked the new file: that process writes to this directory, too.
         """
@@ -294,9 +297,9 @@ class OwnerLock:
 
 
 def _locked(descriptor: int, *, may_lack: bool = False) -> bool:
-    """Lock a descriptor, and return False if another process holds the lock.
+    """Lock a descriptor exclusively, without waiting. Return True on success, False if another process holds the lock.
 
-    `may_lack`: file systems that cannot lock directories count as locked.
+    With `may_lack`, returns True also on a file system that cannot lock directories.
     """
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -309,7 +312,7 @@ def _locked(descriptor: int, *, may_lack: bool = False) -> bool:
 
 
 def is_owned(path: Path) -> bool:
-    """Return True if a process holds the lock of a data directory now. Writes nothing, and blocks no other process."""
+    """Return True if a process holds the lock file at `path` now. Writes nothing; False if the file does not exist."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -325,9 +328,9 @@ def is_owned(path: Path) -> bool:
 
 @contextlib.contextmanager
 def directory_locked(folder: Path, *, alone: bool) -> Iterator[None]:
-    """Lock a directory, exclusively (`alone`) or shared with other readers, until the block or the process ends.
+    """Lock a directory, exclusively (`alone`) or shared with other readers, until the `with` block or the process ends.
 
-    Raises `NotOwner` if another process holds it.
+    Raises `NotOwner` at once, without waiting, if another process holds a lock that excludes this one.
     """
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:

@@ -60,10 +60,10 @@ def check_root(root: Path, *, create: bool = False) -> None:
 
 
 def check_readable(disk: Disk, root: Path, name: str) -> None:
-    """Check that a directory has logs to read.
+    """Check that the directory `root` has logs to read; `name` is what the error calls it.
 
-    Raises `InvalidRequest` if there are none below `root`, `VersionNotSupported` if a newer Penstock wrote them. A
-    copied tree of topics is readable without its identity, or with a damaged one.
+    Raises `InvalidRequest` if there are none below `root`, `VersionNotSupported` if a newer Penstock wrote them. A tree
+    of topics that was copied without `store.json`, or with a damaged one, is readable too.
     """
     if not disk.exists(root / IDENTITY):
         if not disk.folders(root / TOPICS):

@@ -16,10 +16,10 @@ from typing import Final
 from penstock.storage.base.disk import OsDisk, OsFile
 
 SYNC_SECONDS: Final = (0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
-"""Bounds from a disk with a battery behind its cache to one that is about to fail."""
+"""Bucket bounds in seconds: from a disk with a battery behind its cache to one that is about to fail."""
 
 GROUP_MESSAGES: Final = (1, 4, 16, 64, 256, 1_024, 4_096, 16_384, 65_536)
-"""Bounds from one caller that waits for each message to the largest possible group."""
+"""Bucket bounds in messages of one group: from one caller that waits for each message to the largest possible group."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,8 @@ class Distribution:
         return self.counts[-1]
 
     def quantile(self, share: float) -> float | None:
-        """Return the bound below which this share of the values lies; None if there are no values.
+        """Return the least bound at or below which this share of the values lies (0.5 is the median); None without
+        values.
 
         Returns the last bound if the quantile is beyond all bounds.
         """
@@ -63,7 +64,7 @@ class Histogram:
             self._total += value
 
     def snapshot(self) -> Distribution:
-        """Return the counts of one moment."""
+        """Return the counts as they are now."""
         with self._turn:
             return Distribution(self._bounds, tuple(accumulate(self._counts)), self._total)
 
@@ -78,7 +79,7 @@ class StorageMeter:
         self.group_bytes = 0
 
     def totals(self) -> dict[str, float]:
-        """Return totals since the directory was opened, by name, for people."""
+        """Return totals since the directory was opened, by name, for display to people."""
         syncs, groups = self.syncs.snapshot(), self.groups.snapshot()
         return {
             "storage.sync.count": syncs.count,

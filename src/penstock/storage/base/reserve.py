@@ -1,7 +1,7 @@
-"""The disk reserve: room held as a file, and given up to the catalog where the disk is full.
+"""The disk reserve: a file that holds room, and is removed to make room for the catalog where the disk is full.
 
-Another process may fill the disk to its last byte. Logs refuse appends long before that; acks must go on, and they are
-written to the catalog.
+Another process may fill the disk to its last byte. Logs refuse appends long before that; but acks must go on, and they
+are written to the catalog.
 """
 
 from __future__ import annotations
@@ -17,19 +17,21 @@ _LOG: Final = logging.getLogger(__name__)
 RESERVE_BYTES_MAX: Final = 8 * MIB
 """The largest reserve: twice the size at which the catalog's write-ahead log starts over."""
 _SHARE: Final = 4
-"""The part of the operator's `disk_reserve_bytes` that is held as a file, as a divisor."""
+"""Divisor: a quarter of the operator's `disk_reserve_bytes` is held as a file."""
 _LOW_SHARE: Final = 8
-"""The part of the reserve that must be free beside it, as a divisor: with less the next write may fail."""
+"""Divisor: with less than an eighth of the file's size free beside it the next write may fail, and the file is
+removed."""
 
 
 class DiskReserve:
-    """A file of zeros. Its caller is the only writer; see `CatalogFile.writing`."""
+    """A file of zeros that can be removed to free its room. Only one thread may use it at a time; see
+    `CatalogFile.writing`."""
 
     def __init__(self, disk: Disk, path: Path, limits: Limits) -> None:
         self._disk = disk
         self._path = path
         self._size = min(RESERVE_BYTES_MAX, limits.disk_reserve_bytes // _SHARE)
-        """Size of the file; 0 if none is held."""
+        """Size of the file in bytes; 0 if there is to be none."""
         self._keep_free = limits.disk_reserve_bytes
         self._held = disk.exists(path)
 
@@ -38,8 +40,11 @@ class DiskReserve:
         return self._held
 
     def adjust(self) -> None:
-        """Remove the file if the disk is almost full, or create it again if there is enough room. Call it before a
-        write."""
+        """Remove the file if the disk is almost full; create it again if there is room for it beside
+        `disk_reserve_bytes`.
+
+        Call it before each write to the catalog. Raises nothing: errors of the disk are logged.
+        """
         try:
             free = self._disk.free_bytes(self._path.parent)
             if self._held and free < self._size // _LOW_SHARE:

@@ -1,7 +1,7 @@
-"""The work limit of a scan: bytes read and hashed for each byte of the segment.
+"""The work limit of a scan: how many bytes it may read and hash for each byte of the segment.
 
-The author of a payload decides what a search through it meets, such as thousands of forged record heads that claim to
-be large.
+Without a limit, the author of a payload could make a search take very long: with thousands of forged record heads in
+it, for instance, each of which claims to be large.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from penstock.core.limits import MIB
 from penstock.storage.base.disk import File
 
 BUDGET_PER_BYTE: Final = 32
-"""Bytes read and hashed for each byte of a segment: about 12 are needed with every tenth sector damaged and the index
-lost."""
+"""Bytes that may be read and hashed for each byte of a segment. About 12 are needed if every tenth sector is damaged
+and the index is lost."""
 BUDGET_BYTES_MIN: Final = 64 * MIB
 """The least budget, for small segments: enough to try one record of the largest size."""
 
 
 class ScanBudget:
-    """A count of the bytes spent; at `limit` a search gives up."""
+    """A count of the bytes read and hashed; when it reaches `limit`, a search gives up."""
 
     def __init__(self, size: int) -> None:
         self.limit = BUDGET_PER_BYTE * size + BUDGET_BYTES_MIN
@@ -35,17 +35,18 @@ class ScanBudget:
 
     @property
     def is_ample(self) -> bool:
-        """True while attempts that rarely help may be tried too."""
+        """True in the first eighth of the budget: attempts that rarely succeed are made only then."""
         return self.spent < self.limit // 8
 
     @property
     def free(self) -> int:
-        """Bytes to spend on anything possible; after them, only on what is likely."""
+        """Bytes left of the first half of the budget, which may be spent on any candidate; the second half is for
+        likely ones."""
         return max(0, self.limit // 2 - self.spent)
 
 
 class CountedFile:
-    """A file that reports how many bytes have been read of it."""
+    """A file that passes the number of bytes of each read to `count`."""
 
     def __init__(self, file: File, count: Callable[[int], None]) -> None:
         self._file = file

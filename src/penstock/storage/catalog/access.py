@@ -26,10 +26,11 @@ from penstock.storage.catalog.tables import (
 )
 
 KEYS_MAX: Final = 10_000
-"""Keys of a broker, revoked and expired ones included: all are in memory, and are read again after every change."""
+"""The most keys of a broker, revoked and expired ones included: all are in memory, and are read again after every
+change."""
 
 BINDINGS_MAX: Final = 20_000
-"""Bindings of all principals together, for the same reason."""
+"""The most bindings of all principals together: all are in memory, and are read again after every change."""
 
 _REVISION: Final = "access_revision"
 _KEY: Final = "key"
@@ -47,7 +48,7 @@ class StoredKey:
 
     @property
     def principal(self) -> str:
-        """The principal that the key authenticates: all good keys of a name share one."""
+        """The principal that the key authenticates. All keys of one name authenticate the same principal."""
         return f"{_KEY}:{self.name}"
 
     def is_good(self, at_ms: int) -> bool:
@@ -65,7 +66,7 @@ class StoredBinding:
 
 @dataclass(frozen=True, slots=True)
 class AccessRows:
-    """The keys and bindings of one revision."""
+    """All keys and bindings, as they were at one revision."""
 
     revision: int = 0
     keys: tuple[StoredKey, ...] = ()
@@ -73,10 +74,12 @@ class AccessRows:
 
 
 class AccessCatalog:
-    """Keys and bindings of one catalog. Every change is one transaction, durable on return, and a new revision.
+    """The keys of one catalog, and the bindings: which principal has which role in which scope.
 
-    The bindings of a key's name end with its last good key, since a later key of that name may have another owner.
-    Methods raise what those of `Catalog` raise.
+    A key is good while it is neither revoked nor expired. When a name loses its last good key, its bindings are
+    deleted: the next key of that name may have another owner. Every change is one transaction, durable on return, and
+    increases the revision. Methods raise what those of `Catalog` raise; those that change something return all keys and
+    bindings after it.
     """
 
     def __init__(self, file: CatalogFile, clock: Clock) -> None:
@@ -93,10 +96,11 @@ class AccessCatalog:
             return _all(connection)
 
     def add_key(self, key: StoredKey, bindings: Sequence[StoredBinding] = ()) -> AccessRows:
-        """Add a key. It shares the bindings of good keys of its name; without such keys it has only `bindings`.
+        """Add a key, with the current time as its creation, and add `bindings`.
 
-        The catalog sets its time. Past `KEYS_MAX` the oldest key that is not good is deleted; raises `QuotaExceeded`
-        where all are good.
+        Existing bindings of its name stay if the name has another good key, and are deleted otherwise. With `KEYS_MAX`
+        keys the oldest key that is not good is deleted first. Raises `QuotaExceeded` if all are good, or for more than
+        `BINDINGS_MAX` bindings.
         """
         at_ms = now_ms(self._clock)
         with self._changing() as connection:
@@ -107,7 +111,11 @@ class AccessCatalog:
         return self.load()
 
     def revoke_keys(self, key_ids: Collection[str]) -> AccessRows:
-        """Revoke keys from now on; their rows stay, so that it remains visible what became of them."""
+        """Revoke keys from now on; unknown ids are ignored. The rows stay, so that people can see what became of the
+        keys.
+
+        The bindings of a name without another good key are deleted.
+        """
         at_ms = now_ms(self._clock)
         with self._changing() as connection:
             revoked = [key for key in _keys(connection) if key.key_id in key_ids]
@@ -120,7 +128,8 @@ class AccessCatalog:
     def grant(self, bindings: Sequence[StoredBinding]) -> AccessRows:
         """Add bindings; existing ones stay as they are.
 
-        Raises `QuotaExceeded` past `BINDINGS_MAX`, and `InvalidRequest` for a key name without a good key.
+        Raises `QuotaExceeded` for more than `BINDINGS_MAX`, and `InvalidRequest` for a binding of a key name without a
+        good key; nothing is added then.
         """
         with self._changing() as connection:
             _check_held(connection, bindings, now_ms(self._clock))
@@ -128,7 +137,7 @@ class AccessCatalog:
         return self.load()
 
     def withdraw(self, bindings: Sequence[StoredBinding]) -> AccessRows:
-        """Delete bindings. Raises `InvalidRequest` for one that does not exist."""
+        """Delete bindings. Raises `InvalidRequest`, and deletes nothing, if one of them does not exist."""
         with self._changing() as connection:
             for binding in bindings:
                 if connection.execute(delete(ACCESS_BINDINGS).where(*_same(binding))).rowcount == 0:
@@ -173,7 +182,7 @@ def _keys(connection: Connection) -> tuple[StoredKey, ...]:
 
 
 def _make_room(connection: Connection, at_ms: int) -> None:
-    """Delete the oldest key that is not good, if there is no room for another key."""
+    """Delete the oldest key that is not good if there are `KEYS_MAX` keys. Raises `QuotaExceeded` if all are good."""
     keys = _keys(connection)
     if len(keys) < KEYS_MAX:
         return
@@ -185,7 +194,7 @@ def _make_room(connection: Connection, at_ms: int) -> None:
 
 
 def _check_held(connection: Connection, bindings: Sequence[StoredBinding], at_ms: int) -> None:
-    """Refuse bindings for a key name without a good key: they would belong to the next owner of that name."""
+    """Raise `InvalidRequest` if a binding names a key without a good key: the next owner of that name would have it."""
     good = {each.principal for each in _keys(connection) if each.is_good(at_ms)}
     for principal in {each.principal for each in bindings} - good:
         kind, _, name = principal.partition(":")
@@ -194,7 +203,7 @@ def _check_held(connection: Connection, bindings: Sequence[StoredBinding], at_ms
 
 
 def _unbind(connection: Connection, principals: set[str], at_ms: int) -> None:
-    """Delete the bindings of principals that have no good key."""
+    """Delete the bindings of those `principals` that have no good key at the time `at_ms`."""
     unbound = principals - {each.principal for each in _keys(connection) if each.is_good(at_ms)}
     connection.execute(delete(ACCESS_BINDINGS).where(ACCESS_BINDINGS.c.principal.in_(unbound)))
 

@@ -101,16 +101,17 @@ class Catalog:
         self.schemas = SchemaCatalog(file, clock)
         self.access = AccessCatalog(file, clock)
         self.suggests = True
-        """True if the error for an unknown topic may suggest a similar name: not where some clients may not know the
-        names."""
+        """True if the error for an unknown topic may suggest a similar name. A broker where some clients may not see
+        all names turns it off."""
 
     @classmethod
     def open(cls, path: Path, *, clock: Clock, create: bool = True, reserve: DiskReserve | None = None) -> Self:
         """Open the catalog at `path`, or create an empty one, readable by its owner alone.
 
-        Where segments lie beside it, a missing catalog is a lost one: `create=False` refuses it. `reserve` gives up its
-        room where the disk is full. Raises `StorageFailed` for a damaged or empty file and leaves it as it is;
-        `VersionNotSupported` for one that a newer release has written.
+        Use `create=False` if the directory has segments already: a missing catalog was lost then, and raises
+        `StorageFailed`. `reserve` frees room for the catalog's writes when the disk is full. Also raises
+        `StorageFailed` for a damaged or empty file, which is left as it is, and `VersionNotSupported` for one that a
+        newer release has written.
         """
         return cls(CatalogFile.open(path, create=create, reserve=reserve), clock)
 
@@ -120,7 +121,7 @@ class Catalog:
         return self._file.failure
 
     def close(self) -> None:
-        """Close the file, which nobody may be reading. Idempotent."""
+        """Close the file; nothing may be reading it by then. Idempotent."""
         self._file.close()
 
     def __enter__(self) -> Self:
@@ -132,7 +133,8 @@ class Catalog:
         self.close()
 
     def sync_commit_counter(self) -> None:
-        """Make the commit counter durable, so that lost transactions are noticed after a power cut, too."""
+        """Make the count of commits durable, so that transactions lost in a power cut are noticed at the next
+        opening."""
         self._file.sync_commit_counter()
 
     def backup_to(self, path: Path) -> None:
@@ -140,7 +142,7 @@ class Catalog:
         self._file.backup_to(path)
 
     def namespaces(self) -> tuple[str, ...]:
-        """Return all namespaces that ever had a topic or settings, in order."""
+        """Return all namespaces that ever had a topic or settings, in alphabetical order."""
         with self._file.reading() as connection:
             return tuple(sorted(row["namespace"] for row in read_rows(connection, select(NAMESPACES))))
 
@@ -235,8 +237,9 @@ class Catalog:
     def producer_id(self, topic: Topic, name: str, *, principal: str = "") -> int:
         """Return the number of a producer on a topic, always the same; a new name gets a number never used before.
 
-        `principal`, where known, is the caller: a name belongs to the first principal that uses it, others get
-        `NotOwner`. Raises `TopicNotSupported` if the topic has been deleted, even if another has its name.
+        `principal`, where known, is the caller. A name belongs to the first principal that uses it: raises `NotOwner`
+        for another. Raises `TopicNotSupported` if the topic has been deleted, even if there is another of its name by
+        now.
         """
         check_producer_name(name)
         with self._file.reading() as connection:
@@ -248,9 +251,11 @@ class Catalog:
         return self._new_producer(topic, name, principal)
 
     def claim_producer(self, topic: Topic, name: str, session: str, *, resumes: bool, principal: str = "") -> int:
-        """Give a producer to a session and return its number, as `producer_id` does.
+        """Make a session the only one that may write as this producer, and return the producer's number as
+        `producer_id` does.
 
-        Raises `NotOwner`, and changes nothing, if it resumes (`resumes`) and another session has claimed it meanwhile.
+        With `resumes`, the session claims a producer that it had before: raises `NotOwner`, and changes nothing, if
+        another session has claimed it meanwhile. Otherwise the session takes it over.
         """
         producer_id = self.producer_id(topic, name, principal=principal)
         query = select(PRODUCER_SESSIONS).where(PRODUCER_SESSIONS.c.producer_id == producer_id)
@@ -283,7 +288,8 @@ class Catalog:
         return tuple(sorted(producers, key=lambda producer: producer.producer_id))
 
     def save_checkpoint(self, topic: Topic, partition: int, checkpoint: ProducerCheckpoint) -> None:
-        """Replace a partition's checkpoint. Raises `InvalidRequest` if the stored one covers more of the log."""
+        """Replace the checkpoint of a partition's producers. Raises `InvalidRequest` if the stored one covers more of
+        the log."""
         key = checkpoint_key(topic, partition)
         with self._file.writing() as connection:
             require_topic(connection, topic)
@@ -299,7 +305,8 @@ class Catalog:
             write_row(connection, PRODUCER_CHECKPOINTS, {**key, **content})
 
     def load_checkpoint(self, topic: Topic, partition: int) -> ProducerCheckpoint | None:
-        """Return the checkpoint saved last. Raises `TopicNotSupported` if the topic has been deleted."""
+        """Return the checkpoint saved last; None if there is none. Raises `TopicNotSupported` if the topic has been
+        deleted."""
         checkpoint_key(topic, partition)
         with self._file.reading() as connection:
             require_topic(connection, topic)
@@ -307,7 +314,7 @@ class Catalog:
             return None if row is None else parse_checkpoint(row["next_offset"], row["marks"])
 
     def save_log_ends(self, ends: Mapping[tuple[int, int], LogEnd]) -> None:
-        """Save the ends of logs, by topic uid and partition; those of deleted topics are skipped."""
+        """Save where logs end, by topic uid and partition; logs of deleted topics are skipped. Durable on return."""
         with self._file.writing() as connection:
             topic_uids = set(connection.execute(select(TOPICS.c.topic_uid)).scalars())
             known = log_ends(connection)
@@ -320,7 +327,7 @@ class Catalog:
                 add_rows(connection, LOG_ENDS, new)
 
     def log_ends(self) -> dict[tuple[int, int], LogEnd]:
-        """Return the ends of logs saved last, by topic uid and partition."""
+        """Return the saved ends of logs, by topic uid and partition."""
         with self._file.reading() as connection:
             return log_ends(connection)
 
@@ -403,13 +410,13 @@ class Catalog:
             replace_rows(connection, CURSORS, rows)
 
     def load_cursors(self, subscription_uid: int) -> dict[int, Cursor]:
-        """Return a subscription's cursors by partition; none if it does not exist."""
+        """Return a subscription's cursors by partition; an empty dict if the subscription does not exist."""
         with self._file.reading() as connection:
             rows = read_rows(connection, select(CURSORS).where(CURSORS.c.subscription_uid == subscription_uid))
             return {row["partition_index"]: parse_cursor(row["floor"], row["state"]) for row in rows}
 
     def load_all_cursors(self) -> dict[tuple[int, int], Cursor]:
-        """Return all cursors, by subscription and partition."""
+        """Return all cursors, by subscription uid and partition."""
         with self._file.reading() as connection:
             return {
                 (row["subscription_uid"], row["partition_index"]): parse_cursor(row["floor"], row["state"])
@@ -417,7 +424,7 @@ class Catalog:
             }
 
     def _new_producer(self, topic: Topic, name: str, principal: str) -> int:
-        """Create a producer, or give an existing one its owner."""
+        """Create a producer, or give an existing one its owner; return its number."""
         with self._file.writing() as connection:
             require_topic(connection, topic)
             known = producer_row(connection, topic, name)  # another caller may have created it meanwhile
@@ -430,11 +437,12 @@ class Catalog:
         return producer_id
 
     def _take(self, connection: Connection, counter: str) -> int:
-        """Return a number never given before under that name: the time in microseconds, or one more than the last.
+        """Return a number that `counter` has never given before: the time in microseconds, or one more than the last
+        number.
 
-        The time, because a catalog restored from a backup has forgotten later numbers, and the segments have not: a
-        producer with the number of another would have its messages taken for repetitions of the other's. Microseconds,
-        because a browser counts exactly to 2**53, which is the year 2255.
+        A plain count would be wrong after a restore from a backup. The catalog would have forgotten the later numbers,
+        but segments still have them: a new producer with an old number would have its messages taken for repetitions.
+        Microseconds are used because a browser counts exactly only up to 2**53, which they reach in the year 2255.
         """
         row = read_row(connection, select(COUNTERS).where(COUNTERS.c.name == counter))
         last = 0 if row is None else int(row["last"])

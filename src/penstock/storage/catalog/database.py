@@ -21,7 +21,8 @@ from penstock.storage.catalog import tables as schema
 from penstock.storage.catalog.sqlite import commits_beyond_damage, translated_errors
 
 _ROUND: Final = 2**31
-"""The range of the counter, which has 31 bits and wraps; no catalog is half of that behind."""
+"""The range of the counter, which has 31 bits and wraps. A difference of more than half of it means that the catalog is
+ahead, not behind."""
 _TEXT_BYTES_MAX: Final = 64
 
 
@@ -31,7 +32,7 @@ def commit_counter_path(path: Path) -> Path:
 
 
 def saved_commit_counter(path: Path) -> int | None:
-    """Return the counter saved beside the catalog at `path`; None if there is none that verifies."""
+    """Return the counter saved beside the catalog at `path`; None if there is no file, or if its checksum is wrong."""
     try:
         words = commit_counter_path(path).read_bytes()[:_TEXT_BYTES_MAX].split()
     except FileNotFoundError:
@@ -47,13 +48,17 @@ def next_commit_number(number: int) -> int:
 
 
 def missing_commits(found: int, noted: int | None) -> int:
-    """Return how many transactions a catalog lacks whose counter was once at `noted`."""
+    """Return how many transactions a catalog lacks: `found` is its own counter, `noted` the counter saved beside it.
+
+    Returns 0 if nothing was saved, or if the catalog is ahead of what was saved.
+    """
     behind = 0 if noted is None else (noted - found) % _ROUND
     return behind if behind < _ROUND // 2 else 0
 
 
 class CommitCounterFile:
-    """A file with the number of the last durable transaction. Errors are ignored: the number then stays too low."""
+    """A file with the number of the catalog's last transaction. Errors of the disk are ignored: the number stays too
+    low then, which hides a loss and never reports a false one."""
 
     def __init__(self, path: Path) -> None:
         self._path = commit_counter_path(path)
@@ -69,7 +74,7 @@ class CommitCounterFile:
             self._synced = False
 
     def sync(self) -> None:
-        """Make the last written number survive a power cut."""
+        """Make the last written number survive a power cut. Does nothing if it does already."""
         with suppress(OSError):
             if self._descriptor >= 0 and not self._synced:
                 os.fsync(self._descriptor)
@@ -104,11 +109,12 @@ class CatalogFile:
 
     @classmethod
     def open(cls, path: Path, *, create: bool, reserve: DiskReserve | None = None) -> Self:
-        """Create the file if it is missing, verify it before anything may write to it, and migrate it to this version.
+        """Open the catalog's file: create it if it is missing, verify all of it, then migrate it to this release's
+        version.
 
-        `reserve` gives up its room to writes where the disk is full. Raises `StorageFailed` for a file that cannot be
-        trusted, which is left as it is, or that is missing where none may be created; `VersionNotSupported` for one
-        that a newer release has written.
+        `reserve` frees room for writes when the disk is full. Raises `StorageFailed` for a file that cannot be trusted,
+        which is left as it is, or for a missing one if `create` is off; `VersionNotSupported` for one that a newer
+        release has written.
         """
         with translated_errors(path):
             _check_there(path, create=create)
@@ -135,21 +141,24 @@ class CatalogFile:
             self._commit_counter.close()
 
     def sync_commit_counter(self) -> None:
-        """Make the number of the last transaction survive a power cut. Does not delay writers."""
+        """Make the number of the last transaction survive a power cut. Does not delay writers; does nothing after
+        `close`."""
         if not self._closed:
             self._commit_counter.sync()
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
-        """Begin a transaction that reads the catalog as of one moment."""
+        """Begin a transaction that sees the catalog as of one moment, for a `with` block."""
         with self._transaction(writes=False) as connection:
             yield connection
 
     @contextmanager
     def writing(self) -> Iterator[Connection]:
-        """Begin the only writing transaction. Durable on return; rolled back if anything is raised.
+        """Begin a writing transaction for a `with` block; there is only one at a time.
 
-        After the first `StorageFailed` nothing is written until the file has been opened, and thereby verified, again.
+        Durable when the block ends; rolled back if the block raises. Waits for other writers, and raises
+        `ServiceUnavailable` after `sqlite.BUSY_MS`. After the first `StorageFailed` nothing is written until the file
+        has been opened, and thereby verified, again.
         """
         with self._in_turn():
             if self._failure is not None:
@@ -164,9 +173,10 @@ class CatalogFile:
             self._commit_counter.write(number)
 
     def backup_to(self, path: Path) -> None:
-        """Write a whole, compact copy, which gets its name once it is on disk; writers need not stop.
+        """Write a whole, compact copy to `path`, durable on return; writers need not stop.
 
-        Raises `InvalidRequest` if the file exists: a backup is never overwritten.
+        The file gets its name only when it is complete. Raises `InvalidRequest` if `path` exists: a backup is never
+        overwritten.
         """
         self._check_open()
         with translated_errors(self.path):
@@ -208,7 +218,10 @@ class CatalogFile:
             raise ServiceUnavailable(f"{self.path} is closed")
 
     def _hold(self, connection: Connection) -> None:
-        """Lock the row that every writer locks (SQLite has locked the file already and ignores it)."""
+        """Lock the row that every writer locks, for databases with row locks; SQLite has locked the whole file already.
+
+        Raises `VersionNotSupported` if another release has migrated the catalog meanwhile.
+        """
         query = select(schema.META).where(schema.META.c.name == schema.SCHEMA_VERSION).with_for_update()
         row = schema.read_row(connection, query)
         if row is None or row["value"] != str(schema.newest_version()):
@@ -219,7 +232,11 @@ class CatalogFile:
 
 
 def _check_there(path: Path, *, create: bool) -> None:
-    """Create a catalog where there was none. Raises `StorageFailed` where there must have been one."""
+    """Create the catalog if there is none. Raises `StorageFailed` if one was lost: `create` is off, or traces of it are
+    there.
+
+    An empty file is refused as well.
+    """
     log_bytes = sqlite.size_of(sqlite.wal_path(path))  # read first: the log never exists before the file does
     size = sqlite.size_of(path)
     if size == 0:
@@ -240,7 +257,11 @@ def _create(path: Path) -> None:
 
 
 def verify_catalog(path: Path) -> int:
-    """Return the version of a catalog in which everything is as it was written. Writes nothing."""
+    """Verify a catalog without writing to it, and return its version.
+
+    Raises `StorageFailed` if a page, a row, the table definitions or the write-ahead log are damaged, or if confirmed
+    transactions are missing.
+    """
     noted = saved_commit_counter(path)  # read first: others may be writing
     with sqlite.transaction(sqlite.engine_for(path, "examine", pool=NullPool), writes=False) as connection:
         problem = sqlite.integrity_problem(connection)
@@ -276,7 +297,8 @@ def _check_commits(path: Path, connection: Connection, noted: int | None) -> Non
 
 
 def check_version(path: Path, version: int) -> None:
-    """Raise `StorageFailed` if there is no catalog, `VersionNotSupported` for one of a newer release."""
+    """Raise `StorageFailed` for version 0, which means no catalog, and `VersionNotSupported` for one of a newer
+    release."""
     if version == 0:
         raise StorageFailed("it holds no catalog")
     if version > schema.newest_version():

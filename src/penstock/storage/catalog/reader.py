@@ -1,7 +1,8 @@
 """The catalog reader, for processes that do not own the catalog: schemas, topics and their subjects, read only.
 
-A broker may be writing meanwhile: every call reads one moment of the catalog. Only rows with a right checksum are
-believed. Nothing is left beside the file, because the reader may be a user whose files the broker cannot open.
+A broker may be writing meanwhile: every call sees the catalog as of one moment. Rows with a wrong checksum raise
+`StorageFailed`. No file is left beside the catalog, because the reader may be another user, whose files the broker
+could not open.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _WITH_SCHEMAS: Final = 3
 _WITH_ENDS: Final = 5
 """The first catalog version with ends of logs."""
 _TRIES: Final = 10
-"""Attempts to read while an owner opens or closes the catalog, which it does rarely."""
+"""Attempts to read while an owner opens or closes the catalog; more are hardly ever needed."""
 
 _Found = TypeVar("_Found")
 
@@ -110,7 +111,8 @@ class CatalogReader:
         return self._read(found)
 
     def copy_to(self, target: Path) -> int:
-        """Copy the whole catalog as of one moment, replacing an earlier copy, and return its version."""
+        """Copy the whole catalog as of one moment to `target`, replacing an earlier copy; return the catalog's
+        version."""
 
         def copied(connection: Connection, version: int) -> int:
             sqlite.copy_open(connection, target)
@@ -119,10 +121,10 @@ class CatalogReader:
         return self._read(copied)
 
     def _read(self, ask: Callable[[Connection, int], _Found]) -> _Found:
-        """Return what `ask` finds at one moment.
+        """Call `ask` with a connection and the catalog's version at one moment, and return its result.
 
-        Each call checks anew if a process has the catalog open, and checks again afterwards if none had: an owner that
-        came meanwhile may have changed the rows.
+        Each call checks if a process has the catalog open. If none had, that is checked again afterwards, since an
+        owner that came meanwhile may have changed the rows; the read is then repeated.
         """
         for _ in range(_TRIES):
             before = _CatalogFileState.of(self._path)
@@ -139,7 +141,11 @@ class CatalogReader:
         raise ServiceUnavailable(f"{self._path} changed whenever it was read; try again", path=str(self._path))
 
     def _alone(self, ask: Callable[[Connection, int], _Found]) -> _Found:
-        """Ask a copy, because SQLite would make files beside a write-ahead log that its owner left behind."""
+        """Call `ask` for a catalog that no process has open.
+
+        If an owner left a write-ahead log behind, a copy is read: with the original, SQLite would create files beside
+        it.
+        """
         with translated_errors(self._path), TemporaryDirectory(prefix="penstock-catalog-") as directory:
             copy = Path(directory) / self._path.name
             for original, name in ((self._path, copy), (sqlite.wal_path(self._path), sqlite.wal_path(copy))):
@@ -156,7 +162,7 @@ class CatalogReader:
 
 @dataclass(frozen=True, slots=True)
 class _CatalogFileState:
-    """The signs that a catalog is in use or has changed."""
+    """The signs from which one can see that a catalog is in use or has changed: its files, their sizes and times."""
 
     file: tuple[int, ...]
     log_bytes: int | None
@@ -171,7 +177,8 @@ class _CatalogFileState:
 
     @property
     def is_open(self) -> bool:
-        """True if an owner has it open, or was killed and left both files: then SQLite creates none."""
+        """True if a process has the catalog open, or was killed and left SQLite's two extra files: reading then creates
+        none."""
         return self.log_bytes is not None and self.has_index
 
     @property

@@ -29,11 +29,11 @@ from penstock.storage.catalog.tables import (
 from penstock.storage.catalog.topics import Dispatch, LogEnd, Topic, parse_settings, settings_text
 
 SUGGESTIONS_MAX: Final = 1_000
-"""Names compared for "did you mean": a misspelt name costs a few milliseconds however many topics there are."""
+"""Names compared to suggest a similar one: a misspelt name costs a few milliseconds however many topics there are."""
 
 
 def parsed_namespace(namespace: str) -> str:
-    """Return a namespace as it is stored. It is checked as part of a topic name."""
+    """Return a namespace in lower case, as it is stored. Raises `TopicNotSupported` if it is invalid."""
     return TopicName(namespace, "any").namespace
 
 
@@ -48,7 +48,8 @@ def topic_row(connection: Connection, name: TopicName) -> CatalogRow | None:
 
 
 def existing_topic(connection: Connection, name: TopicName, *, suggests: bool = True) -> Topic:
-    """Return a topic, or raise `TopicNotSupported`; with `suggests`, the error has the closest name."""
+    """Return a topic. Raises `TopicNotSupported` if it does not exist; with `suggests`, the error has the closest
+    name."""
     row = topic_row(connection, name)
     if row is None:
         raise (
@@ -81,7 +82,10 @@ def producer_row(connection: Connection, topic: Topic, name: str) -> CatalogRow 
 
 
 def check_owner(connection: Connection, topic: Topic, name: str, producer_id: int, principal: str) -> bool:
-    """Return True if a producer's name belongs to this principal, False if to none. Raises `NotOwner` if to another."""
+    """Return True if a producer's name belongs to this principal, False if it has no owner yet.
+
+    Raises `NotOwner` if it belongs to another principal.
+    """
     query = select(PRODUCER_OWNERS).where(PRODUCER_OWNERS.c.producer_id == producer_id)
     owner = read_row(connection, query)
     if owner is not None and owner["principal"] != principal:
@@ -105,7 +109,7 @@ def checkpoint_row(connection: Connection, topic: Topic, partition: int) -> Cata
 
 
 def log_ends(connection: Connection) -> dict[tuple[int, int], LogEnd]:
-    """Return the ends of logs saved last, by topic uid and partition."""
+    """Return the saved ends of logs, by topic uid and partition."""
     return {
         (row["topic_uid"], row["partition_index"]): LogEnd(
             row["first_offset"], row["next_offset"], bytes.fromhex(row["last_id"])

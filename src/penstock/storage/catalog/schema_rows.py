@@ -29,7 +29,7 @@ GLOBAL_SUBJECT: Final = ""
 """The subject of the settings for subjects that have none of their own."""
 
 REVISION: Final = "schema_revision"
-"""The counter of changes. Every transaction that changes a subject takes the next number, and leaves it there."""
+"""The counter of changes: every transaction that changes a subject increases it, and gives the subject its number."""
 
 SCHEMA_ID: Final = "schema_id"
 
@@ -38,19 +38,22 @@ SCHEMA_ID_MAX: Final = 2**31 - 1
 
 
 class SubjectChanged(ServiceUnavailable):
-    """A concurrent change invalidated the decision behind a transaction. Nothing was changed.
+    """An error: a subject was changed after a decision about it was made and before the transaction. Nothing was
+    changed.
 
-    `details["revision"]`: the revision at which, at the latest, it was invalid.
+    `details["revision"]`: a revision at which the decision was already out of date.
     """
 
 
 class SchemaInUse(InvalidRequest):
-    """Messages with the schema id are stored. `details["places"]` says where; nothing was changed."""
+    """An error: stored messages name the schema, so it cannot be removed. `details["places"]` says where they are.
+    Nothing was changed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubjectSettings:
-    """Settings of a subject. `None` means the global setting, and for the global subject the default."""
+    """Settings of one subject. In a subject, `None` means the global setting; in the global subject, the built-in
+    default."""
 
     compatibility: Compatibility | None = None
     lenient: bool | None = None
@@ -59,11 +62,11 @@ class SubjectSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """A subject without its versions; it may have none yet, or none any more."""
+    """A subject without its versions. A subject may have no versions: none yet, or all were removed."""
 
     name: str
     revision: int = 0
-    """Revision of the last change to it, its settings or its versions; 0 before the first."""
+    """The revision of the last change to the subject, its settings or its versions; 0 before the first change."""
     last_version: int = 0
     """The highest number that a version of it ever had."""
     settings: SubjectSettings = SubjectSettings()
@@ -99,15 +102,18 @@ class SubjectVersion:
     metadata: VersionMetadata
     created_ms: int
     deleted: bool = False
-    """True after a soft deletion: it can still be read, and restored."""
+    """True after a soft deletion: the version can still be read, and restored."""
     deprecated: str | None = None
     """The reason for its deprecation, and the alternative; None if it is not deprecated."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewVersion:
-    """A version to be registered. With `None` the catalog chooses: the schema's id or the next, the next version, the
-    time."""
+    """A version to be registered. The catalog chooses what is None here.
+
+    `schema_id`: the id that the schema has already, or the next free one. `version`: the next one. `created_ms`: the
+    current time.
+    """
 
     subject: str
     schema: Schema
@@ -122,29 +128,30 @@ class NewVersion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegistryUpdate:
-    """The subjects that a transaction changed, or that all transactions since a revision changed, as they are now."""
+    """Subjects as they are after a change: those that one transaction changed, or all changed since some revision."""
 
     revision: int
     subjects: tuple[Subject, ...]
     versions: tuple[SubjectVersion, ...] = ()
     schemas: tuple[StoredSchema, ...] = ()
-    """Schemas of those versions, where they can be new."""
+    """Schemas of `versions`, where the receiver may not know them yet."""
     whole: bool = False
-    """True if the subjects have these versions and no others; False if these come on top of others."""
+    """True if `versions` are all versions of these subjects; False if the subjects have others too, which did not
+    change."""
 
 
 ExpectedRevisions = Mapping[str, int]
-"""Revisions of the subjects that a decision is based on."""
+"""The revision of each subject, by name, that a decision is based on."""
 
 
 def existing_subject(connection: Connection, name: str) -> Subject:
-    """Return a subject; revision 0 and no versions if it is unknown."""
+    """Return a subject; one of revision 0 without settings if the name is unknown."""
     row = read_row(connection, select(SCHEMA_SUBJECTS).where(SCHEMA_SUBJECTS.c.subject == name))
     return Subject(name=name) if row is None else subject_of(row)
 
 
 def check_expected(connection: Connection, expected: ExpectedRevisions) -> None:
-    """Raise `SubjectChanged` unless each of these subjects is still at that revision."""
+    """Raise `SubjectChanged` if one of these subjects is at another revision."""
     for name, revision in expected.items():
         if existing_subject(connection, name).revision != revision:
             raise subject_changed(connection, f"subject '{name}' was changed by somebody else meanwhile; try again")
@@ -186,7 +193,10 @@ def deleted_versions(connection: Connection, subject: str) -> set[int]:
 
 
 def referred_versions(connection: Connection, subject: str, *, living: bool) -> set[int]:
-    """Return a subject's versions that schemas refer to; `living`: schemas with a version that is not deleted."""
+    """Return those versions of a subject that schemas refer to.
+
+    With `living`, only references of schemas that are a version, not deleted, of some subject.
+    """
     referrers = select(SCHEMA_REFERENCES).where(SCHEMA_REFERENCES.c.subject == subject)
     if living:
         alive = select(SCHEMA_VERSIONS.c.schema_id).where(SCHEMA_VERSIONS.c.deleted == 0)
@@ -195,7 +205,7 @@ def referred_versions(connection: Connection, subject: str, *, living: bool) -> 
 
 
 def living_references(connection: Connection, subject: str) -> set[tuple[str, int]]:
-    """Return the references of a subject's versions that are not deleted."""
+    """Return subject and version of everything that a subject's versions refer to; deleted versions do not count."""
     table = SCHEMA_VERSIONS
     alive = select(table.c.schema_id).where(table.c.subject == subject, table.c.deleted == 0)
     rows = read_rows(connection, select(SCHEMA_REFERENCES).where(SCHEMA_REFERENCES.c.schema_id.in_(alive)))
@@ -220,7 +230,8 @@ def load_subject(connection: Connection, subject: Subject) -> RegistryUpdate:
 
 
 def _content(connection: Connection, condition: ColumnElement[bool]) -> dict[str, Any]:
-    """Return the versions of the subjects that match, and their schemas."""
+    """Return the versions of the subjects that match `condition`, and their schemas, as arguments of
+    `RegistryUpdate`."""
     names = select(SCHEMA_SUBJECTS.c.subject).where(condition)
     versions = select(SCHEMA_VERSIONS).where(SCHEMA_VERSIONS.c.subject.in_(names))
     ids = select(SCHEMA_VERSIONS.c.schema_id).where(SCHEMA_VERSIONS.c.subject.in_(names))

@@ -1,8 +1,8 @@
 """The schema catalog: subjects, their versions, and where messages of each schema are stored. See `Catalog.schemas`.
 
-Decisions are made elsewhere, before the transaction, and name the revisions of the subjects they are based on; a
-transaction that finds other revisions raises `SubjectChanged` and changes nothing. The invariants are checked
-here as well: ids and versions are unique, referenced versions exist, and messages keep their schema.
+The registry decides what may change before it begins a transaction. It passes the revisions of the subjects that the
+decision is based on; if one has changed since, the transaction raises `SubjectChanged` and changes nothing. This module
+checks the invariants as well: ids and versions are unique, referenced versions exist, and messages keep their schema.
 """
 
 from __future__ import annotations
@@ -63,10 +63,10 @@ from penstock.storage.catalog.tables import (
 
 
 class SchemaCatalog:
-    """The registry's part of one catalog. Every change is one transaction, durable on return.
+    """The part of a catalog that holds the schema registry. Every change is one transaction, durable on return.
 
-    Methods raise what those of `Catalog` raise. Methods with `expected` raise `SubjectChanged` after a concurrent
-    change.
+    Methods raise what those of `Catalog` raise. `expected` has the revision of each subject that the caller's decision
+    is based on: `SubjectChanged` is raised if one of them has changed since.
     """
 
     def __init__(self, file: CatalogFile, clock: Clock) -> None:
@@ -79,9 +79,10 @@ class SchemaCatalog:
             return load_changes(connection, since)
 
     def add_version(self, new: NewVersion, *, expected: ExpectedRevisions) -> RegistryUpdate:
-        """Add a version; its schema is the one with that fingerprint, or a new one with an id never used before.
+        """Add a version of a subject.
 
-        The update has exactly one version. Raises `InvalidRequest` when the numbers are used up.
+        Its schema is the stored one with the same fingerprint, or is stored as a new one with an id never used before.
+        Returns an update with exactly this version. Raises `InvalidRequest` when version numbers or ids are used up.
         """
         with self._changing(new.subject, expected) as (connection, subject):
             references = {(reference.subject, reference.version) for reference in new.schema.references}
@@ -107,9 +108,10 @@ class SchemaCatalog:
         )
 
     def replace_versions(self, versions: Sequence[SubjectVersion], *, expected: ExpectedRevisions) -> RegistryUpdate:
-        """Replace versions of one subject, at least one, by these with the same numbers.
+        """Replace versions of one subject by `versions`, at least one, with the same numbers. Versions that do not
+        exist are skipped.
 
-        A schema that is not deleted may only refer to versions that are not deleted.
+        Raises `SubjectChanged` if a version that is not deleted would then refer to a deleted one.
         """
         with self._changing(versions[0].subject, expected) as (connection, subject):
             write_row(connection, SCHEMA_SUBJECTS, row_of_subject(subject))
@@ -122,10 +124,10 @@ class SchemaCatalog:
     def remove_versions(
         self, name: str, versions: Collection[int], *, expected: ExpectedRevisions, archived: bool = False
     ) -> RegistryUpdate:
-        """Delete versions of a subject, and schemas without any version left; their numbers are not reused.
+        """Delete versions of a subject for good, and schemas that have no version left; no number is used again.
 
         A subject without versions loses its settings too. Raises `SchemaInUse` if messages with the id of a schema that
-        would go are stored; with `archived`, messages in archives do not count.
+        would be deleted are stored. With `archived`, messages in archives do not count.
         """
         with self._changing(name, expected) as (connection, subject):
             table = SCHEMA_VERSIONS
@@ -144,15 +146,17 @@ class SchemaCatalog:
         return replace(update, subjects=(subject,))
 
     def put_settings(self, name: str, settings: SubjectSettings, *, expected: ExpectedRevisions) -> RegistryUpdate:
-        """Replace all settings of a subject, which may be `GLOBAL_SUBJECT`."""
+        """Replace all settings of a subject; with the name `GLOBAL_SUBJECT`, the global ones."""
         with self._changing(name, expected) as (connection, subject):
             subject = replace(subject, settings=settings)
             write_row(connection, SCHEMA_SUBJECTS, row_of_subject(subject))
         return RegistryUpdate(revision=subject.revision, subjects=(subject,))
 
     def note_use(self, schema_id: int, place: str) -> bool:
-        """Record that messages with a schema id are stored at a place such as `topic 17`. Returns False for an unknown
-        id."""
+        """Record that messages with a schema id are stored at a place, such as `topic 17`. Idempotent.
+
+        Returns True, or False if the id is unknown; nothing is recorded then.
+        """
         with self._file.writing() as connection:
             if schema_with(connection, SCHEMAS.c.schema_id == schema_id) is None:
                 return False
@@ -162,7 +166,7 @@ class SchemaCatalog:
         return True
 
     def copy_uses(self, source: str, place: str) -> None:
-        """Record that `place` stores messages with all schema ids of the messages at `source`."""
+        """Record that `place` stores messages with all schema ids that are recorded for `source`."""
         with self._file.reading() as connection:
             if not _ids_at(connection, source) - _ids_at(connection, place):
                 return
@@ -179,14 +183,17 @@ class SchemaCatalog:
             return _places(connection, schema_id)
 
     def forget_use(self, schema_id: int, place: str) -> None:
-        """Record that a place stores no messages with a schema id any more."""
+        """Delete the record that a place stores messages with a schema id."""
         with self._file.writing() as connection:
             gone = SCHEMA_USES.c.schema_id == schema_id, SCHEMA_USES.c.place == place
             connection.execute(delete(SCHEMA_USES).where(*gone))
 
     @contextmanager
     def _changing(self, name: str, expected: ExpectedRevisions) -> Iterator[tuple[Connection, Subject]]:
-        """Begin a transaction; yields the subject with the next revision, which the caller writes."""
+        """Begin a transaction that changes a subject. Yields it with the next revision; the caller writes it.
+
+        Raises `SubjectChanged` if a subject in `expected` is at another revision.
+        """
         with self._file.writing() as connection:
             check_expected(connection, expected)
             revision = counter_value(connection, REVISION) + 1
@@ -222,7 +229,7 @@ class SchemaCatalog:
 
 
 def forget_place(connection: Connection, place: str) -> None:
-    """Delete the uses at a place, within the transaction that deletes the place itself."""
+    """Delete the records of all schemas at a place. Called in the transaction that deletes the place itself."""
     connection.execute(delete(SCHEMA_USES).where(SCHEMA_USES.c.place == place))
 
 
@@ -267,7 +274,10 @@ def _forget_schemas(connection: Connection, ids: Collection[int]) -> None:
 
 
 def _check_references(connection: Connection, references: Collection[tuple[str, int]], *, deleted: bool) -> None:
-    """Check that referenced versions exist, and are not deleted unless the referring version (`deleted`) is."""
+    """Raise `SubjectChanged` if a referenced version (subject, version) does not exist, or is deleted.
+
+    With `deleted`, which means that the referring version is deleted itself, it may refer to deleted versions.
+    """
     for subject, version in references:
         row = version_row(connection, subject, version)
         if row is None or (row["deleted"] and not deleted):

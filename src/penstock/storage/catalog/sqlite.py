@@ -29,7 +29,7 @@ _OUTSIDE: Final = frozenset(
 
 @contextmanager
 def translated_errors(path: Path) -> Iterator[None]:
-    """Raise every failure of the file as an error of this project."""
+    """Turn errors of SQLite and of the disk in a `with` block into errors of this project."""
     try:
         yield
     except StorageFailed as failure:
@@ -76,7 +76,7 @@ BUSY_MS: Final = 5_000
 """The longest wait for other writers: many commits long, and shorter than a client's patience."""
 
 STABLE_READS_MAX: Final = 10
-"""Reads of a file that others write to, in the hope of a pause."""
+"""Attempts to read a file the same twice while others write to it."""
 
 Purpose = Literal["examine", "frozen", "make", "use"]
 """The way a database is opened.
@@ -113,7 +113,7 @@ def engine_for(path: Path, purpose: Purpose, *, pool: type[Pool], **options: Any
 
 @contextmanager
 def transaction(engine: Engine, *, writes: bool) -> Iterator[Connection]:
-    """Begin a transaction: a reading one sees one moment, a writing one excludes other writers."""
+    """Begin a transaction for a `with` block. All its reads see one moment; with `writes` it excludes other writers."""
     with engine.connect() as connection:
         connection.execution_options(**{_WRITES: writes})
         with connection.begin():
@@ -183,7 +183,8 @@ def integrity_problem(connection: Connection) -> str | None:
 
 
 def definitions(connection: Connection) -> list[tuple[object, ...]]:
-    """Return the definitions of the tables as SQLite stores them: that text decides how every row is read."""
+    """Return the definitions of the tables as SQLite stores them. They decide how every row is read, so they are
+    checked too."""
     query = "SELECT type, name, tbl_name, sql FROM sqlite_master WHERE name NOT LIKE 'sqlite_%' ORDER BY name"
     return [tuple(row) for row in connection.exec_driver_sql(query)]
 
@@ -214,9 +215,10 @@ def shm_path(path: Path) -> Path:
 
 @contextmanager
 def publishing(path: Path) -> Iterator[Path]:
-    """Yield an empty file for its owner alone; it is synced and gets its name if the body succeeds.
+    """Yield an empty file, readable by its owner alone, for the body of the `with` block to fill.
 
-    Raises `FileExistsError`, and leaves the other file alone, if the name is taken by then.
+    If the body succeeds, the file is synced and renamed to `path`. Raises `FileExistsError`, and leaves the existing
+    file alone, if `path` exists by then.
     """
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".draft", dir=path.parent)
     os.close(handle)
@@ -247,7 +249,10 @@ def size_of(path: Path) -> int | None:
 
 
 def stable_bytes(path: Path) -> bytes | None:
-    """Return a file's bytes as of one moment, the same in two reads; None if others write to it without a pause."""
+    """Return a file's bytes once two reads in a row are the same; empty if there is no file.
+
+    Returns None if others go on writing to it through all attempts.
+    """
     before = _bytes_of(path)
     for _ in range(STABLE_READS_MAX):
         after = _bytes_of(path)
@@ -279,9 +284,10 @@ class _Frame(NamedTuple):
 
 
 def commits_beyond_damage(log: bytes, *, page_bytes: int) -> int:
-    """Return how many transactions ended at or after the first frame that does not verify.
+    """Return how many transactions in a write-ahead log end at or after its first frame with a wrong checksum.
 
-    A single one is a torn write: every commit is synced before the next begins, so a kill leaves at most one.
+    One is normal after a crash: every commit is synced before the next begins, so a torn write damages at most one.
+    More mean damage.
     """
     if len(log) < _HEADER.size + _FRAME.size + page_bytes:
         return 0
@@ -294,7 +300,8 @@ def commits_beyond_damage(log: bytes, *, page_bytes: int) -> int:
 
 
 def _frames(log: bytes, page_bytes: int) -> Iterator[_Frame]:
-    """Yield the frames of a write-ahead log; each verifies only if all before it do."""
+    """Yield the frames of a write-ahead log. Checksums build on each other, so no frame verifies after one that does
+    not."""
     order = ">" if log[3:4] == b"\x83" else "<"
     sums = _sums(log[:24], order)
     intact = _verifies(log)
@@ -309,7 +316,7 @@ def _frames(log: bytes, page_bytes: int) -> Iterator[_Frame]:
 
 
 def _verifies(log: bytes) -> bool:
-    """Return True if SQLite would accept the header."""
+    """Return True if magic and checksum of the header of a write-ahead log are right."""
     magic, *_, sum_1, sum_2 = _HEADER.unpack_from(log)
     return magic & ~1 == _MAGIC and _sums(log[:24], ">" if magic & 1 else "<") == (sum_1, sum_2)
 

@@ -22,7 +22,7 @@ from penstock.storage.catalog.topics import REDELIVERIES_MAX, Exhausted, check_c
 from penstock.storage.catalog.topics import check_subscription_name as check_subscription_name
 
 WAIT_MS_MAX: Final = 86_400_000
-"""A day: the longest wait before a redelivery."""
+"""The longest wait before a redelivery: one day, in milliseconds."""
 
 FILTERS_MAX: Final = 16
 """Filters of a subscription: each is tried on every message."""
@@ -31,7 +31,7 @@ FILTER_CHARS_MAX: Final = 255
 """The longest filter: as long as a message type."""
 
 SEEKS_MAX: Final = 2**22 - 1
-"""Seeks of a cursor: with an offset below 2**40 the count makes a number of 62 bits."""
+"""The most seeks of a cursor: the count and an offset below 2**40 together fit into a number of 62 bits."""
 
 
 class SubscriptionKind(StrEnum):
@@ -62,9 +62,11 @@ class SubscriptionOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaul
     redeliveries: int = 5
     exhausted: Exhausted = Exhausted.DEAD_LETTER
     types: tuple[str, ...] = ()
-    """Globs, one of which a message's type must match; any type if there are none."""
+    """Patterns with `*` and `?`. A message must have a type that matches one of them; without patterns any type will
+    do."""
     keys: tuple[str, ...] = ()
-    """Globs, one of which a message's key must match; any key, or none, if there are none."""
+    """Patterns with `*` and `?`. A message must have a key that matches one; without patterns any key will do, or
+    none."""
 
     def __post_init__(self) -> None:
         check_choice("kind", self.kind, SubscriptionKind)
@@ -86,7 +88,8 @@ def _check_filters(field: str, globs: object) -> None:
 
 
 def _is_text(value: object) -> bool:
-    """Return True if a value can be stored as text: half a surrogate pair is a string in Python and nowhere else."""
+    """Return True if a value is a string that can be stored as UTF-8. A Python string with half a surrogate pair
+    cannot."""
     return isinstance(value, str) and value == value.encode(errors="replace").decode()
 
 
@@ -108,16 +111,16 @@ class Cursor:
     """The progress of a subscription in one partition. Raises `InvalidRequest` if the parts contradict each other."""
 
     floor: Offset
-    """The first offset that is not acked: every offset below is."""
+    """The lowest offset that is not acked."""
     acked: tuple[OffsetRange, ...] = ()
-    """Acked ranges above the floor: in order, not empty, and with an unacked offset before each of them."""
+    """Acked ranges above the floor: in order, none empty, and with an unacked offset before each of them."""
     failures: Mapping[int, int] = field(default_factory=dict)
-    """The number of failed deliveries of each unacked offset that has any."""
+    """The number of failed deliveries, by offset; only unacked offsets with at least one failure are present."""
     seeks: int = field(default=0, compare=False)
-    """The number of seeks. Not compared: after a seek, an offset that failed before and fails again has failed
-    twice."""
+    """The number of seeks so far. Two cursors that differ only in this are equal. With the number, a failure after a
+    seek can be told from the same failure before it."""
     reported_ms: int = field(default=0, compare=False)
-    """The time of the last position report by an external reader of the files; 0 without one."""
+    """The time of the last position report by an external reader of the files, in Unix milliseconds; 0 without one."""
 
     def __post_init__(self) -> None:
         check_integer("floor", self.floor)
@@ -148,9 +151,9 @@ def options_text(options: SubscriptionOptions) -> str:
 
 @lru_cache(maxsize=256)
 def parse_options(text: str) -> SubscriptionOptions:
-    """Parse the text of `options_text`: one value for all subscriptions with equal options.
+    """Parse the text of `options_text`. Equal texts give the same object, so that many subscriptions share one.
 
-    Raises `StorageFailed` for any other text, also one with keys of another release.
+    Raises `StorageFailed` for any other text, also for one with options of another release.
     """
     try:
         return _OPTIONS.decode(text)

@@ -47,8 +47,8 @@ DEFINITIONS_CHECKSUM: Final = "schema_seal"
 class Migration:
     """A step to `version` from the version before it. `apply` runs in a transaction of its own, all or nothing.
 
-    Every table has a text column `seal`, and `apply` writes rows with `write_row` alone. A step that adds a column to a
-    table with rows writes each row again, so that its checksum covers the new column.
+    Every table has a text column `seal` with the row's checksum, and `apply` writes rows with `write_row` alone. A step
+    that adds a column to a table with rows writes each row again, so that its checksum covers the new column.
     """
 
     version: int
@@ -56,7 +56,7 @@ class Migration:
 
 
 def statements(*ddl: str) -> Callable[[Connection], None]:
-    """Return a step of nothing but DDL statements."""
+    """Return a migration's `apply` function that runs these DDL statements in order."""
 
     def apply(connection: Connection) -> None:
         for statement in ddl:
@@ -66,8 +66,8 @@ def statements(*ddl: str) -> Callable[[Connection], None]:
 
 
 def _to_streams(connection: Connection) -> None:
-    """Add subscriptions with cursors, producer sessions and settings of namespaces; checkpoints become runs of
-    requests."""
+    """Add subscriptions with cursors, producer sessions and settings of namespaces; turn the last requests in
+    checkpoints into runs of requests."""
     namespaces = list(_all_rows(connection, "namespaces"))
     checkpoints = list(_all_rows(connection, "producer_checkpoints"))
     statements(
@@ -88,7 +88,8 @@ def _to_streams(connection: Connection) -> None:
 
 
 def _runs_of_marks(text: str) -> str:
-    """Return a producer's last request as a run of one; requests without a number are dropped."""
+    """Return the text of a checkpoint with each producer's last request as a run of one; drop requests without a
+    number."""
     try:
         marks = msgspec.json.decode(text, type=list[tuple[int, int, int]])
     except msgspec.MsgspecError as error:
@@ -224,7 +225,7 @@ LOG_ENDS: Final = _table(
     Column("next_offset", BigInteger, nullable=False),
     Column("last_id", Text, nullable=False),
 )
-"""The end of each log when it was last saved, so that files lost since are missed."""
+"""The end of each log when it was last saved, so that the loss of its files is noticed."""
 
 SUBSCRIPTIONS: Final = _table(
     "subscriptions",
@@ -242,14 +243,14 @@ PRODUCER_SESSIONS: Final = _table(
     Column("producer_id", BigInteger, ForeignKey("producers.producer_id"), primary_key=True, autoincrement=False),
     Column("session", Text, nullable=False),
 )
-"""The last session of each named producer, which alone may write under the name."""
+"""The session that claimed each named producer last; only that session may write under the name."""
 
 PRODUCER_OWNERS: Final = _table(
     "producer_owners",
     Column("producer_id", BigInteger, ForeignKey("producers.producer_id"), primary_key=True, autoincrement=False),
     Column("principal", Text, nullable=False),
 )
-"""The first authenticated principal of each producer name, which alone may use it."""
+"""The principal that was the first to use each producer name; no other may use it."""
 
 CURSORS: Final = _table(
     "cursors",
@@ -264,7 +265,7 @@ CURSORS: Final = _table(
     Column("floor", BigInteger, nullable=False),
     Column("state", Text, nullable=False),
 )
-"""A row for every partition of the topic, from the creation of the subscription on."""
+"""Cursors: each subscription has one for every partition of its topic, from its creation on."""
 
 SCHEMAS: Final = _table(
     "schemas",
@@ -286,7 +287,8 @@ SCHEMA_REFERENCES: Final = _table(
     Column("subject", Text, nullable=False),
     Column("version", Integer, nullable=False),
 )
-"""References of a schema, in order: as rows, so that references to a version can be found before it is deleted."""
+"""References of schemas to versions. They are rows, not part of a text, so that a version's referrers can be found
+before it is deleted."""
 
 SCHEMA_SUBJECTS: Final = _table(
     "schema_subjects",
@@ -345,12 +347,13 @@ ACCESS_BINDINGS: Final = _table(
 
 
 def newest_version() -> int:
-    """Return the version that this release writes, and the last one that it reads."""
+    """Return the newest version of the catalog that this release reads; it is also the version that it writes."""
     return MIGRATIONS[-1].version
 
 
 def row_checksum(table: str, row: CatalogRow) -> str:
-    """Return 64 bits over the table's name and every column of the row, in the order of the columns' names."""
+    """Return a checksum of 64 bits, as text, over the table's name and every column of the row, in the order of the
+    columns' names."""
     # SQLAlchemy's names are of a string type of its own.
     content = sorted((str(column), value) for column, value in row.items() if column != ROW_CHECKSUM)
     return digest([str(table), content])
@@ -392,7 +395,8 @@ def _with_checksum(table: Table, row: CatalogRow) -> dict[str, Any]:
 
 
 def read_rows(connection: Connection, query: Select[Any]) -> list[CatalogRow]:
-    """Return the rows of a query over one whole table. Raises `StorageFailed` for a wrong checksum."""
+    """Return the rows of a query that selects whole rows of one table. Raises `StorageFailed` if a row's checksum is
+    wrong."""
     (source,) = query.get_final_froms()
     assert isinstance(source, Table)  # noqa: S101  a query over a join has no seal to check: a mistake of ours
     return list(_verified_rows(connection, source.name, query))
@@ -404,14 +408,16 @@ def read_row(connection: Connection, query: Select[Any]) -> CatalogRow | None:
 
 
 def check_row_checksums(connection: Connection) -> None:
-    """Read every row of every table, also of older versions. Raises `StorageFailed` for a wrong checksum."""
+    """Check every row of every table, with the columns that the table has now. Raises `StorageFailed` for a wrong
+    checksum."""
     for name in inspect(connection).get_table_names():
         for _ in _all_rows(connection, name):
             pass
 
 
 def _all_rows(connection: Connection, table: str) -> Iterator[CatalogRow]:
-    """Return every row of a table with the columns it has now, also columns unknown to this release."""
+    """Yield every row of a table with the columns that it has in the file, also those that this release does not
+    know."""
     return _verified_rows(connection, table, select(text("*")).select_from(named_table(table)))
 
 
@@ -429,7 +435,8 @@ def meta_value(connection: Connection, name: str) -> str | None:
 
 
 def schema_version(connection: Connection) -> int:
-    """Return the version of the catalog; 0 without one. Raises `StorageFailed` if it is not a number."""
+    """Return the version of the catalog; 0 if the file holds no catalog. Raises `StorageFailed` if it is not a
+    number."""
     if not inspect(connection).has_table(META.name):
         return 0
     value = meta_value(connection, SCHEMA_VERSION)

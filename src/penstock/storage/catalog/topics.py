@@ -36,13 +36,13 @@ def _is_int(value: object) -> bool:
 
 
 def check_optional_integer(field: str, value: int | None, *, at_least: int = 1, at_most: int = INT64_MAX) -> None:
-    """Check an integer as `check_integer` does; `None` sets no bound and is always right."""
+    """Check an integer as `check_integer` does; `None`, which means no bound, passes."""
     if value is not None:
         check_integer(field, value, at_least=at_least, at_most=at_most)
 
 
 def check_integer(field: str, value: int, *, at_least: int = 0, at_most: int = OFFSET_MAX) -> None:
-    """Raise `InvalidRequest`, with the field's name, for anything but a whole number within these bounds."""
+    """Raise `InvalidRequest`, with the field's name, unless the value is an integer from `at_least` to `at_most`."""
     if not _is_int(value) or not at_least <= value <= at_most:
         raise InvalidRequest(f"{field} must be a whole number from {at_least} to {at_most}, not {value!r}", field=field)
 
@@ -59,7 +59,7 @@ class Dispatch(StrEnum):
     RELIABLE = "reliable"
     """Every message is stored, and redelivered until it is acknowledged."""
     LIVE = "live"
-    """A message goes to the subscribers of that moment."""
+    """A message goes only to those who are subscribed at that moment; it is not stored."""
 
 
 class SchemaPolicy(StrEnum):
@@ -79,25 +79,26 @@ class Exhausted(StrEnum):
     DEAD_LETTER = "dead_letter"
     """The message goes to the dead letter topic, and counts as acked."""
     BLOCK = "block"
-    """Delivery of the partition stops at the message until an operator skips or retries it."""
+    """Delivery in the partition stops at the message until an operator skips or retries it."""
     DROP = "drop"
-    """The message counts as acked."""
+    """The message counts as acked, and is not delivered again."""
 
 
 TOPIC_SUBJECTS_MAX: Final = 16
-"""Subjects of one topic: every kind of message in it may have one."""
+"""The most subjects of one topic: every kind of message in it may have one."""
 
 REDELIVERIES_MAX: Final = 1_000
-"""Redeliveries of a message: with a minute between two, most of a day; `Exhausted.BLOCK` serves longer waits."""
+"""The most redeliveries of a message: with a minute between two, most of a day. `Exhausted.BLOCK` serves longer
+waits."""
 
 
 SUBSCRIPTION_NAME_CHARS_MAX: Final = 128
-"""A name for people, in lists and in metric labels."""
+"""The longest subscription name: it is for people, in lists and in metric labels."""
 
 _SUBSCRIPTION_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*", re.ASCII)
 
 KEEP_FOR_MAX: Final = 16
-"""Subscriptions that one topic's retention waits for: each is looked up once a minute."""
+"""The most subscriptions that one topic's retention waits for: each is looked up once a minute."""
 
 
 def check_subscription_name(name: str, field: str = "subscription") -> None:
@@ -111,15 +112,16 @@ def check_subscription_name(name: str, field: str = "subscription") -> None:
 
 
 class Retention(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """Bounds of a partition's messages: those over any one bound may go. `None` sets no bound."""
+    """Bounds of the messages kept in a partition. Messages beyond any one bound may be dropped; `None` sets no
+    bound."""
 
     age_ms: int | None = None
     bytes: int | None = None
     count: int | None = None
     keep_for: tuple[str, ...] = ()
-    """Subscriptions whose messages stay until they are acknowledged, whatever the bounds say.
+    """Subscriptions whose unacknowledged messages stay, even if the bounds allow to drop them.
 
-    Until a subscription of that name exists, all messages stay.
+    Until a subscription of each of these names exists, all messages stay.
     """
 
     def __post_init__(self) -> None:
@@ -140,9 +142,9 @@ def _check_kept_for(names: object) -> None:
 
 
 class TopicSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """Settings that can be changed on an existing topic. `None` means: as the broker's own `Limits` say.
+    """Settings that can be changed on an existing topic. For a field that is `None`, the broker's own `Limits` apply.
 
-    An impossible value is refused with `InvalidRequest`; its `field` detail names the field.
+    An impossible value raises `InvalidRequest`; its `field` detail names the field.
     """
 
     retention: Retention = Retention()
@@ -211,10 +213,10 @@ _NOTHING_SET: Final = TopicSettings()
 
 
 def merged_settings(settings: TopicSettings, defaults: TopicSettings, dispatch: Dispatch) -> TopicSettings:
-    """Return `settings` with each unset field taken from `defaults`; retention counts as one field.
+    """Return `settings` with each unset field taken from `defaults`. Retention is taken as a whole, or not at all.
 
-    A live topic inherits nothing about schemas, which it could not enforce. Raises `InvalidRequest` if the two
-    contradict each other.
+    A live topic takes no schema settings from `defaults`, because it does not enforce schemas. Raises `InvalidRequest`
+    if the result contradicts itself.
     """
     fields: dict[str, Any] = {}
     for name in TopicSettings.__struct_fields__:
@@ -252,7 +254,7 @@ class StoredProducer:
 
 
 class LogEnd(NamedTuple):
-    """The end of a partition's log: it holds `[first_offset, next_offset)`, and gave no id after `last_id`."""
+    """The offsets `[first_offset, next_offset)` that a partition's log holds, and the id of its newest record."""
 
     first_offset: int
     next_offset: int
@@ -260,7 +262,8 @@ class LogEnd(NamedTuple):
 
 
 class RequestRun(NamedTuple):
-    """A run of `count` consecutive requests of one producer at as many consecutive offsets."""
+    """`count` consecutive requests of one producer, from `request_id` on, whose messages have consecutive offsets from
+    `offset` on."""
 
     request_id: int
     offset: int
@@ -269,7 +272,8 @@ class RequestRun(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerCheckpoint:
-    """The producers' last requests in a log before `next_offset`. Later ones are read from the log itself."""
+    """The last requests of the producers whose messages have offsets below `next_offset`. Later requests are read from
+    the log itself."""
 
     next_offset: Offset
     runs: Mapping[int, tuple[RequestRun, ...]]
@@ -323,9 +327,9 @@ def settings_text(settings: TopicSettings) -> str:
 
 @lru_cache(maxsize=256)
 def parse_settings(text: str) -> TopicSettings:
-    """Parse the text of `settings_text`: one value for all topics with equal settings.
+    """Parse the text of `settings_text`. Equal texts give the same object, so that many topics share one.
 
-    Raises `StorageFailed` for any other text, also one with keys of another release.
+    Raises `StorageFailed` for any other text, also for one with settings of another release.
     """
     try:
         return _SETTINGS.decode(text)

@@ -33,7 +33,7 @@ _PARTITION: Final = re.compile(r"(.+)-part-([0-9]+)", re.ASCII)
 
 
 class LogReader:
-    """A partition as far as it can be read now; `refresh` reads its end again."""
+    """A partition as far as its files could be read when this reader was made; `refresh` reads further."""
 
     def __init__(self, disk: Disk, path: Path) -> None:
         self._disk = disk
@@ -49,7 +49,11 @@ class LogReader:
         return self._view
 
     def read(self, offset: int, *, bytes_max: int = READ_BYTES, verify: bool = True) -> ReadChunk:
-        """Read as `Log.read` does. Damage is named but not quarantined, since nothing here writes."""
+        """Read as `Log.read` does, and name damage in the result. Damaged bytes are not copied to quarantine, since
+        nothing here writes.
+
+        Refreshes the view and reads again if retention has dropped the segment meanwhile.
+        """
         try:
             return log_view.read(self._disk, self._view, offset, bytes_max=bytes_max, verify=verify)
         except FileNotFoundError:
@@ -57,15 +61,17 @@ class LogReader:
             return log_view.read(self._disk, self._view, offset, bytes_max=bytes_max, verify=verify)
 
     def offset_of(self, position: Position) -> Offset:
-        """Return the offset of a position now. Raises `OffsetOutOfRange` for an offset outside the log."""
+        """Return the offset of a position in the current view. Raises `OffsetOutOfRange` for an offset outside the
+        log."""
         return log_view.offset_of(self._disk, self._view, position)
 
     def follow(
         self, start: Position, stop: Position | None = None, *, wait: Callable[[], None] | None = None
     ) -> Iterator[tuple[Record | None, tuple[Damage, ...]]]:
-        """Yield every record from `start` up to `stop`, with the damage stepped over before it.
+        """Yield the records from `start` up to `stop`, or to the end of the log, each with an empty tuple.
 
-        With `wait`, the iteration goes on past the end of the log: `wait` is called, and the log is read again.
+        Where damage was stepped over, yields None with that damage first. Without `wait`, the iteration ends at the end
+        of the log as it was read. With `wait`, it calls `wait` there, reads the log again and goes on.
         """
         offset = int(self.offset_of(start))
         end = self._end(stop)
@@ -86,7 +92,7 @@ class LogReader:
             offset = int(chunk.next_offset)
 
     def _end(self, stop: Position | None) -> int | None:
-        """Return the offset of `stop`; None for a time or an id, which may be yet to come."""
+        """Return the offset of `stop`; None without one, and for a time or an id: its record may not be written yet."""
         match stop:
             case None | AtTime() | AtId():
                 return None
@@ -96,7 +102,8 @@ class LogReader:
                 return int(self.offset_of(stop))
 
     def _next(self, offset: int) -> ReadChunk:
-        """Read what follows. Offsets that retention dropped before they were read are named as damage."""
+        """Read from `offset` on. If retention has dropped that offset meanwhile, return no records, and the dropped
+        offsets as damage."""
         try:
             return self.read(offset)
         except OffsetOutOfRange:
@@ -107,7 +114,7 @@ class LogReader:
             )
 
     def facts(self) -> dict[str, int | None]:
-        """Return the log's numbers for people and scripts."""
+        """Return the log's numbers by name, for people and scripts; the times are None for an empty log."""
         view = self._view
         return {
             "messages": view.messages,
@@ -127,7 +134,8 @@ class LogReader:
 
 
 def lies_before(record: Record, position: Position, *, end: int | None = None) -> bool:
-    """Return True if a record lies before a position. `end` is the offset of `Latest`."""
+    """Return True if a record lies before a position. `end` is the offset that `Latest` stands for; None is the end of
+    all records."""
     match position:
         case AtOffset(offset):
             return record.offset < offset
@@ -143,7 +151,7 @@ def lies_before(record: Record, position: Position, *, end: int | None = None) -
 
 @dataclass(frozen=True, slots=True)
 class TopicReader:
-    """A topic of a data directory: its name, and where the partitions lie."""
+    """A topic of a data directory: its name, and the directories of its partitions."""
 
     name: TopicName
     logs: dict[int, Path]
@@ -169,9 +177,10 @@ class TopicReader:
 
 
 class DataReader:
-    """A data directory on any disk, read only; `name` is what people call it, if that is not its path.
+    """A reader of a data directory on any disk. `name` is what errors call it; by default its path.
 
-    Raises `InvalidRequest` if it is not a data directory, `VersionNotSupported` if a newer Penstock made it.
+    The constructor raises `InvalidRequest` if it is not a data directory, `VersionNotSupported` if a newer Penstock
+    made it.
     """
 
     def __init__(self, root: Path, *, disk: Disk | None = None, name: str | None = None) -> None:
@@ -201,7 +210,8 @@ class DataReader:
         ]
 
     def log(self, name: TopicName, partition: int) -> Path:
-        """Return the directory of one log, without listing others. Raises `TopicNotSupported` if it does not exist."""
+        """Return the directory of one log, without a listing of the others. Raises `TopicNotSupported` if it does not
+        exist."""
         folder = self._root / TOPICS / name.namespace
         entries = set(self._disk.folders(folder))
         names = [f"{name.topic}-part-{partition}"] + ([name.topic] if partition == 0 else [])
@@ -222,7 +232,8 @@ class DataReader:
 
 
 def parse_log(namespace: str, entry: str) -> tuple[TopicName | None, int]:
-    """Return the topic and partition of a directory; None for a directory that is no log."""
+    """Return the topic and partition that a directory name stands for; None as the topic if it is not the name of a
+    log."""
     split = _PARTITION.fullmatch(entry)
     try:
         name = TopicName(namespace, split[1] if split else entry)
@@ -260,9 +271,9 @@ def segment_facts(disk: Disk, path: Path) -> dict[str, str | int | None]:
 
 
 def file_records(disk: Disk, path: Path, *, raw: bool, key: bytes | None = None) -> Iterator[Record | str]:
-    """Yield the good records of any file in the record format, and a sentence for each bad one.
+    """Yield the good records of a file in the record format, and a sentence for each bad one.
 
-    `key` is the checksum key of a raw file that was made elsewhere.
+    With `raw`, messages are arbitrary bytes, and `key` is the checksum key if it is not Penstock's own.
     """
     with opened(disk, path) as file:
         if raw:
@@ -305,7 +316,7 @@ def _surveyed_records(file: File, scan: SegmentScan) -> Iterator[Record | str]:
 
 
 def _shown(record: RawRecord) -> Record:
-    """Return a raw record as a `Record`: its time is that of its id, its offset its number in the file."""
+    """Return a raw record as a `Record`. Its time is taken from its id; its offset is its number in the file."""
     message = Message(payload=record.message, type=record.type.decode(errors="replace"))
     time_ms = unix_ms_of_ticks(ticks_of_id(record.id))
     return Record(id=record.id, offset=Offset(record.number), publish_time_ms=time_ms, message=message)

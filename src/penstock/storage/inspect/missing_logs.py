@@ -1,4 +1,5 @@
-"""Missing logs: offsets that the catalog has on record and the files lack. Reads only, also beside an owner."""
+"""Missing logs: logs that end before the offset up to which the catalog has them. Only reads, also while an owner
+writes."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from penstock.storage.log.segment import read_log_start
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedLog:
-    """A log, and its end on record in the catalog."""
+    """A log, and its end as the catalog has it."""
 
     root: Path
     path: Path
@@ -25,10 +26,11 @@ class RecordedLog:
 
 
 def recorded_logs(disk: Disk, root: Path) -> list[RecordedLog]:
-    """Return all logs that the catalog of a data directory has on record; none if there is no catalog.
+    """Return the logs of a data directory, each with the end that the catalog has for it; an empty list without a
+    catalog.
 
-    Call it before segments are read, because the logs go on growing. Raises `StorageFailed` if the catalog cannot be
-    read.
+    Call it before segments are read: logs go on growing, and would seem too short otherwise. Raises `StorageFailed` if
+    the catalog cannot be read.
     """
     if not is_data_directory(disk, root) or not disk.exists(root / CATALOG):
         return []
@@ -49,7 +51,8 @@ def recorded_logs(disk: Disk, root: Path) -> list[RecordedLog]:
 def missing_offsets(
     disk: Disk, recorded: Sequence[RecordedLog], reports: Iterable[SegmentReport]
 ) -> list[SegmentProblem]:
-    """Return a problem for each log that ends before its end on record, except logs of topics deleted meanwhile."""
+    """Return a problem for each log whose segments in `reports` end before the end that the catalog has. Topics deleted
+    meanwhile are left out."""
     stops: dict[Path, int] = {}
     for report in reports:
         folder = report.path.absolute().parent

@@ -14,9 +14,10 @@ from penstock.storage.base.disk import File, read_all
 from penstock.storage.log.segment import READ_BYTES, read_block, record_bytes
 
 GOOD_STOPS: Final = (at.AT_END, at.UNUSED, at.MORE)
-"""Reasons to stop reading that mean no fault."""
+"""Reasons to stop reading that are no fault of the file."""
 _REACH_BYTES: Final = 4096
-"""The size of the first read behind a bad record; each further read is twice as large, since others may be bad."""
+"""The size of the first read behind a bad record. More bad records may follow, so it is small; each further read is
+twice as large."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,14 +25,15 @@ class RawRecord:
     """A record as it lies in the file."""
 
     number: int
-    """The number in the file, with damaged records counted."""
+    """The number of the record in the file, from 0; damaged records are counted too."""
     id: bytes
     type: bytes
     message: bytes
 
 
 def raw_records(file: File, size: int, *, key: bytes | None = None) -> Iterator[RawRecord | str]:
-    """Yield the good records of a file, and a sentence for each bad one."""
+    """Yield the good records of a file, and a sentence for each bad one. `key` is the checksum key, if not Penstock's
+    own."""
     number = 0
     for block, stop in raw_blocks(file, size, key=key):
         yield from (_record(block, row, number + row) for row in range(len(block)))
@@ -50,10 +52,11 @@ def _record(block: Block, row: int, number: int) -> RawRecord:
 def raw_blocks(
     file: File, size: int, *, envelopes: bool = False, key: bytes | None = None
 ) -> Iterator[tuple[Block, ScanStop]]:
-    """Yield blocks of any file in the record format, and why each stopped.
+    """Yield the good records of a file in the record format, in blocks, each with the reason why it ends.
 
-    A bad record is stepped over if its length leads to a good one or to the end; otherwise reading ends there. `key` is
-    the checksum key, if it is not Penstock's own.
+    A bad record is stepped over if a good record, unused space or the end of the file follows where its length says;
+    otherwise reading ends there. With `envelopes`, each message must be a Penstock envelope. `key` is the checksum key,
+    if it is not Penstock's own.
     """
     position, after, reach = 0, START_OF_LOG, READ_BYTES
     while position < size:
@@ -92,7 +95,8 @@ def _read(
 
 
 def _checked(block: Block, stop: ScanStop, position: int, key: bytes) -> tuple[Block, ScanStop]:
-    """Cut the block at the first wrong checksum under another key, which the kernels do not know."""
+    """Return the block up to its first wrong checksum under `key`, and where and why it ends. The kernels only know
+    Penstock's own key."""
     for row in range(len(block)):
         start, end = int(block.columns[row, at.START]), int(block.columns[row, at.END])
         body = end - at.CHECKSUM_BYTES
@@ -102,7 +106,8 @@ def _checked(block: Block, stop: ScanStop, position: int, key: bytes) -> tuple[B
 
 
 def _past(file: File, position: int, size: int, key: bytes | None) -> int:
-    """Return where the record behind a bad one begins, if its length is plausible; else the end of the file."""
+    """Return where the record behind a bad one begins, if something good follows there; otherwise the end of the
+    file."""
     end = position + record_bytes(read_all(file, position, at.HEAD_BYTES + 255))
     if end >= size:
         return size

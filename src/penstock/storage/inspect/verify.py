@@ -32,12 +32,12 @@ from penstock.storage.log.segment import (
 
 NOT_ENVELOPES: Final = "its messages are not Penstock envelopes: read it raw (--raw)"
 _LOOKS_MAX: Final = 3
-"""Reads of a segment to which its owner goes on writing."""
+"""Attempts to read a segment while its owner closes or opens it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentProblem:
-    """A single fault of a segment. `offset` and `position` are None where it has none."""
+    """A single fault of a segment. `offset` and `position` (in bytes) are None for a fault that has none."""
 
     path: Path
     offset: int | None
@@ -51,7 +51,8 @@ class SegmentReport:
 
     path: Path
     base: int | None
-    """The first offset; None for a raw file, or one without a segment's name, which has no neighbours."""
+    """The first offset; None for a raw file and for a file without a segment's name. Such a file is not compared with
+    its neighbours."""
     next_offset: int
     records: int
     size: int
@@ -59,7 +60,8 @@ class SegmentReport:
     last_id: bytes
     state: str
     torn_bytes: int = 0
-    """Unfinished bytes behind the last record, cut when the log is next opened. No problem by themselves."""
+    """Bytes of an unfinished write behind the last record. The log cuts them when it is next opened; they are no
+    problem."""
     problems: tuple[SegmentProblem, ...] = field(default=())
 
 
@@ -71,9 +73,10 @@ def verify_segment(
     key: bytes | None = None,
     progress: Callable[[int], None] = lambda _: None,
 ) -> SegmentReport:
-    """Check every record of a file, and its index if it has one.
+    """Check every record of a file, and its index if it has one; return the problems found.
 
-    `raw`: messages are arbitrary bytes; `key`: the checksum key of raw files, if it is not Penstock's own.
+    With `raw`, messages are arbitrary bytes, and `key` is the checksum key if it is not Penstock's own. `progress` is
+    called with the number of bytes of each read.
     """
     if raw:
         return _verify_raw(disk, path, progress, key)
@@ -92,7 +95,7 @@ def verify_if_there(
     key: bytes | None = None,
     progress: Callable[[int], None] = lambda _: None,
 ) -> SegmentReport | None:
-    """Verify a segment; return None if the file is gone, since retention goes on while a large directory is read."""
+    """Verify a segment as `verify_segment` does; return None if the file is gone: retention may have removed it."""
     try:
         return verify_segment(disk, path, raw=raw, key=key, progress=progress)
     except FileNotFoundError:
@@ -139,8 +142,10 @@ def _damage_problem(path: Path, damage: Damage) -> SegmentProblem:
 
 
 def expectation_for(disk: Disk, path: Path, file: File) -> SegmentExpectation:
-    """Return the expectation from the name and the index; for a file of another name, its base is the first record's
-    offset."""
+    """Return what a scan of the file should find, from the segment's name and index.
+
+    A file without a segment's name has no index; its first offset is that of its first record, or 0.
+    """
     if base_of(path.name) is not None:
         return expectation_of(disk, path)
     block, _ = read_block(file, 0, file.size(), rows_max=1)
@@ -162,7 +167,8 @@ def leftover(file: File, expected: SegmentExpectation, scan: SegmentScan) -> str
 def _index_problems(
     disk: Disk, path: Path, header: IndexHeader | None, expected: SegmentExpectation, scan: SegmentScan
 ) -> list[SegmentProblem]:
-    """Return the problems of an index. `header` is the stored header, trusted by the expectation or not."""
+    """Return the problems of a segment's index. `header` is the header in the file; `expected` has it only if it was
+    trusted."""
     if header is None:
         return [
             SegmentProblem(path=path, offset=None, position=None, what="the index is missing or damaged (rebuildable)")
@@ -199,7 +205,7 @@ def _header_problems(path: Path, header: IndexHeader, scan: SegmentScan) -> Iter
 
 
 def verify_sequence(disk: Disk, reports: Iterable[SegmentReport]) -> list[SegmentProblem]:
-    """Return the problems between the segments of a log: missing offsets, and ids that do not rise."""
+    """Return the problems between the segments of each log: missing offsets, and ids that do not rise."""
     problems: list[SegmentProblem] = []
     ordered = sorted((r for r in reports if r.base is not None), key=lambda r: (r.path.parent, r.base))
     for folder, group in groupby(ordered, key=lambda report: report.path.parent):
@@ -211,9 +217,9 @@ def verify_sequence(disk: Disk, reports: Iterable[SegmentReport]) -> list[Segmen
 
 
 def _before_first(disk: Disk, folder: Path, first: SegmentReport) -> Iterator[SegmentProblem]:
-    """Yield a problem if a log of a data directory does not begin with 0 or its truncation point.
+    """Yield a problem if a log in a data directory does not begin at offset 0 or where it was truncated.
 
-    Other directories may hold copies of any part of a log.
+    Logs in other directories are not checked: they may be copies of any part of a log.
     """
     start = read_log_start(disk, folder).offset
     root = folder.absolute().parent.parent.parent
@@ -258,9 +264,9 @@ def _verify_raw(disk: Disk, path: Path, progress: Callable[[int], None], key: by
 
 
 def segment_paths(root: Path) -> Sequence[Path]:
-    """Return every segment below a directory, in order of log and offset, without a data directory's trash.
+    """Return the paths of all segments below a directory, by log and offset, without those in a data directory's trash.
 
-    Raises `OSError` for a directory that cannot be read, because unread files are not clean.
+    Raises `OSError` if a directory cannot be read: the files in it would otherwise count as good without a check.
     """
     found: list[Path] = []
     for folder, folders, files in os.walk(root, onerror=_raise, followlinks=True):

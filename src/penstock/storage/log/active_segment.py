@@ -39,10 +39,10 @@ class ActiveSegment:
 
     @classmethod
     def create(cls, disk: Disk, folder: Path, base: int, size: int, limits: Limits, *, needed: int) -> Self:
-        """Create a segment of `size` bytes, durable on return.
+        """Create a segment whose first offset is `base`, with room for `size` bytes; durable on return.
 
-        Uses the spare file if there is one of that size. Where the disk has less room, the segment is as large as the
-        room, at least `needed` bytes. Raises `DiskFull`, or ENOSPC, and leaves no files behind.
+        Uses the file that `prepare_spare` made, if there is one. Where the disk has less room, the segment gets less,
+        but at least `needed` bytes. Raises `DiskFull`, or `OSError` (ENOSPC), and leaves no files behind.
         """
         path = folder / segment_name(base)
         spare = folder / SPARE_NAME
@@ -58,7 +58,10 @@ class ActiveSegment:
 
     @classmethod
     def reopen(cls, disk: Disk, path: Path, header: IndexHeader | None, limits: Limits) -> tuple[Self, list[Damage]]:
-        """Open the newest segment of a log, as it was closed or after recovery. Returns it with the damage found."""
+        """Open the newest segment of a log for appends, and return it with the damage found.
+
+        If it was closed in order, its `header` is trusted; otherwise all of it is scanned and repaired.
+        """
         if header is not None and (size := _size_as_closed(disk, path, header)) is not None:
             return cls._of(disk, path, header, size), []
         finding = repair_newest(disk, path, limits)
@@ -89,7 +92,7 @@ class ActiveSegment:
         return self.segment.size + size <= self._capacity
 
     def fitting(self, drafts: Sequence[Draft]) -> int:
-        """Return how many of the first blocks fit into the segment."""
+        """Return how many of these blocks, from the first on, fit into the rest of the segment."""
         room = self._capacity - self.segment.size
         for count, draft in enumerate(drafts):
             room -= len(draft.data)
@@ -116,7 +119,11 @@ class ActiveSegment:
         self._open_index.reserve(self.segment.count + records)
 
     def write(self, data: bytearray, ends: Longs, *, sync: bool) -> None:
-        """Write and sync the records, list them in the index, and only then count them as part of the segment."""
+        """Write and sync the records, list them in the index, and only then count them as part of the segment.
+
+        `ends` is where each record of `data` ends, counted from the start of `data`. Without `sync`, the records are
+        not durable on return.
+        """
         start = self.segment.size
         write_all(self._open_file, data, start)
         if sync:
@@ -144,14 +151,16 @@ class ActiveSegment:
         return self._index
 
     def enlarge(self, size: int) -> None:
-        """Give an empty segment more room: it was created for smaller blocks, or a crash left it short."""
+        """Give an empty segment `size` bytes of room: it was created for smaller blocks, or a crash left it short."""
         self.open_files()
         self._open_file.preallocate(size)
         self._capacity = size
 
     def prepare_spare(self, limits: Limits) -> None:
-        """Preallocate the next segment once this one is half full, so that a full disk is noticed before appends
-        fail."""
+        """Preallocate the file of the next segment once this one is half full.
+
+        A full disk is thus noticed, and logged, before appends fail.
+        """
         if self._spare or self.segment.size * 2 < self._capacity:
             return
         size = min(max(limits.segment_bytes_first, 2 * self._capacity), limits.segment_bytes_max)
@@ -164,9 +173,10 @@ class ActiveSegment:
         self._spare = True  # also after a failure: `create` tries again
 
     def seal(self, *, sync: bool) -> Segment:
-        """Close the segment for good: hash it, mark the index as sealed, free unused space. Durable on return.
+        """Close the segment for good: hash it, mark the index as sealed, free unused space; return it. Durable on
+        return.
 
-        `sync`: the records themselves are not synced yet.
+        `sync`: True if the records themselves are not synced yet.
         """
         self.open_files()
         if sync:
@@ -185,10 +195,10 @@ class ActiveSegment:
         return hash_file(self._disk, self.segment.path, self.segment.size)
 
     def close(self, *, sync: bool) -> None:
-        """Mark the index as closed in order.
+        """Mark the index as closed in order, so that the next opening need not scan the segment.
 
-        The mark is a hint and costs no sync: if a power cut takes it back, the next opening scans the segment. `sync`:
-        the records themselves are not synced yet.
+        The mark is not synced: if a power cut takes it back, the next opening scans the segment. `sync`: True if the
+        records themselves are not synced yet; they are synced first then.
         """
         if self._header.state is SegmentState.OPEN:
             self.open_files()
@@ -222,7 +232,7 @@ def _size_as_closed(disk: Disk, path: Path, header: IndexHeader) -> int | None:
 
 
 def _preallocate(disk: Disk, path: Path, size: int, limits: Limits, *, needed: int = 0) -> int:
-    """Create a zero-filled file and return its size.
+    """Create a zero-filled file, or let an existing one grow, and return its size.
 
     The size is `size` bytes, or less where the disk has less room, but at least `needed` and at least that of a first
     segment. Raises `DiskFull` if the file would use up the reserve.

@@ -10,7 +10,7 @@ from penstock.core.offsets import Offset, OffsetRange
 
 
 class Durability(StrEnum):
-    """When an append is acknowledged."""
+    """The moment at which an append is acknowledged."""
 
     SYNC = "sync"
     """An acknowledged message is on disk."""
@@ -19,7 +19,8 @@ class Durability(StrEnum):
 
 
 class AppendResult(NamedTuple):
-    """The place of an appended block: its first offset, count and ids. A plain tuple, because every block makes one."""
+    """The place of an appended block: its first offset, its number of messages, and their ids. A named tuple, because
+    one is made for every block, and it is cheap."""
 
     offset: Offset
     records: int

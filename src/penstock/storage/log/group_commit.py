@@ -30,7 +30,8 @@ _NO_BLOCK: Final = Draft(b"", 0)
 
 
 class SharedIds(IdGenerator):
-    """An id generator for logs that several threads open and write: each run is above all runs before it."""
+    """An id generator that several threads may use at once. All ids of a run are greater than those of every run before
+    it."""
 
     def __init__(self, clock: Clock, *, node: int) -> None:
         super().__init__(clock, node=node)
@@ -46,7 +47,8 @@ class SharedIds(IdGenerator):
 
 
 class PendingAppend:
-    """A submitted block. `outcome` is set before `deliver` sees it."""
+    """A block that was submitted to the writer. `outcome` is the result or the error; it is None until the block is
+    written."""
 
     __slots__ = ("_done", "draft", "log", "outcome")
 
@@ -58,8 +60,10 @@ class PendingAppend:
         self._done.acquire()
 
     def result(self, timeout: float | None = None) -> AppendResult:
-        """Wait until the block is durable, or raise the reason why it is not. A timeout says nothing about the
-        block."""
+        """Wait until the block is durable, and return its place; raise its error if it was not stored.
+
+        Raises `Timeout` after `timeout` seconds: the block may still be stored then.
+        """
         if self.outcome is None and not self._done.acquire(timeout=-1 if timeout is None else timeout):
             raise Timeout(f"the append was not confirmed within {timeout} s; it may still be")
         if isinstance(self.outcome, PenstockError):
@@ -102,10 +106,11 @@ def release_all(appends: Sequence[PendingAppend]) -> None:
 
 
 class GroupCommit:
-    """The writer thread of a data directory. It calls `deliver` once a group, with the outcomes set.
+    """The writer thread of a data directory.
 
-    `helpers` is the number of threads that write the logs of one group; with 0 the writer writes one log after the
-    other. With helpers, logs that share their ids must share `SharedIds`.
+    It calls `deliver` after each group with the blocks of that group, whose outcomes are set by then. `helpers` is the
+    number of threads that write the logs of one group at the same time; with 0 the writer writes one log after the
+    other. With helpers, logs with a common id generator need one of the class `SharedIds`.
     """
 
     def __init__(
@@ -134,7 +139,7 @@ class GroupCommit:
 
     @property
     def is_alive(self) -> bool:
-        """True while submitted blocks will be written."""
+        """True until the writer is closed: blocks submitted now will be written."""
         return self._thread.is_alive() and not self._closing
 
     @property
@@ -143,9 +148,10 @@ class GroupCommit:
         return self._queued_bytes
 
     def submit(self, log: Log, draft: Draft, *, wait: bool = True) -> PendingAppend:
-        """Queue a block. Waits while the queue is full, or raises `ServiceUnavailable` with `wait=False`.
+        """Queue a block and return at once; call `result` on what is returned to wait until it is durable.
 
-        Raises `PayloadTooLarge` for a block over the limits, and queues nothing.
+        While the queue is full, waits for room; with `wait=False`, raises `ServiceUnavailable` instead. Raises
+        `PayloadTooLarge`, and queues nothing, for a block over the log's limits.
         """
         draft.check_sizes(log.limits)
         append = PendingAppend(log, draft)
@@ -158,9 +164,10 @@ class GroupCommit:
         return append
 
     def submit_all(self, blocks: Sequence[tuple[Log, Draft]], *, wait: bool = True) -> list[PendingAppend]:
-        """Queue several blocks together, all or none. Raises as `submit` does.
+        """Queue several blocks together, all or none. Waits and raises as `submit` does.
 
-        They may be queued if there is room for one. Also raises the failure of a log that takes no more appends.
+        They are all queued as soon as the queue has room for any block, so it may grow past its bound. Also raises the
+        failure of a log that takes no more appends.
         """
         for log, draft in blocks:
             if log.failure is not None:
@@ -177,9 +184,11 @@ class GroupCommit:
         return appends
 
     def run(self, function: Callable[[], Any]) -> Any:
-        """Run a function in the writer thread, after all blocks submitted so far, and return its result.
+        """Run a function in the writer thread, after all blocks submitted so far. Returns its result, or raises what it
+        raised.
 
-        Blocks the caller, so `deliver` must not call it.
+        Blocks the caller until then. `deliver`, which runs in the writer thread, must not call it: it would wait for
+        ever.
         """
         task = WriterTask(function)
         with self._lock:
@@ -190,7 +199,7 @@ class GroupCommit:
         return task.wait()
 
     def append(self, log: Log, draft: Draft) -> AppendResult:
-        """Submit a block and wait; it is durable on return."""
+        """Submit a block and wait until it is durable. Raises what `submit` and `PendingAppend.result` raise."""
         return self.submit(log, draft).result()
 
     def _wait_for_room(self, wait: bool) -> None:
@@ -229,7 +238,8 @@ class GroupCommit:
             _LOG.exception("unhandled error in delivering the outcomes of %d written blocks", len(group))
 
     def _gather(self) -> list[PendingAppend]:
-        """Take queued blocks up to the size of a group; return nothing when closed and drained."""
+        """Wait for queued blocks and take as many as make a group. Return an empty list when the writer is closed and
+        the queue is empty."""
         with self._lock:
             while not self._queue:
                 if self._closing:
@@ -262,7 +272,8 @@ class GroupCommit:
             self._limit_open_files(log)
 
     def _limit_open_files(self, log: Log) -> None:
-        """Remember that `log` has open files, and close those of the least recently used log past the limit."""
+        """Record that `log` has open files. If more than `open_logs_max` logs have, close those of the least recently
+        used."""
         self._open_logs[log] = None
         self._open_logs.move_to_end(log)
         if len(self._open_logs) > self._limits.open_logs_max:
@@ -286,7 +297,7 @@ class GroupCommit:
 
 
 def _append(log: Log, appends: list[PendingAppend]) -> Log:
-    """Append one log's share of a group; its outcomes are set on return."""
+    """Append one log's part of a group, set the outcome of each block, and return the log."""
     try:
         outcomes = log.append_group([append.draft for append in appends])
     except Exception as error:  # an unexpected error must not leave callers waiting for ever

@@ -41,7 +41,7 @@ _TAG_SALT: Final = np.uint64(0x165667B19E3779F9)
 _DECODED_AT_ONCE: Final = 4096
 """Entries decoded at a time: the intermediate arrays stay in the processor's cache."""
 _ENTRIES_MAX: Final = SEGMENT_BYTES_CEILING // at.MESSAGE_RECORD_BYTES_MIN
-"""The most records a segment can hold: entries behind them are not read, however long the file is."""
+"""The most records that a segment can hold. Entries beyond them are not read, however long the file is."""
 NO_ID: Final = bytes(ID_BYTES)
 
 
@@ -49,7 +49,7 @@ class SegmentState(IntEnum):
     """The state of a segment, as the header of its index has it."""
 
     OPEN = 0
-    """Being written: listed records are acknowledged, others may be unfinished."""
+    """Being written: the records that the index lists are acknowledged; those behind them may be unfinished."""
     CLOSED = 1
     """Closed in order: the header counts all records."""
     SEALED = 2
@@ -73,7 +73,7 @@ class IndexHeader:
 
     @property
     def is_possible(self) -> bool:
-        """True if a segment can have these numbers: a right checksum does not prove who wrote the header."""
+        """True if a segment can have these numbers. A checksum alone does not prove that Penstock wrote the header."""
         if self.size > SEGMENT_BYTES_CEILING or self.base + self.count > OFFSET_MAX:
             return False
         return self.count * at.MESSAGE_RECORD_BYTES_MIN <= self.size and (self.count > 0) == (self.size > 0)
@@ -99,20 +99,25 @@ class IndexHeader:
 
 
 def encode_entries(ends: Longs, first_offset: int) -> bytes:
-    """Encode the entries of records that end at `ends`; the first has the offset `first_offset`."""
+    """Encode index entries. Record i has the offset `first_offset + i` and ends `ends[i]` bytes from the start of the
+    segment."""
     positions = ends.astype(np.uint64)
     entries: Any = (positions << np.uint64(32)) | _tags(positions, first_offset)
     return bytes(entries.astype(">u8").tobytes())
 
 
 def unchecked_ends(data: Any) -> Longs:
-    """Return the ends in entries without checking their tags: a tenth of the work of `decode_entries`."""
+    """Return where records end, from index entries whose tags are not checked: a tenth of the work of
+    `decode_entries`."""
     ends: Longs = (np.frombuffer(data, dtype=">u8") >> np.uint64(32)).astype(np.int64)
     return ends
 
 
 def decode_entries(data: Any, first_offset: int) -> Longs:
-    """Return the ends of records; -1 for every entry whose tag is wrong."""
+    """Return where each record ends, in bytes from the start of the segment; -1 for every entry whose tag is wrong.
+
+    `first_offset` is the offset of the first entry's record.
+    """
     words = np.frombuffer(data, dtype=">u8").astype(np.uint64)
     positions = words >> np.uint64(32)
     sound = (words & np.uint64(0xFFFFFFFF)) == _tags(positions, first_offset)
@@ -126,7 +131,7 @@ def _tags(positions: Any, first_offset: int) -> Any:
 
 
 class IndexFile:
-    """A reader of entries. Entries of a missing, short or unreadable index are unknown (-1)."""
+    """A reader of an index. An entry that is missing, damaged or unreadable gives -1 as the end of its record."""
 
     def __init__(self, disk: Disk, path: Path, base: int) -> None:
         self._disk = disk
@@ -156,7 +161,8 @@ class IndexFile:
         return data[: len(data) // ENTRY_BYTES * ENTRY_BYTES]
 
     def start(self, ordinal: int) -> int:
-        """Return where a record begins; -1 if unknown."""
+        """Return where a record begins, in bytes from the start of the segment; -1 if unknown. `ordinal` 0 is the first
+        record."""
         return 0 if ordinal == 0 else int(self.ends(ordinal - 1, ordinal)[0])
 
     def lists_all(self, header: IndexHeader) -> bool:
@@ -164,10 +170,10 @@ class IndexFile:
         return self.start(header.count) == header.size
 
     def allows(self, header: IndexHeader, file: File) -> bool:
-        """Return True if the entries and the segment, `file`, do not contradict a header.
+        """Return True if neither the entries nor the segment, `file`, contradict a header.
 
-        A sound entry that disagrees contradicts it. Where entries are lost, the records that they would list must fit
-        between the last known end and the header's size, and that space must not be empty.
+        An undamaged last entry decides alone: it must agree with the header's size. If it is lost, the records without
+        entries must fit between the last known end and the header's size, and the bytes there must not all be zero.
         """
         last = self.start(header.count)
         if last >= 0:
@@ -185,7 +191,8 @@ class IndexFile:
         return known[: int(sound[-1]) + 1] if sound.size else known[:0]
 
     def count_from(self, ordinal: int, *, step: int = 8192) -> int:
-        """Return the number of listed records, given that `ordinal` are: the end of a growing log."""
+        """Return the number of listed records, for an index that grows. `ordinal` of them are known to be listed, and
+        are not read again."""
         while True:
             sound = np.flatnonzero(self.ends(ordinal, ordinal + step) >= 0)
             if not sound.size:
@@ -208,8 +215,11 @@ class IndexFile:
 
 
 class IndexWriter:
-    """A writer of entries for records that have become durable. Space is reserved before the records are written, so a
-    full disk cannot make listing fail."""
+    """A writer of an index, which lists records once they are durable.
+
+    Space for entries is reserved before the records are written, so that a full disk cannot keep durable records from
+    being listed.
+    """
 
     def __init__(self, file: File, base: int) -> None:
         self._file = file
@@ -253,7 +263,7 @@ class IndexWriter:
         self._file.sync()
 
     def trim(self, count: int) -> None:
-        """Free the space reserved behind `count` entries."""
+        """Keep `count` entries, and free the space behind them."""
         self._file.truncate(HEADER_BYTES + count * ENTRY_BYTES)
 
     def close(self) -> None:
@@ -261,5 +271,6 @@ class IndexWriter:
 
 
 def rewrite_index(disk: Disk, path: Path, header: IndexHeader, ends: Longs) -> None:
-    """Replace the index by a new one, durable on return."""
+    """Replace the index beside a segment by a new one with this header and the ends of all records; durable on
+    return."""
     replace_file(disk, path, header.encode() + encode_entries(ends, header.base))

@@ -47,7 +47,8 @@ from penstock.storage.log.segment import (
 _LOG = logging.getLogger(__name__)
 _NEW_IDS = "let the log give new ones (--restamp)"
 _AHEAD_MS_MAX = 60_000
-"""The largest lead of ids made elsewhere over the clock here: the difference of two clocks kept in time."""
+"""The largest lead of ids made elsewhere over the clock here, in milliseconds: as much as two well kept clocks may
+differ."""
 
 
 class Log:
@@ -70,7 +71,7 @@ class Log:
         """Damaged and missing offsets, found by recovery when the log was opened and by reads since."""
 
         self.on_change: Callable[[], None] = lambda: None
-        """Callback of the appending thread, called when a segment is sealed or the log's first offset changes."""
+        """Callback that runs in the appending thread when a segment is sealed or the log's first offset changes."""
 
     @classmethod
     def open(
@@ -122,18 +123,19 @@ class Log:
 
     @property
     def last_id(self) -> bytes:
-        """The id of the newest record; sixteen zeros if there is none."""
+        """The id of the newest record; sixteen zero bytes if the log never had one."""
         return self._last_id
 
     @property
     def end(self) -> LogEnd:
-        """The first and next offset and the last id, for the catalog's record that exposes files lost later."""
+        """The first and the next offset, and the last id. The catalog saves them, so that a later loss of files is
+        noticed."""
         view = self._view
         return LogEnd(int(view.first_offset), int(view.next_offset), self._last_id)
 
     @property
     def missing(self) -> list[OffsetRange]:
-        """Offsets whose files are gone and that retention has not passed since, in order."""
+        """Ranges of offsets whose files are gone, in order, without those that lie before the first offset by now."""
         gaps = (damage.offsets for damage in self.damages if damage.reason == MISSING)
         return sorted((gap for gap in gaps if gap.stop > self.first_offset), key=lambda gap: gap.start)
 
@@ -148,7 +150,8 @@ class Log:
         return self._last_refusal
 
     def lacks_room(self, free_bytes: int) -> bool:
-        """Return True if an append was refused for lack of room and would be again with `free_bytes` free."""
+        """Return True if the last append was refused for lack of room, and would be refused again with `free_bytes`
+        free."""
         if self._last_refusal is None:
             return False
         needed = self._last_refusal.details.get("needed_bytes")
@@ -156,8 +159,12 @@ class Log:
         return free_bytes - wanted < self._limits.disk_reserve_bytes
 
     def read(self, offset: int, *, bytes_max: int = READ_BYTES, verify: bool = True) -> ReadChunk:
-        """Return verified records from `offset` on. Damaged records are stepped over, named, and copied to
-        quarantine."""
+        """Return verified records from `offset` on, about `bytes_max` bytes; an empty block at the end of the log.
+
+        Damaged records are stepped over, named in the result, and copied to quarantine. With `verify=False` checksums
+        are not checked. Raises `OffsetOutOfRange` for an offset outside the log, `StorageFailed` if the disk cannot be
+        read.
+        """
         view = self._view
         try:
             chunk = log_view.read(self._disk, view, offset, bytes_max=bytes_max, verify=verify)
@@ -169,7 +176,7 @@ class Log:
         return chunk
 
     def records(self, start: int | None = None, stop: int | None = None) -> Iterator[Record]:
-        """Yield every record in `[start, stop)` that exists when it is reached."""
+        """Yield the good records in `[start, stop)`; by default, all from the first to the end that the log has now."""
         offset = self.first_offset if start is None else start
         stop = self.next_offset if stop is None else stop
         while offset < stop:
@@ -204,7 +211,8 @@ class Log:
             _LOG.error("%s: %s; its bytes could not be kept: %s", segment.path, damage, error)
 
     def _is_in_known_gap(self, damage: Damage) -> bool:
-        """Return True if the damage lies in a gap found before: a read may begin anywhere in it."""
+        """Return True if the damage is a part of missing offsets that were found before: a read may begin anywhere in
+        them."""
         return damage.reason == MISSING and any(
             known.reason == MISSING and damage.offsets.start in known.offsets for known in self.damages
         )
@@ -212,17 +220,21 @@ class Log:
     # appending
 
     def append(self, draft: Draft) -> AppendResult:
-        """Append one block. It is durable on return (unless opened with `Durability.OS`)."""
+        """Append one block. It is durable on return, unless the log was opened with `Durability.OS`.
+
+        Raises `DiskFull` if there is no room, `StorageFailed` if a write or sync fails now or failed before.
+        """
         outcome = self.append_group([draft])[0]
         if isinstance(outcome, PenstockError):
             raise outcome
         return outcome
 
     def append_group(self, drafts: Sequence[Draft]) -> list[AppendResult | PenstockError]:
-        """Append blocks with as few writes and syncs as segments allow, and return the outcome of each, in order.
+        """Append blocks with as few writes and syncs as segments allow, and return the result or error of each, in
+        order.
 
-        A block that is too large, or meets a full disk, fails alone or with the blocks behind it, and the log goes on.
-        A failed write or sync fails every block from there on, for good.
+        If a block cannot be appended, it and all blocks behind it get the same error. After a lack of room or of file
+        descriptors, the log takes later appends. After a failed write or sync, it takes no more.
         """
         outcomes: list[AppendResult | PenstockError] = []
         while len(outcomes) < len(drafts):
@@ -244,7 +256,8 @@ class Log:
         self._last_refusal = refused
 
     def _append_first(self, drafts: Sequence[Draft]) -> list[AppendResult]:
-        """Append as many of the first blocks as the active segment has room for, with one write and one sync."""
+        """Append, with one write and one sync, as many of the first blocks as the active segment has room for; return
+        their results."""
         self._check_open()
         active = self._active_segment_for(len(drafts[0].data))
         count = active.fitting(drafts)
@@ -261,10 +274,10 @@ class Log:
         return _split_results(drafts[:count], first, ids, memoryview(data))
 
     def append_with_ids(self, draft: Draft, ids: Sequence[bytes]) -> OffsetRange:
-        """Append one block whose messages already have ids, and return its offsets, durably.
+        """Append one block whose messages already have ids, and return its offsets; durable on return.
 
-        Only for the appending thread. Raises `InvalidRequest` unless the ids are UUIDv6, rise above all ids of the log,
-        and are not in the future, since the next published message must be later still.
+        Call it only in the appending thread. Raises `InvalidRequest` unless the ids are UUIDv6, rise above all ids of
+        the log, and are not more than a minute in the future, since the next published message must get a later id.
         """
         self._check_open()
         self._check_ids(ids)
@@ -306,7 +319,8 @@ class Log:
         self._view = LogView((*others, segment), self._view.start)
 
     def refuse(self, failure: StorageFailed) -> None:
-        """Refuse appends from now on with `failure`, or with an earlier failure. Only for the appending thread."""
+        """Refuse appends with the error `failure` from now on. An earlier failure stays. Call it only in the appending
+        thread."""
         self._failure = self._failure or failure
 
     def set_limits(self, limits: Limits) -> None:
@@ -335,8 +349,10 @@ class Log:
         return self._failure
 
     def _active_segment_for(self, size: int) -> ActiveSegment:
-        """Return the active segment, after a roll if it is full or old. Raises `DiskFull` before anything is
-        written."""
+        """Return a segment with room for `size` bytes: the active one, or a new one if that is full or old.
+
+        Raises `DiskFull`, before anything is written, if there is no room for it.
+        """
         try:
             active = self._active
             if active is not None and self._must_roll(active, size):
@@ -353,14 +369,15 @@ class Log:
         return active
 
     def _refusal(self, error: OSError) -> PenstockError:
-        """Return the error for an append that wrote nothing: a temporary cause leaves the log as it was, others are
-        final."""
+        """Return the error for an append that wrote nothing. A lack of room or of file descriptors is temporary: the
+        log goes on taking appends. Any other cause is final."""
         if error.errno in (*FULL_ERRORS, errno.EMFILE, errno.ENFILE):
             return storage_error(error, f"{self._path} cannot take an append")
         return self._fail(error)
 
     def _must_roll(self, active: ActiveSegment, size: int) -> bool:
-        """Return True if the segment is full, old, or lies before the truncation point, where the log goes on."""
+        """Return True if a new segment must begin: the active one is full or old, or ends before the offset at which
+        the log goes on after a truncation."""
         if active.segment.stop < self.next_offset:
             return True
         return active.segment.count > 0 and (not active.has_room(size) or self._is_old(active))
@@ -397,10 +414,10 @@ class Log:
     # truncation and retention
 
     def truncate_before(self, offset: int) -> None:
-        """Forget everything below `offset`; durable on return. Whole segments free their space.
+        """Forget everything below `offset`; durable on return. Segments with no other messages are removed.
 
-        Readers of them get `OffsetOutOfRange`. Raises that too for an offset outside the log, and `StorageFailed` if
-        the log is closed: another log may stand at its path by now.
+        Later reads of those offsets raise `OffsetOutOfRange`. Raises that too for an offset outside the log, and
+        `StorageFailed` if the disk fails or the log is closed, since another log may lie at its path by now.
         """
         self._check_not_closed()
         if not self.first_offset <= offset <= self.next_offset:
@@ -418,7 +435,7 @@ class Log:
     def retain(self, policy: Retention, *, floor: int | None = None) -> int:
         """Drop the segments that have outlived `policy`, and return how many. Raises as `truncate_before` does.
 
-        `floor`: nothing from this offset on is dropped, whatever the policy says.
+        Messages from the offset `floor` on are not dropped, whatever the policy says.
         """
         view = self._view
         gone = self._outlived_count(view, policy, floor)
@@ -457,14 +474,18 @@ class Log:
         return aged[::-1]
 
     def _last_time_ms(self, segment: Segment, following_ms: int) -> int:
-        """Return the time of the segment's last record; an empty segment is as old as the one behind it."""
+        """Return the time of the segment's last record, in Unix milliseconds; `following_ms`, which is that of the next
+        segment, if it has no records; the current time if its index cannot be read."""
         header = IndexFile(self._disk, index_path(segment.path), segment.base).header()
         if header is None:
             return now_ms(self._clock)
         return unix_ms_of_ticks(ticks_of_id(header.last_id)) if header.count else following_ms
 
     def _drop(self, count: int, start: int) -> None:
-        """Remove the oldest segments, oldest first, so that a crash in between leaves no hole."""
+        """Remove the `count` oldest segments and let the log begin at `start`; the newest segment always stays.
+
+        The oldest goes first, so that a crash in between leaves no hole.
+        """
         if count == len(self._view.segments):
             count -= 1
         gone, kept = self._view.segments[:count], self._view.segments[count:]
@@ -498,14 +519,15 @@ class Log:
             self._report_gap(gap)
 
     def _ensure_first_segment(self, bases: list[int], begins: int, recorded_end: LogEnd) -> None:
-        """Create an empty first segment where the log begins, if the file that held that offset is gone."""
+        """Create an empty first segment at offset `begins`, where the log begins, if the file with that offset is
+        gone."""
         if begins < (bases[0] if bases else recorded_end.next_offset):
             put_empty_segment(self._disk, self._path, begins, sealed=True)
             bases.insert(0, begins)
 
     def _resume_at(self, offset: int) -> None:
-        """Continue the log at `offset`: the newest records are gone, their offsets count as damage and are never
-        reused."""
+        """Let the log go on at `offset`, because its newest records are gone. Their offsets count as damage, and are
+        never used again."""
         if self._active is not None:
             self._roll(self._active)
         put_empty_segment(self._disk, self._path, offset, sealed=False)
@@ -576,7 +598,7 @@ class Log:
 
 
 def _split_results(drafts: Sequence[Draft], first: int, ids: IdRun, stamped: memoryview) -> list[AppendResult]:
-    """Return each block's share of a common append."""
+    """Return the result of each block of a common append."""
     shares = []
     ticks, low, position = ids.first_ticks, ids.low, 0
     for draft in drafts:

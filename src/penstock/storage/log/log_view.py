@@ -40,7 +40,7 @@ MISSING: Final = "the segment is missing"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Segment:
-    """A readable segment: offsets `[base, stop)` lie in its first `size` bytes."""
+    """A readable segment: the offsets `[base, stop)` lie in the first `size` bytes of its file."""
 
     path: Path
     base: int
@@ -59,7 +59,7 @@ class LogView:
 
     segments: tuple[Segment, ...] = ()
     start: int = 0
-    """The first offset that is not truncated; the segment of a truncated offset may still exist."""
+    """The first offset that is not truncated. Its segment may still hold older messages."""
 
     @property
     def first_offset(self) -> Offset:
@@ -71,7 +71,8 @@ class LogView:
 
     @property
     def messages(self) -> int:
-        """The number of messages in the segments, without offsets in gaps between them."""
+        """The number of offsets in the segments from `start` on, damaged messages included, without gaps between
+        segments."""
         return sum(max(0, segment.stop - max(segment.base, self.start)) for segment in self.segments)
 
     @property
@@ -79,12 +80,13 @@ class LogView:
         return sum(segment.size for segment in self.segments)
 
     def segment_of(self, offset: int) -> Segment | None:
-        """Return the last segment that begins at or before `offset`: the one that holds it, if any does."""
+        """Return the last segment that begins at or before `offset`; None if there is none. If any segment holds the
+        offset, that one does."""
         count = bisect_right(self.segments, offset, key=lambda segment: segment.base)
         return self.segments[count - 1] if count else None
 
     def past_gap(self, offset: int) -> int:
-        """Return `offset`, or the first offset behind the gap if it lies in a gap between segments."""
+        """Return `offset`; if it lies in a gap between segments, the first offset behind the gap."""
         segment = self.segment_of(offset)
         if segment is not None and offset < segment.stop:
             return offset
@@ -93,7 +95,8 @@ class LogView:
 
 @dataclass(frozen=True, slots=True)
 class ReadChunk:
-    """The result of one read: good records, the damage stepped over to reach them, and the next offset."""
+    """The result of one read: a block of good records, the damage stepped over before them, and the offset to read
+    next."""
 
     block: Block
     damages: tuple[Damage, ...]
@@ -104,9 +107,11 @@ class ReadChunk:
 
 
 def read(disk: Disk, view: LogView, offset: int, *, bytes_max: int = READ_BYTES, verify: bool = True) -> ReadChunk:
-    """Return the records from `offset` on, in one block; an empty block at the end of the log.
+    """Return the records from `offset` on, in one block of about `bytes_max` bytes; an empty block at the end of the
+    log.
 
-    Damaged records are stepped over exactly, and named. Raises `OffsetOutOfRange` for an offset outside the log.
+    Damaged records are stepped over and named in the result; their neighbours are returned. Raises `OffsetOutOfRange`
+    for an offset outside the log.
     """
     check_range(view, offset)
     damages: list[Damage] = []
@@ -131,7 +136,8 @@ def _step_over_gap(view: LogView, offset: int, damages: list[Damage]) -> int:
 
 
 def _unheld_damage(segment: Segment, offset: int) -> Damage:
-    """Return the damage of offsets that the index lists and the segment lacks, so that a read can go on behind them."""
+    """Return the damage for offsets that the index lists and the segment does not have, so that a read can go on behind
+    them."""
     reason = "the segment does not hold what its index lists"
     return Damage(segment.base, OffsetRange.of(offset, segment.stop), segment.size, segment.size, reason)
 
@@ -147,7 +153,10 @@ def _add_damage(damages: list[Damage], damage: Damage) -> None:
 def _read_segment(
     disk: Disk, segment: Segment, offset: int, bytes_max: int, verify: bool
 ) -> tuple[Block, Damage | None]:
-    """Return good records from `offset` on, or the damage at `offset`, or neither if the segment does not hold it."""
+    """Return the good records from `offset` on, or the damage at `offset`.
+
+    Returns an empty block and None if the segment does not have the offset.
+    """
     index = IndexFile(disk, index_path(segment.path), segment.base)
     ordinal = offset - segment.base
     start = index.start(ordinal)
@@ -173,7 +182,7 @@ def _read_segment(
 
 
 def _index_is_wrong(file: File, segment: Segment, index: IndexFile, ordinal: int, end: int) -> bool:
-    """Return True if the record before `end` is whole and ends elsewhere: then the index is wrong, not the next
+    """Return True if the record before `end` is good and does not end there. The index is wrong then, not the next
     record."""
     start = index.start(ordinal) if ordinal >= 0 else -1
     if not 0 <= start < segment.size:
@@ -184,7 +193,8 @@ def _index_is_wrong(file: File, segment: Segment, index: IndexFile, ordinal: int
 
 
 def _is_cut_last(segment: Segment, offset: int, stop: ScanStop) -> bool:
-    """Return True for the last record of a segment being written that reaches past its end in the index."""
+    """Return True if the record at `offset` is the last of a segment being written, and reaches past the segment's
+    known size: the index is wrong then."""
     return not segment.sealed and offset + 1 == segment.stop and stop.reason == at.CUT
 
 
@@ -208,9 +218,10 @@ def _read_by_scan(
 
 
 def find_id(disk: Disk, view: LogView, id_high: int, id_low: int) -> Offset:
-    """Return the first offset whose id is at or above the given one; `next_offset` if there is none.
+    """Return the first offset whose id is equal to the given one or greater; `next_offset` if there is none.
 
-    A binary search that verifies the records it looks at, so a damaged one cannot mislead it.
+    The id is given as its first and last eight bytes. The search halves the log and verifies each record that it looks
+    at, so that a damaged one cannot mislead it.
     """
     low, high = int(view.first_offset), int(view.next_offset)
     while low < high:
@@ -247,7 +258,7 @@ def offset_of(disk: Disk, view: LogView, position: Position) -> Offset:
 
 
 def check_range(view: LogView, offset: int) -> None:
-    """Raise `OffsetOutOfRange` for an offset that the log does not hold and will not hold next."""
+    """Raise `OffsetOutOfRange` unless the log holds the offset, or it is the next one."""
     if not view.first_offset <= offset <= view.next_offset:
         raise OffsetOutOfRange(
             f"offset {offset} is not in the log: it holds [{view.first_offset}, {view.next_offset})",
@@ -260,7 +271,7 @@ def check_range(view: LogView, offset: int) -> None:
 def view_of(disk: Disk, path: Path, *, known: LogView | None = None, within: OffsetRange | None = None) -> LogView:
     """Return what another process may read of a log right now, from its files alone.
 
-    `known` is an earlier view of the same log, whose records are not counted again. With `within`, only segments that
+    `known` is an earlier view of the same log: what it counts is not counted again. With `within`, only segments that
     may hold these offsets are read and returned, so that the cost does not grow with the log.
     """
     bases = _bases(disk, path)
@@ -281,10 +292,10 @@ def view_of(disk: Disk, path: Path, *, known: LogView | None = None, within: Off
 
 
 def log_range(disk: Disk, path: Path, *, known: Segment | None = None) -> tuple[OffsetRange, Segment | None]:
-    """Return the first and next offset of a log and its newest segment, without reading any other.
+    """Return the range of a log's offsets and its newest segment (None without any), and read no other segment.
 
-    `known` is the newest segment of an earlier call, whose records are not counted again; all are counted if the log at
-    the path has changed.
+    `known` is the newest segment of an earlier call: its records are not counted again, unless another log lies at the
+    path by now.
     """
     bases = _bases(disk, path)
     start = read_log_start(disk, path).offset
@@ -325,10 +336,10 @@ def _segment(disk: Disk, path: Path, base: int, following: int | None, earlier: 
 
 
 def header_is_trusted(disk: Disk, path: Path, header: IndexHeader, following: int | None = None) -> bool:
-    """Return True if a closed or sealed header agrees with the files.
+    """Return True if the header of a closed or sealed segment agrees with its files.
 
-    A sealed segment of the right size whose successor begins where it ends is trusted without another read: on remote
-    storage each read costs a request.
+    A sealed segment is trusted at once if its file has the right size and the next segment begins at offset `following`
+    where this one ends: on remote storage each further read costs a request.
     """
     with opened(disk, path) as file:
         if (

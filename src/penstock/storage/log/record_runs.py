@@ -1,5 +1,5 @@
-"""Runs of verified records behind a gap that no index describes: the search for them, and the choice of those that
-fit."""
+"""Runs of verified records behind damage where the index is no help: the search for them, and the choice of those to
+trust."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from penstock.storage.log.segment import read_tolerant
 
 @dataclass(frozen=True, slots=True)
 class RecordRun:
-    """An unbroken run of verified records behind a gap."""
+    """Consecutive verified records behind a gap, where they lie, and their offsets."""
 
     start: int
     stop: int
@@ -33,10 +33,9 @@ class RecordRun:
 
 
 class RecordSearch:
-    """A search for verified records in a file.
+    """A search for verified records in a file, up to the position `stop`.
 
-    It reads each byte twice at most, in pieces that overlap by the largest record, and ends early when the budget is
-    spent.
+    Reads each byte at most twice, in pieces that overlap by the largest record. Ends early when the budget is spent.
     """
 
     def __init__(self, file: File, stop: int, effort: ScanBudget) -> None:
@@ -47,8 +46,10 @@ class RecordSearch:
         self._piece: Bytes = np.empty(0, dtype=np.uint8)
 
     def find(self, start: int, after: Predecessor, low: int, high: int) -> int:
-        """Return the first record from `start` on that may follow `after`, with an offset in `[low, high)`; -1 if
-        none."""
+        """Return the position of the first record from `start` on that may follow `after`; -1 if there is none.
+
+        Such a record verifies, has an offset in `[low, high)`, and has a greater id than `after`.
+        """
         while start < self._stop and self._effort.left:
             self._move_to(start)
             position, hashed = block_kernels.find(
@@ -83,10 +84,10 @@ class RecordSearch:
 def choose_runs(runs: list[RecordRun], limit: int, used: int) -> list[RecordRun]:
     """Return the runs to trust, in order; an empty list if none is trustworthy.
 
-    Where the number of records is unknown, only a run that ends where the data ends can be the last: anything may lie
-    behind others. Of all runs, those are chosen that keep the most records and fit by their offsets, with at least one
-    record lost between two of them. On a tie later runs win, because a forged record in a payload comes before the
-    record that really follows it.
+    `limit` is the offset behind the segment's last, `OFFSET_MAX` if unknown; `used` is where the data ends. With an
+    unknown limit only a run that reaches `used` can be the last: anything may lie behind the others. Of all runs, those
+    are chosen that keep the most records and fit by their offsets, with at least one record lost between two of them.
+    On a tie later runs win, because a forged record in a payload comes before the record that really follows it.
     """
     kept = np.zeros(len(runs), dtype=np.int64)
     follower = np.full(len(runs), -1, dtype=np.int64)

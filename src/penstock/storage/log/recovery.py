@@ -39,21 +39,23 @@ NONE_LISTED: Final[Longs] = np.empty(0, dtype=np.int64)
 _NOT_AS_LISTED: Final = "the record is not the one that was acknowledged here"
 _LENGTH_BITS: Final = 8 * (1 + at.MESSAGE_LENGTH_BYTES)
 _RUNS_MAX: Final = 1024
-"""Runs considered behind one gap; a segment with more separate islands cannot be repaired by guessing."""
+"""The most runs considered behind one gap. A segment with more separate runs cannot be repaired by a guess."""
 _REACH_BYTES: Final = 4096
-"""The size of the first read where nothing good may follow; each further read is twice as large."""
+"""The size of the first read at a place where perhaps nothing good follows; each further read is twice as large."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentExpectation:
-    """The knowledge about a segment from outside its bytes: its index, and the segment behind it."""
+    """The knowledge about a segment that needs no reading of its records: from its index, and from the segment behind
+    it."""
 
     base: int
     header: IndexHeader | None
     ends: Longs
     """Ends of the listed records, from the index; -1 where an entry is not sound."""
     count: int | None = None
-    """The number of records it must hold, where known: from a closed header, or from the next segment's base."""
+    """The number of records that the segment must hold; None if neither a closed header nor the next segment tells
+    it."""
 
     @property
     def listed(self) -> int:
@@ -69,37 +71,38 @@ class SegmentExpectation:
 
     @property
     def was_being_written(self) -> bool:
-        """True for the newest segment with an open index: records that it does not list are unacknowledged."""
+        """True if it is the newest segment and its index is open: records that the index does not list are not
+        acknowledged then."""
         return self.is_open and self.count is None
 
     @property
     def closed(self) -> IndexHeader | None:
-        """The header that counts all records, if the segment was closed in order or sealed."""
+        """The header, if the segment was closed in order or sealed, so that it counts all records; None otherwise."""
         return None if self.is_open else self.header
 
     @property
     def limit(self) -> int:
-        """An offset above all that the segment can hold."""
+        """The offset behind the last that the segment must hold; `OFFSET_MAX` if that is unknown."""
         return OFFSET_MAX if self.count is None else self.base + self.count
 
     def without_index(self) -> SegmentExpectation:
-        """Return the expectation without an index that belongs to another segment."""
+        """Return the expectation without the index, which turned out to be of another segment."""
         return replace(self, header=None, ends=NONE_LISTED, count=None if self.closed else self.count)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentScan:
-    """The result of a scan: every record's end, the damaged records, and the torn tail."""
+    """The result of a scan: where each record ends, the damage, and the torn tail."""
 
     base: int
     ends: Longs
     damages: tuple[Damage, ...]
     torn_start: int
-    """The end of the data. Bytes from here to `torn_stop` are torn; none if the two are equal."""
+    """The end of the data. The bytes from here to `torn_stop` are the torn tail; it is empty if the two are equal."""
     torn_stop: int
     first_id: bytes
     last: Predecessor
-    """The last id seen, and the next offset."""
+    """The id of the last good record, and the offset behind the last record."""
 
     @property
     def size(self) -> int:
@@ -147,7 +150,7 @@ class _SegmentScanner:
     expected: SegmentExpectation
     budget: ScanBudget
     stop_reason: str = ""
-    """The reason of the last stop."""
+    """The reason why `_take_verified` stopped last."""
     position: int = 0
     torn_stop: int = 0
     last: Predecessor = field(default_factory=Predecessor)
@@ -155,9 +158,9 @@ class _SegmentScanner:
     pieces: list[Longs] = field(default_factory=list)
     damages: list[Damage] = field(default_factory=list)
     runs: list[RecordRun] | None = None
-    """Runs found by the search behind the first gap that needed one."""
+    """Runs that the search behind a gap found; None before the first search."""
     plan: deque[RecordRun] = field(default_factory=deque)
-    """Trusted runs that are still ahead."""
+    """The trusted runs that the scan has not reached yet."""
     _used: int | None = None
 
     def __post_init__(self) -> None:
@@ -173,7 +176,8 @@ class _SegmentScanner:
             self._take_verified()
 
     def _take_verified(self) -> None:
-        """Take records up to the first that is not good or not the listed one, and set `stop_reason`."""
+        """Take records up to the first that is not good, or does not end where the index says, and set
+        `stop_reason`."""
         self.stop_reason = at.REASONS[at.AT_END]
         reach = _REACH_BYTES if self.damages else READ_BYTES
         while self.position < self.size:
@@ -187,16 +191,17 @@ class _SegmentScanner:
             reach = min(2 * reach, READ_BYTES)
 
     def _read_limit(self) -> int:
-        """Return how far to read for the next record: its listed end, once no budget is left to trust its own
-        length."""
+        """Return the position up to which the next record is looked for: the end of the file, or the record's listed
+        end once the budget is spent."""
         listed = self.expected.end(self.ordinal)
         return listed if not self.budget.left and self.position < listed <= self.size else self.size
 
     def _agreeing_count(self, block: Block) -> int:
-        """Return how many of the first records end where the index has them end.
+        """Return how many records of the block, from the first on, are to be taken.
 
-        Where the two differ, the end that a good record follows is right: a record may verify with a changed length, if
-        its payload was forged for that, and the index may be that of another segment.
+        All are, if they end where the index says. Where the two differ, the index is right if a good record follows at
+        its end, and the records from there on are not taken: a record with a changed length can verify if its payload
+        was forged for that. Otherwise the index is of another segment, and is dropped.
         """
         listed = self.expected.ends[self.ordinal : self.ordinal + len(block)]
         ends = block.columns[: listed.size, at.END] + self.position
@@ -223,7 +228,7 @@ class _SegmentScanner:
         return len(block) == 1 or _ends_data(end, self._last_used())
 
     def _last_used(self) -> int:
-        """Return the position behind the last byte from here on that is not zero; the current position if all are."""
+        """Return the position behind the last byte that is not zero; the current position if only zeros follow."""
         if self._used is None:
             self._used = last_used(self.file, self.position, self.size)
         return max(self.position, self._used)
@@ -238,7 +243,7 @@ class _SegmentScanner:
         self.last = block.last
 
     def _step_over(self) -> bool:
-        """Step over whatever stopped the scan, if anything follows. Returns False where the data ends."""
+        """Step over what stopped the scan, and return True; return False where the data ends."""
         if self.ordinal < self.expected.listed:
             return self._step_by_index()
         self.torn_stop = self._last_used()
@@ -250,12 +255,15 @@ class _SegmentScanner:
         return False
 
     def _missing(self) -> int:
-        """Return how many more records there must be."""
+        """Return how many more records the segment must hold; 0 if that is unknown."""
         limit = self.expected.limit
         return 0 if limit == OFFSET_MAX else max(0, limit - self.last.next_offset)
 
     def _step_by_index(self) -> bool:
-        """Step over a listed record: it was acknowledged, so it is damaged, and the index has its end."""
+        """Step over the next listed record and return True; return False if the data ends here.
+
+        A listed record was acknowledged, so it is damaged, and the index has its end.
+        """
         if self.position >= self.size:
             self._lose_listed()
             return True
@@ -271,7 +279,8 @@ class _SegmentScanner:
         return True
 
     def _next_listed(self) -> int:
-        """Return the first record from here on with a listed end that is not before here; -1 if there is none."""
+        """Return the number of the next listed record whose end is known and not before the current position; -1 if
+        there is none."""
         start, step = self.ordinal, 64
         while start < self.expected.listed:
             following = np.flatnonzero(self.expected.ends[start : start + step] >= self.position)
@@ -287,7 +296,10 @@ class _SegmentScanner:
         self.pieces[-1] = ends
 
     def _step_to_known(self, end: int, span: int) -> bool:
-        """Step over `span` records that end at `end` and whose entries are lost too, keeping those that verify."""
+        """Step over `span` records, the last of which ends at `end`; the index has lost the other ends.
+
+        Those at the end of the span that verify in an unbroken run are kept; the others count as damaged.
+        """
         first, limit = self.last.next_offset, self.last.next_offset + span
         search = RecordSearch(self.file, end, self.budget)
         for start in search.find_all(self.position + 1, self.last, first + 1, limit):
@@ -299,9 +311,11 @@ class _SegmentScanner:
         return True
 
     def _step_by_search(self) -> bool:
-        """Step over a record without an index.
+        """Step over a damaged record that no index lists, and return True; return False if the rest of the segment was
+        given up.
 
-        Trusts the damaged record's own length if the next record confirms it; else the runs that fit together.
+        Trusts the damaged record's own length if the next record confirms it; otherwise the runs that `choose_runs`
+        trusts.
         """
         end, inside = self._end_by_own_length()
         if self._is_followed(end, self.last.next_offset + 1):
@@ -344,7 +358,7 @@ class _SegmentScanner:
         return len(block) == 1
 
     def _lose_the_rest(self) -> None:
-        """Give up the rest: records that must exist are damaged, as far as this file can have held them."""
+        """Give up the rest: the records that must exist count as damaged, but no more than the file can have held."""
         closed = self.expected.closed
         stop = closed.size if closed is not None else self.size
         room = self._missing() if closed is not None else (stop - self.position) // at.MESSAGE_RECORD_BYTES_MIN
@@ -354,11 +368,11 @@ class _SegmentScanner:
             self.torn_stop = self.position
 
     def _end_by_own_length(self) -> tuple[int, int]:
-        """Return the end that the damaged record's length gives, and how far that rules out other records; -1 if
-        untrusted.
+        """Return where the damaged record ends by its own length, and up to where other records are ruled out; -1 if
+        unknown.
 
-        The length is trusted if the record verifies with one bit of its lengths flipped, or if all else in its head is
-        right: an unfinished write may hold anything.
+        Other records are ruled out if the record verifies with one bit of its lengths flipped, or if all else in its
+        head is right. Otherwise the bytes may be anything, for instance an unfinished write.
         """
         head = self._head(self.position)
         end = self._end_with_any_bit_flipped(head)
@@ -370,7 +384,7 @@ class _SegmentScanner:
         return end, end if self._is_head(head, self.last.next_offset) else -1
 
     def _head(self, position: int) -> Bytes:
-        """Return as many bytes as lengths, id and offset of a record can take."""
+        """Return the bytes from a position on in which a record's lengths, id and offset lie."""
         return read_tolerant(self.file, position, at.HEAD_BYTES + 255 + at.ENVELOPE_BYTES_MIN)
 
     def _end_with_any_bit_flipped(self, head: Bytes) -> int:
@@ -418,7 +432,8 @@ class _SegmentScanner:
         return self._verifies(data)
 
     def _is_head(self, head: Bytes, offset: int) -> bool:
-        """Return True if id, envelope version and offset fit a record that comes here or later."""
+        """Return True if the bytes look like the head of the record with that offset: id, envelope version and offset
+        fit."""
         message = at.HEAD_BYTES + int(head[at.TYPE_LENGTH_AT]) if len(head) >= at.HEAD_BYTES else len(head)
         if len(head) < message + at.PRODUCER_ID_AT:
             return False
@@ -427,9 +442,9 @@ class _SegmentScanner:
         return bool(is_id and head[message] == at.VERSION and found_offset == offset)
 
     def _runs(self, start: int) -> list[RecordRun]:
-        """Return every unbroken run of verified records from `start` on that can come after the gap.
+        """Return all unbroken runs of verified records from `start` on that can come after the gap.
 
-        If there are very many, only the last ones, since the others must fit before them.
+        If there are more than `_RUNS_MAX`, returns only the last ones: the others would have to fit before them.
         """
         if self.runs is None or any(run.start < start < run.stop for run in self.runs):
             self.runs = self._search_runs(start)
@@ -464,7 +479,8 @@ class _SegmentScanner:
             reach = min(2 * reach, READ_BYTES)
 
     def _lose(self, end: int, count: int) -> None:
-        """Count `count` records as damaged; the first is charged with all bytes up to `end`."""
+        """Count the next `count` records as damaged and continue at `end`. All bytes up to there are counted as those
+        of the first record."""
         first = self.last.next_offset
         lost = Damage(self.expected.base, OffsetRange.of(first, first + count), self.position, end, self.stop_reason)
         if self.damages and self.damages[-1].stop == lost.start and self.damages[-1].offsets.stop == first:
@@ -489,5 +505,6 @@ class _SegmentScanner:
 
 
 def _ends_data(end: int, used: int) -> bool:
-    """Return True if a record that ends at `end` is the last before unused space: its checksum may end with zeros."""
+    """Return True if the record that ends at `end` is the last before unused space, which begins at `used` or a few
+    bytes later: a checksum may end with zeros."""
     return used <= end < used + at.CHECKSUM_BYTES

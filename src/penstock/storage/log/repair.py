@@ -28,7 +28,11 @@ _PAGE_BYTES: Final = 4096
 
 
 def expectation_of(disk: Disk, path: Path, *, count: int | None = None) -> SegmentExpectation:
-    """Return the expectation from the index beside a segment; `count` is the number of records, if known otherwise."""
+    """Return what a scan of a segment should find, according to the index beside it.
+
+    `count` is the number of records if known otherwise, for instance from the next segment; a trusted index that counts
+    all records has precedence.
+    """
     base = base_of(path.name) or 0
     header = trusted_header(disk, path)
     if header is not None and header.state is not SegmentState.OPEN:
@@ -38,9 +42,10 @@ def expectation_of(disk: Disk, path: Path, *, count: int | None = None) -> Segme
 
 
 def trusted_header(disk: Disk, path: Path) -> IndexHeader | None:
-    """Return the header of the index beside a segment, or None if it cannot be trusted.
+    """Return the header of the index beside a segment; None if there is none, or if it contradicts other evidence.
 
-    An index is a cache: a header that counts all records must not contradict its entries or the segment's size.
+    An index is only a cache: the header of a closed or sealed segment must agree with the index's entries and the
+    segment's size.
     """
     index = IndexFile(disk, index_path(path), base_of(path.name) or 0)
     header = index.header()
@@ -65,14 +70,18 @@ def is_index_of(disk: Disk, path: Path, header: IndexHeader) -> bool:
 
 
 def scan_segment_file(disk: Disk, path: Path, *, count: int | None = None) -> SegmentScan:
-    """Scan a segment without changing it."""
+    """Scan a segment and return the records, damage and torn tail found. Changes nothing; `count` as in
+    `expectation_of`."""
     expected = expectation_of(disk, path, count=count)
     with opened(disk, path) as file:
         return scan_segment(file, file.size(), expected)
 
 
 def repair_newest(disk: Disk, path: Path, limits: Limits) -> SegmentScan:
-    """Make the newest segment fit for appends. Durable on return: a next recovery finds the same."""
+    """Make the newest segment fit for appends, and return its scan. Durable on return: another recovery finds the same.
+
+    Damage and the torn tail are copied to quarantine, the tail is cut, and the index rewritten if it is wrong.
+    """
     expected = expectation_of(disk, path)
     with opened(disk, path, write=True) as file:
         scan = scan_segment(file, file.size(), expected)
@@ -91,7 +100,8 @@ def repair_newest(disk: Disk, path: Path, limits: Limits) -> SegmentScan:
 
 
 def rebuild_sealed(disk: Disk, path: Path, limits: Limits, *, count: int | None) -> SegmentScan:
-    """Rebuild the index of a complete segment, which itself is only read."""
+    """Rebuild the index of a complete segment, durably, and return the segment's scan. The segment itself is only
+    read."""
     expected = expectation_of(disk, path, count=count)
     with opened(disk, path) as file:
         scan = scan_segment(file, file.size(), expected)
@@ -115,7 +125,7 @@ def _cut(path: Path, file: File, scan: SegmentScan) -> None:
 
 
 def has_clean_end(disk: Disk, path: Path, size: int) -> bool:
-    """Return True if appends can follow the first `size` bytes: their last page is readable, and unused behind them."""
+    """Return True if appends can follow the first `size` bytes: the page there is readable, and zero behind them."""
     with opened(disk, path) as file:
         try:
             page = read_all(file, size - size % _PAGE_BYTES, _PAGE_BYTES)
@@ -146,14 +156,17 @@ def _quarantine_all(disk: Disk, path: Path, file: File, scan: SegmentScan, limit
 
 
 def quarantine_damage(disk: Disk, path: Path, file: File, damage: Damage, limits: Limits) -> None:
-    """Log the damage and copy its bytes to quarantine, once, however often it is met."""
+    """Copy damaged bytes to quarantine and log the damage. Does nothing if the same bytes are there already."""
     if _quarantine(disk, path, file, damage.start, damage.stop, "damaged", limits):
         _LOG.error("%s: %s; skipped, its bytes are kept in %s", path, damage, path.parent / QUARANTINE)
 
 
 def _quarantine(disk: Disk, path: Path, file: File, start: int, stop: int, kind: str, limits: Limits) -> bool:
-    """Copy bytes to quarantine and return True if they were new. At most `quarantine_bytes_max` in all: a dying disk
-    must not be filled."""
+    """Copy bytes to quarantine; return False if they are there already.
+
+    Returns True without a copy if quarantine would hold more than `quarantine_bytes_max`: a dying disk must not be
+    filled.
+    """
     data = read_tolerant(file, start, min(stop - start, limits.quarantine_bytes_max)).tobytes()
     folder = path.parent / QUARANTINE
     target = folder / f"{path.stem}-{start:010d}-{kind}-{hash64(data):016x}.bin"
@@ -176,10 +189,11 @@ def _quarantine_bytes(disk: Disk, folder: Path) -> int:
 
 
 def put_empty_segment(disk: Disk, folder: Path, base: int, *, sealed: bool) -> None:
-    """Create a segment without records, to mark where a log begins or goes on. Durable on return; takes no space.
+    """Create a segment without records, which marks where a log begins or goes on. Durable on return; takes no space.
 
-    A gap shows in the files: the segments on its two sides do not meet. At the ends of a log, where a neighbour is
-    missing, the empty segment stands in for it. Files that are put back fill the gap.
+    A gap within a log shows in the files: the segments on its two sides do not meet. Where the first or the newest
+    files are gone, there is no segment on one side, and the empty one takes its place. Files that are put back fill the
+    gap.
     """
     path = folder / segment_name(base)
     state, digest = (SegmentState.SEALED, StreamHash().digest()) if sealed else (SegmentState.CLOSED, 0)

@@ -22,9 +22,10 @@ class SegmentAge:
 def expired_count(
     sealed: Sequence[SegmentAge], active: SegmentAge, policy: Retention, *, now_ms: int, floor: int | None = None
 ) -> int:
-    """Return how many of the oldest sealed segments may go. Whole segments go, so slightly more is kept than asked.
+    """Return how many of the oldest sealed segments may be dropped. Only whole segments go, so a little more is kept
+    than the policy says.
 
-    `floor`: a subscription still needs messages from this offset on, and they stay.
+    `floor` is the first offset that a subscription still needs: segments with messages from there on stay.
     """
     kept_bytes = active.size + sum(segment.size for segment in sealed)
     kept_count = active.count + sum(segment.count for segment in sealed)

@@ -24,7 +24,7 @@ INDEX_SUFFIX: Final = ".idx"
 SPARE_NAME: Final = "spare.seg"
 READ_BYTES: Final = 1 * MIB
 PIECE_BYTES: Final = 512
-"""Bytes given up at once where the disk cannot read: one sector."""
+"""The size of a disk sector: where the disk cannot read, this many bytes are given up at once."""
 
 _NAME: Final = re.compile(r"([0-9]{20})\.seg")
 
@@ -51,7 +51,8 @@ def index_path(segment: Path) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """Offsets that cannot be served, where their bytes lie in the segment that begins at `base`, and the reason."""
+    """Offsets that cannot be served, and the reason. `start` and `stop` are where their bytes lie in the segment that
+    begins at the offset `base`."""
 
     base: int
     offsets: OffsetRange
@@ -75,10 +76,10 @@ def read_block(
     envelopes: bool = True,
     rows_max: int | None = None,
 ) -> tuple[Block, ScanStop]:
-    """Read about `bytes_max` bytes of records from `position` on, none past `stop`.
+    """Read about `bytes_max` bytes of records from `position` on, none past `stop`; more if the first record is longer.
 
-    The block's positions count from `position`; the stop's from the start of the file. A record is reported as CUT only
-    if it does not end by `stop`, or could not be a record.
+    Positions in the block count from `position`; that of the stop counts from the start of the file. The reason is MORE
+    if records may follow, and CUT only if a record does not end by `stop` or claims an impossible length.
     """
     while True:
         size = max(0, min(bytes_max, stop - position))
@@ -123,7 +124,7 @@ def _read_if_readable(file: File, buffer: Bytes, position: int) -> int | None:
 
 
 def last_used(file: File, start: int, stop: int) -> int:
-    """Return the position behind the last byte from `start` on that is not zero; `start` if all are."""
+    """Return the position behind the last byte of the range that is not zero; `start` if all are zero."""
     used = start
     for position in range(start, stop, READ_BYTES):
         data = read_tolerant(file, position, min(READ_BYTES, stop - position))
@@ -133,8 +134,10 @@ def last_used(file: File, start: int, stop: int) -> int:
 
 
 def record_bytes(data: Any) -> int:
-    """Return the length that the record at the start of `data` claims; if `data` is too short to know, the bytes
-    needed."""
+    """Return the length in bytes of the record at the start of `data`, from its own length fields.
+
+    If `data` is too short for those, returns how many bytes are needed to know more.
+    """
     if len(data) < at.HEAD_BYTES:
         return at.HEAD_BYTES
     message = at.HEAD_BYTES + int(data[at.TYPE_LENGTH_AT])
@@ -160,7 +163,7 @@ _SAID: Final = re.compile(rb"[0-9a-f]{%d}" % (2 * (_OFFSET_BYTES + ID_BYTES)))
 
 
 class LogStart(NamedTuple):
-    """The first offset of a truncated log, and its last id when that was stored."""
+    """The first offset of a truncated log, and the id of its newest record at the time of the truncation."""
 
     offset: int
     last_id: bytes
@@ -170,7 +173,7 @@ START_OF_EMPTY_LOG: Final = LogStart(0, bytes(ID_BYTES))
 
 
 def read_log_start(disk: Disk, path: Path) -> LogStart:
-    """Return where the log begins; the empty log's start if it was never truncated or the file is damaged."""
+    """Return where the log begins; offset 0 and an id of zeros if it was never truncated or the file is damaged."""
     try:
         with opened(disk, path / LOG_START_NAME) as file:
             words = bytes(read_all(file, 0, _BYTES_MAX)).split()

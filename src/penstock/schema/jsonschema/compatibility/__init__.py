@@ -35,7 +35,7 @@ RULES: Final[Mapping[str, KeywordRule]] = {
     **required_properties.RULES,
     **combinators.RULES,
 }
-"""The rules by keyword of the reader."""
+"""The compatibility rule for each keyword that a reader's schema may have."""
 
 
 _FRAMES_MAX: Final = 40 * LEVELS_MAX
@@ -49,7 +49,8 @@ def compatibility_problems(
     *,
     lenient: bool = False,
 ) -> list[Problem]:
-    """Return the reasons why `reader` could not take all that `writer` allows; at most `PROBLEMS_MAX`."""
+    """Return the reasons why `reader` could not take all that `writer` allows, at most `PROBLEMS_MAX`. An empty list
+    means that it can take all."""
     with _deep_stack():
         try:
             problems = Comparison(RULES, exact_validators, lenient=lenient).problems(reader, facts_of(writer))

@@ -67,7 +67,8 @@ def contains(comparison: Comparison, reader: SchemaNode, writer: WriterFacts) ->
 def _remaining_items(
     comparison: Comparison, reader: SchemaNode, keyword: str, writer: WriterFacts, start: int
 ) -> list[Problem]:
-    """Compare all items from `start` on."""
+    """Return the problems of the items from the index `start` on, to which the reader's `keyword` applies (`items` or
+    `unevaluatedItems`)."""
     schema = reader.keywords[keyword]
     all_problems: list[Problem] = []
     for index in _places(writer, start):
@@ -125,7 +126,8 @@ def _contains_few(comparison: Comparison, reader: SchemaNode, writer: WriterFact
 
 
 def _contained(schema: SchemaNode, writer: WriterFacts) -> WriterFacts:
-    """Return the facts about an item that conforms to `schema`; more is known where all items are alike."""
+    """Return the facts about one of the writer's items that conforms to `schema`. If all items have the same schema,
+    that is among the facts too."""
     return (
         item_of(writer, 0).conforming(schema) if uniform_from(writer) == 0 else facts_of(schema, depth=writer.depth + 1)
     )

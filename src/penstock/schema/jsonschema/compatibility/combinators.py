@@ -72,7 +72,8 @@ def if_(comparison: Comparison, reader: SchemaNode, writer: WriterFacts) -> list
 def _facts_under_condition(
     comparison: Comparison, condition: SchemaNode, outcome: str, writer: WriterFacts
 ) -> WriterFacts:
-    """Return the facts if the reader's condition holds, or does not; the writer may have the same condition."""
+    """Return the facts about a value for which the reader's `if` holds (`outcome` is `then`) or fails (`outcome` is
+    `else`). If the writer has the same condition, its own `then` or `else` is among the facts."""
     facts = writer.conforming(condition) if outcome == "then" else writer.violating(condition)
     for node in writer.conforms:
         if "if" in node.keywords and comparison.alike(node.keywords["if"], condition):
@@ -96,7 +97,8 @@ def _candidate_branches(
 
 
 def _split_by_kind(comparison: Comparison, reader: SchemaNode, keyword: str, writer: WriterFacts) -> list[WriterFacts]:
-    """Split by kind of value; integers by themselves only if that helps."""
+    """Split the facts into one case for each kind of value. Integers and fractions are separate cases only if no branch
+    takes all numbers."""
     parts = by_kind(writer)
     if parts and parts[-1].kinds == NUMBERS:
         likely = _candidate_branches(comparison, reader, keyword, parts[-1])
@@ -106,13 +108,14 @@ def _split_by_kind(comparison: Comparison, reader: SchemaNode, keyword: str, wri
 
 
 def _accepting_branch(comparison: Comparison, branches: Sequence[SchemaNode], writer: WriterFacts) -> SchemaNode | None:
-    """Return the first branch that takes all values; where the writer had choices, those are resolved first."""
+    """Return the first branch that is shown to take all values; None if there is none. While the writer has undecided
+    choices, only rules are used for this: `Comparison` goes through the choices itself."""
     proves = comparison.proves if cases(writer) is None else comparison.proves_by_rules
     return next((branch for branch in branches if proves(branch, writer)), None)
 
 
 def _exactly_one_accepts(comparison: Comparison, branches: Sequence[SchemaNode], writer: WriterFacts) -> bool:
-    """Return whether one branch takes all values and the others take none."""
+    """Return whether it is shown that one branch takes all values and the others take none."""
     accepting = _accepting_branch(comparison, branches, writer)
     others = [branch for branch in branches if branch is not accepting]
     return accepting is not None and all(comparison.strict.impossible(writer.conforming(other)) for other in others)
@@ -125,7 +128,8 @@ def _no_branch(
     writer: WriterFacts,
     refused: Sequence[tuple[WriterFacts, Sequence[SchemaNode]]],
 ) -> list[Problem]:
-    """Report values that no branch takes; if only one branch is possible, its own problems say more."""
+    """Return the problems of `refused`: cases that no branch takes, each with its candidate branches. If a case has a
+    single candidate, the problems of that branch are returned, because they say more."""
     problems: list[Problem] = []
     unclear: set[ValueKind] = set()
     for part, likely in refused:

@@ -29,21 +29,21 @@ STEPS_MAX: Final = 200_000
 """Steps of one comparison: about a second. Schemas that people write take some thousands."""
 
 LEVELS_MAX: Final = 250
-"""Depth at which one question leads to others: as deep as definitions that all refer to each other, in a large
-schema."""
+"""Depth of nested questions, each asked to answer the one before. A large schema in which all definitions refer to each
+other needs about as many."""
 
 EACH_VALUE: Final = "each value"
-"""The rule for values that can be listed, which needs no keyword."""
+"""The key of the rule for values that can be listed. It stands among the rules but is no keyword."""
 
 _QUESTION_STEPS: Final = 10
-"""Cost of a question, where visiting two schemas costs one."""
+"""Steps that a question costs, besides one for each schema in the writer's facts."""
 
 _ITEMS_LOOKED_AT: Final = 16
-"""Required items of an array that are visited to prove that no such array exists."""
+"""Required items of an array that are examined in order to prove that no such array exists."""
 
 
 class StepsExhausted(Exception):
-    """The comparison has taken more steps than any reasonable one."""
+    """The comparison has used up its budget of steps."""
 
 
 class KeywordRule(NamedTuple):
@@ -52,12 +52,12 @@ class KeywordRule(NamedTuple):
     kinds: ValueKinds
     rule: Callable[[Comparison, SchemaNode, WriterFacts], list[Problem]]
     delegates: bool = False
-    """True if its problems are those of other schemas about the same value, which have gone through all cases
-    already."""
+    """True if the rule only passes the question on to other schemas about the same value. They have gone through the
+    writer's cases already, so that it need not be done again for their problems."""
 
 
 class StepBudget:
-    """A budget of steps."""
+    """A budget of steps that the parts of a comparison share. `spend` raises `StepsExhausted` once it is used up."""
 
     def __init__(self, steps: int = STEPS_MAX) -> None:
         self._left = steps
@@ -103,24 +103,27 @@ class Comparison:
         return not self.problems(reader, writer)
 
     def proves_by_rules(self, reader: SchemaNode, writer: WriterFacts) -> bool:
-        """Prove by rules alone: without going through the writer's cases, or checking whether any are possible."""
+        """Return whether rules alone show that the reader takes all values. Unlike `proves`, this does not go through
+        the writer's cases and does not check whether such values can exist at all."""
         self._budget.spend(_steps(writer))
         if self._is_alike(reader, writer):
             return True
         return not any(self._apply_rules(reader, writer, delegates=delegating) for delegating in (False, True))
 
     def alike(self, one: SchemaNode, other: SchemaNode) -> bool:
-        """Return whether two schemas say the same in the same words."""
+        """Return whether two schemas have the same keywords with the same values, in all their subschemas too. The
+        order of lists that are sets does not count."""
         return self._likeness.alike(one, other)
 
     def tag(self, reader: SchemaNode, keyword: str) -> Tag | None:
-        """Return the tag that distinguishes the branches of a choice."""
+        """Return the tag that distinguishes the branches of the reader's choice `keyword` (`oneOf` or `anyOf`); None if
+        there is none."""
         if (reader, keyword) not in self._tags:
             self._tags[reader, keyword] = tag_of([facts_of(branch) for branch in reader.keywords[keyword]], self.values)
         return self._tags[reader, keyword]
 
     def accepts(self, node: SchemaNode, value: Any) -> bool:
-        """Return whether one value conforms."""
+        """Return whether one value conforms to the schema `node`."""
         if node not in self._validators:
             self._budget.spend(_QUESTION_STEPS)
             self._validators[node] = self._linked[node.document].validator(node)
@@ -132,7 +135,7 @@ class Comparison:
         self._budget.spend(steps)
 
     def fault(self, node: SchemaNode, value: Any) -> ValidationError:
-        """Return the reason why a value that is not accepted does not conform."""
+        """Return the reason why a value does not conform. `accepts` must have refused it before."""
         return next(self._validators[node].iter_errors(value))
 
     # Questions
@@ -161,11 +164,13 @@ class Comparison:
         return () if self.strict.impossible(writer) else self._case_by_case(reader, writer, problems)
 
     def _is_alike(self, reader: SchemaNode, writer: WriterFacts) -> bool:
-        """Return whether the value conforms to the reader's own words, or cannot exist."""
+        """Return whether there is nothing to prove: the value conforms to a schema that is alike to the reader's, or no
+        kind of value is possible."""
         return not writer.kinds or any(self._likeness.alike(reader, node) for node in writer.conforms)
 
     def _apply_rules(self, reader: SchemaNode, writer: WriterFacts, *, delegates: bool) -> tuple[Problem, ...]:
-        """Run either the rules that delegate or those that do not; return their problems."""
+        """Return the problems that the rules find, either of those that delegate or of those that do not. If the writer
+        lists its values by `enum` or `const`, each value is checked instead."""
         if self.values(writer) is not None and (writer.keyword_values("enum") or writer.keyword_values("const")):
             return () if delegates else tuple(self._rules[EACH_VALUE].rule(self, reader, writer))
         problems: list[Problem] = []
@@ -178,7 +183,8 @@ class Comparison:
     def _case_by_case(
         self, reader: SchemaNode, writer: WriterFacts, problems: tuple[Problem, ...]
     ) -> tuple[Problem, ...]:
-        """Compare each of the writer's cases: where a proof for all fails, there may be one for each."""
+        """Return the problems of the writer's cases, each compared by itself: where a proof for all fails at once,
+        there may be one for each. Without an undecided choice, return `problems`."""
         branches = cases(writer)
         if branches is None:
             return problems
@@ -193,7 +199,7 @@ class Comparison:
     # Values
 
     def values(self, writer: WriterFacts) -> list[Any] | None:
-        """Return all possible values where they can be listed; else None."""
+        """Return all values that the facts allow, if they can be listed; else None."""
         if writer not in self._values:
             named = candidates(writer)
             self._values[writer] = named and [value for value in named if self._may_be(writer, value)]
@@ -232,7 +238,7 @@ class Comparison:
         return branches is not None and all(self.impossible(branch) for branch in branches)
 
     def possible_kinds(self, writer: WriterFacts) -> ValueKinds:
-        """Return the kinds for which it cannot be proved that no such value exists."""
+        """Return the kinds of the writer's values, without those for which it is proved that no such value exists."""
         return frozenset(kind for kind in writer.kinds if not self._is_impossible_kind(kind, writer))
 
     def _is_impossible_kind(self, kind: ValueKind, writer: WriterFacts) -> bool:
@@ -254,7 +260,8 @@ class Comparison:
 
 
 def _distinct(problems: list[Problem]) -> tuple[Problem, ...]:
-    """Drop duplicates: where definitions refer to each other, one problem is met on many ways."""
+    """Return the problems without duplicates, at most `PROBLEMS_MAX`. Where definitions refer to each other, one
+    problem is found on many ways."""
     return tuple(dict.fromkeys(problems))[:PROBLEMS_MAX]
 
 

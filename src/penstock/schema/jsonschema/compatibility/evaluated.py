@@ -11,14 +11,15 @@ from penstock.schema.jsonschema.writer.writer_facts import WriterFacts
 
 
 class Evaluated:
-    """The parts evaluated beside `unevaluatedProperties` or `unevaluatedItems` of one schema."""
+    """The properties and items that other keywords evaluate, beside the `unevaluatedProperties` or `unevaluatedItems`
+    of the reader's schema. They are found for values with the facts `writer`."""
 
     def __init__(self, comparison: Comparison, reader: SchemaNode, writer: WriterFacts) -> None:
         self._nodes = _holding_schemas(comparison, reader, writer)
         self._others = [node for node in self._nodes if node is not reader]
 
     def has(self, name: str) -> bool:
-        """Return whether a property of this name is evaluated."""
+        """Return whether a property of this name is certainly evaluated."""
         return self.all_properties or any(_mentions(node, name) for node in self._nodes)
 
     @property
@@ -49,8 +50,8 @@ def _mentions(node: SchemaNode, name: str) -> bool:
 
 
 def _holding_schemas(comparison: Comparison, reader: SchemaNode, writer: WriterFacts) -> list[SchemaNode]:
-    """Return the reader and the schemas known to hold with it: those it demands, and the branches that take
-    everything."""
+    """Return the reader's schema and the schemas that certainly apply together with it: those that `$ref` and `allOf`
+    demand, and the branches that take every value of the writer."""
     holding: dict[SchemaNode, None] = {}
     waiting = [reader]
     while waiting:

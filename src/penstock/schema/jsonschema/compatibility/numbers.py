@@ -18,13 +18,13 @@ from penstock.schema.problems import Problem
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NumberBound:
-    """The rule for one of the four bounds."""
+    """The compatibility rule for one of the four keywords that bound numbers, such as `minimum`."""
 
     keyword: str
     kind: str
     from_below: bool
     excluded: bool = False
-    """True if the number itself is not taken."""
+    """True for an exclusive bound: the limit itself is not allowed."""
 
     def __call__(self, _: Comparison, reader: SchemaNode, writer: WriterFacts) -> list[Problem]:
         limit = reader.keywords[self.keyword]

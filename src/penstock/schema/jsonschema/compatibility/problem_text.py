@@ -13,7 +13,8 @@ from penstock.schema.problems import Problem
 def problem(
     kind: str, reader: SchemaNode, keyword: str, writer: WriterFacts, message: str, *tokens: str | int, fix: str = ""
 ) -> Problem:
-    """Return a problem at one of the reader's keywords, or below it."""
+    """Return a problem at `keyword` of the reader's schema, or at the position below it that `tokens` lead to. Both
+    schemas are quoted where they have the keyword."""
     return Problem(
         kind=kind,
         path=reader.path_of(keyword, *tokens),

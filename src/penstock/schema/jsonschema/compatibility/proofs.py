@@ -1,5 +1,5 @@
-"""Proofs: questions that were answered, with the assumptions the answers rest on, and schemas that are equal in
-words."""
+"""Answers to the questions of a comparison, with the assumptions that they rest on, and the test of two schemas for
+equal contents."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _SETS: Final = ("dependentRequired", "enum", "required")
 
 
 class Likeness:
-    """A cache of schemas that are alike. References may form cycles: two schemas are alike unless a difference can be
-    reached from both."""
+    """A test of two schemas for equal contents, with a cache of its answers. References may form cycles: two schemas
+    are alike unless following both in the same way leads to a difference."""
 
     def __init__(self, spend: Callable[[int], None]) -> None:
         self._spend = spend
@@ -30,7 +30,8 @@ class Likeness:
         return self._known[one, other]
 
     def _explore(self, start: _Pair) -> None:
-        """Visit all pairs that must be alike for these two to be, until one is not."""
+        """Decide about a pair and cache the answers. All pairs that must be alike for these two to be alike are
+        visited, until one is not."""
         came_from: dict[_Pair, _Pair | None] = {start: None}
         waiting = [start]
         while waiting:
@@ -54,7 +55,8 @@ class Likeness:
 
 
 def _below(one: SchemaNode, other: SchemaNode) -> list[_Pair] | None:
-    """Return the pairs that must be alike; None if these two differ by themselves."""
+    """Return the pairs of subschemas that must be alike for these two schemas to be alike; None if the two differ by
+    themselves."""
     if one.keywords.keys() != other.keywords.keys():
         return None
     pairs: list[_Pair] = []
@@ -92,7 +94,8 @@ class Proof:
     before: int
     """The number of results that were proved when it began."""
     floor: int = _NOWHERE
-    """The result rests on an assumption that holds only deeper than this."""
+    """The depth of the assumption that the result rests on: the result holds only for values deeper than this. -1 if it
+    rests on none."""
     is_assumed: bool = False
 
 
@@ -119,8 +122,8 @@ class Proofs:
         return question in self._by_question
 
     def may_assume(self, question: Hashable, depth: int) -> bool:
-        """Return whether a question under way is asked about a part of its value; if so, the proofs that ask it rest on
-        it."""
+        """Return whether a question that is being proved may be assumed to be true: it must be asked about a part of
+        the value, so at a greater depth than before. If so, the proofs that ask rest on the assumption."""
         proof = self._by_question[question]
         if depth <= proof.depth:
             return False
@@ -129,7 +132,8 @@ class Proofs:
         return True
 
     def answer(self, question: Hashable, depth: int) -> Any | None:
-        """Return an earlier answer if it holds at this depth."""
+        """Return an earlier answer if it holds at this depth; else None. The proofs under way then rest on its
+        assumption too."""
         result = self._results.get(question)
         if result is None or depth <= result.floor:
             return None
@@ -143,7 +147,11 @@ class Proofs:
         return proof
 
     def end(self, proof: Proof, answer: Any, *, shown: bool) -> None:
-        """Store the answer. A failed proof failed in spite of all assumptions: that holds anywhere."""
+        """End a proof and store its answer. `shown`: the statement was proved.
+
+        A proof that failed did so although it could use assumptions, so its answer holds at every depth. Results that
+        were proved since it began are forgotten if any proof assumed its statement.
+        """
         self._under_way.pop()
         del self._by_question[proof.question]
         self._results[proof.question] = _Result(answer, proof.floor if shown else _NOWHERE)
@@ -153,7 +161,8 @@ class Proofs:
             self._forget(proof.before)
 
     def _rely_on(self, depth: int, floor: int) -> None:
-        """Record that all proofs under way at this depth of the value now rest on an assumption."""
+        """Record that all proofs under way at this depth of the value, or deeper, now rest on an assumption made at
+        depth `floor`."""
         for proof in reversed(self._under_way):
             if proof.depth < depth:
                 return

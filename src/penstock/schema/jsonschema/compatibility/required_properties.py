@@ -44,8 +44,8 @@ def dependent_required(comparison: Comparison, reader: SchemaNode, writer: Write
 
 
 def dependent_schemas(comparison: Comparison, reader: SchemaNode, writer: WriterFacts) -> list[Problem]:
-    """Compare the schema that an object with such a property conforms to, with the facts that the writer adds for
-    it."""
+    """Return the problems of the reader's dependent schemas, each compared with the facts about an object that has the
+    property."""
     problems: list[Problem] = []
     for name, schema in reader.keywords["dependentSchemas"].items():
         comparison.spend(len(writer.present))

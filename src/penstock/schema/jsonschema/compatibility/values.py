@@ -15,11 +15,12 @@ from penstock.schema.jsonschema.writer.writer_facts import WriterFacts
 from penstock.schema.problems import Problem, fragment
 
 _VALUES_NAMED: Final = 3
-"""Unreadable values named in a problem: enough to recognise them."""
+"""Values that a problem names as refused by the reader: enough to recognise them."""
 
 
 def false_schema(_: Comparison, reader: SchemaNode, writer: WriterFacts) -> list[Problem]:
-    """Report a `false` schema. Rules that know what it stands for have better words."""
+    """Return the problem of a `false` schema of the reader. A rule that knows what the schema stands for replaces it by
+    a clearer one."""
     return [
         Problem(
             kind="FALSE_SCHEMA",
@@ -42,7 +43,7 @@ def type_(_: Comparison, reader: SchemaNode, writer: WriterFacts) -> list[Proble
 
 
 def each_value(comparison: Comparison, reader: SchemaNode, writer: WriterFacts) -> list[Problem]:
-    """Check each of the values that the writer can write, with the reader's validator."""
+    """Return a problem if the reader's validator refuses any of the values that the writer can write."""
     refused = [value for value in comparison.values(writer) or () if not comparison.accepts(reader, value)]
     if not refused:
         return []
@@ -61,8 +62,8 @@ def each_value(comparison: Comparison, reader: SchemaNode, writer: WriterFacts) 
 
 
 def _place(fault: ValidationError) -> list[str | int]:
-    """Return the path below the reader up to a reference that leads elsewhere; the first one led to the reader
-    itself."""
+    """Return the path of a fault below the reader's schema, up to the next `$ref`. The first `$ref` is left out: it
+    only led the validator to the reader's schema."""
     path = fault.evaluation_path[1:]
     return path[: path.index("$ref")] if "$ref" in path else path
 
@@ -71,7 +72,8 @@ _KINDS: Final = {"enum": "ENUM_ARRAY_NARROWED", "const": "CONST_CHANGED", "type"
 
 
 def enum(comparison: Comparison, reader: SchemaNode, writer: WriterFacts) -> list[Problem]:
-    """Compare with the writer's enum where the values are too many to check each."""
+    """Return the problems of the reader's `enum`. The writer's values are checked one by one; if they cannot be listed,
+    an `enum` of the writer must be within the reader's."""
     if comparison.values(writer) is not None:
         return each_value(comparison, reader, writer)
     if any(_all_among(listed, reader.keywords["enum"]) for listed in writer.keyword_values("enum")):

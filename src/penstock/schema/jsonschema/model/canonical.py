@@ -11,8 +11,8 @@ from penstock.schema.jsonschema.model.tree import SchemaDocument
 
 
 def canonical(documents: Sequence[SchemaDocument]) -> str:
-    """Return a compact text with sorted keys and sets and numbers in one form; referenced documents follow, a line
-    each."""
+    """Return the canonical text: no white space, keys sorted, lists without order (such as `required`) sorted, one
+    spelling for each number. Referenced documents follow, one line each, sorted by name."""
     first, *others = [text.compact(_canonical(each, "", each.raw)) for each in documents]
     named = zip((document.name for document in documents[1:]), others, strict=True)
     return "\n".join([first, *(f"{text.compact(name)}:{form}" for name, form in sorted(named))])
@@ -45,7 +45,7 @@ def _types(types: Any) -> Any:
 
 
 def _names(needed: Any) -> Any:
-    """Sort lists of names by name; in `dependencies`, schemas may stand among them."""
+    """Sort every list of names in a mapping. Schemas, which may stand among them, stay as they are."""
     return {name: _sorted(dependency) for name, dependency in needed.items()} if isinstance(needed, dict) else needed
 
 

@@ -13,8 +13,8 @@ from penstock.schema.jsonschema.model.references import DocumentLibrary
 from penstock.schema.jsonschema.model.tree import NODES_MAX, SchemaDocument, SchemaNode, parse_document
 
 EXPANSION_MAX: Final = 10_000
-"""Schemas applied to one value: each takes some ten nanoseconds, and twenty definitions that refer to the next one
-twice make a million."""
+"""Schemas that may be applied to one value, those reached in several ways counted each time. Twenty definitions that
+each refer to the next one twice make a million, and each takes some ten nanoseconds."""
 
 
 def documents_of(text: str, references: Mapping[str, str]) -> list[SchemaDocument]:
@@ -53,7 +53,9 @@ def _check_expansion(nodes: list[SchemaNode]) -> None:
 
 
 def _measure(start: SchemaNode, sizes: dict[SchemaNode, int]) -> None:
-    """Count the schemas applied to one value. Iterative, because chains may be long."""
+    """Count, for `start` and all schemas that it applies, the schemas that are applied to one value, into `sizes`.
+    Raises `InvalidSchema` for a schema that refers to itself without going deeper into the value. Iterative, because
+    chains may be long."""
     trail, under_way = [start], set[SchemaNode]()
     while trail:
         node = trail[-1]

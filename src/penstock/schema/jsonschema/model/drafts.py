@@ -47,7 +47,8 @@ DEFAULT: Final = Draft.D2020
 
 
 def draft_of(raw: Any, default: Draft = DEFAULT) -> Draft | None:
-    """Return the draft that `$schema` names; None for anything but the five drafts."""
+    """Return the draft that `$schema` names: `default` if there is no `$schema`, None if it names none of the five
+    drafts."""
     if not isinstance(raw, dict) or "$schema" not in raw:
         return default
     named = _NAMED.fullmatch(raw["$schema"]) if isinstance(raw["$schema"], str) else None
@@ -113,7 +114,7 @@ def minimum_draft(raw: dict[str, Any] | bool) -> Draft:
 
 
 def subschema_keywords(raw: dict[str, Any], draft: Draft) -> list[tuple[str, Shape]]:
-    """Return the keywords of a schema that contain schemas."""
+    """Return the keywords of a schema that contain schemas in this draft, each with the arrangement of them."""
     keywords = [(keyword, SUBSCHEMA_KEYWORDS[keyword]) for keyword in raw if keyword in SUBSCHEMA_KEYWORDS]
     if "$ref" in raw and draft.reference_stands_alone:
         keywords = [(keyword, position) for keyword, position in keywords if keyword in DEFINITIONS]

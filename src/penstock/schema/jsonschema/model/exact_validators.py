@@ -39,7 +39,7 @@ MASK: Final = "the value"
 
 
 class ExactValidators:
-    """A maker of validators for any schema of some documents."""
+    """A factory of validators for the schemas in some documents."""
 
     def __init__(self, documents: Sequence[SchemaDocument]) -> None:
         """Raise `InvalidSchema` for a document that the validator does not take."""

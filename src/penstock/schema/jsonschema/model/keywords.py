@@ -60,7 +60,8 @@ _VACUOUS_IF_EMPTY: Final = (
 
 
 def translate_keywords(node: SchemaNode, refer: Refer) -> None:
-    """Fill in a node's keywords. All nodes of all documents exist already, and conform to their draft's meta-schema."""
+    """Fill in `node.keywords`. All nodes of all documents must exist already and conform to their draft's meta-schema.
+    Raises `InvalidSchema` for a reference that `refer` cannot resolve."""
     raw, draft = node.raw, node.document.draft
     if isinstance(raw, bool):
         node.keywords = {} if raw else {"false": True}

@@ -56,7 +56,7 @@ def matches(document: SchemaDocument, pattern: str, name: str) -> bool:
 
 
 def matches_everything(document: SchemaDocument, pattern: str) -> bool:
-    """Return whether every text matches. False decides nothing.
+    """Return True if every text certainly matches. False may also mean that this is not decided.
 
     A pattern is searched for anywhere in a text. One that matches the empty text finds an empty match in every text:
     anywhere if it has no anchor, at the beginning or at the end if all its anchors are for that end.

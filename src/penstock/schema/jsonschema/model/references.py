@@ -19,8 +19,8 @@ _DYNAMIC: Final = {"$dynamicRef": "$dynamicAnchor", "$recursiveRef": "$recursive
 
 
 class DocumentLibrary:
-    """The documents of one schema, itself first. It also collects the references that depend on the referring
-    schema."""
+    """The documents of one schema, its own first. The library also collects dynamic references, whose target may depend
+    on the schema that refers."""
 
     def __init__(self, documents: Sequence[SchemaDocument]) -> None:
         self.documents = documents
@@ -42,8 +42,8 @@ class DocumentLibrary:
         return target
 
     def check_dynamic(self) -> None:
-        """Refuse dynamic references whose meaning depends on the outermost schema, where several anchors are
-        possible."""
+        """Raise `InvalidSchema` for a dynamic reference if several schemas have its anchor. Its target would then
+        depend on the outermost schema, which is not supported."""
         if not self._dynamic:
             return
         nodes = (node for document in self.documents for node in document.nodes.values())

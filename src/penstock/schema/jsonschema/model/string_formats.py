@@ -32,7 +32,7 @@ def _readable(read: Callable[[str], object]) -> Callable[[str], bool]:
 
 
 def _built_in(name: str) -> Callable[[str], bool]:
-    """Return the check of the validator's last draft; earlier drafts do not know all formats."""
+    """Return the validator library's check of a format, in draft 2020-12; earlier drafts do not know all formats."""
     validator: Any = Draft202012Validator({"format": name}, validate_formats=True, offline=True)
     is_valid: Callable[[str], bool] = validator.is_valid
     return is_valid

@@ -13,7 +13,7 @@ from penstock.schema.errors import InvalidSchema
 from penstock.schema.problems import fragment
 
 _NUMBER_CHARS_MAX: Final = 400
-"""Characters of a number as written: one digit more than a double can mean."""
+"""Characters of a number as written. The largest double has 309 digits."""
 
 
 def parse_json(text: str) -> Any:
@@ -45,7 +45,7 @@ def pointer(tokens: Iterable[str | int]) -> str:
 
 
 def compact(value: Any) -> str:
-    """Return the one text of a value: no spaces, keys sorted."""
+    """Return the same JSON text for equal values: no spaces, keys sorted."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
 
 

@@ -41,7 +41,8 @@ class SchemaDocument:
 
     @property
     def uri(self) -> str:
-        """The document's URI for the validator: not writable by users, not fetchable."""
+        """The URI under which the validator knows the document. It is made of the number alone, so that users cannot
+        choose it, and it cannot be fetched."""
         return f"urn:penstock:{self.number}"
 
     def path(self, pointer: str) -> str:
@@ -68,7 +69,7 @@ class SchemaNode:
     keywords: dict[str, Any] = field(default_factory=dict)
     """The keywords in the vocabulary of the last draft, with nodes where schemas stand. See `keywords.py`."""
     original_keywords: dict[str, str] = field(default_factory=dict)
-    """The keyword in the text, for translated keywords that have another name there."""
+    """The names that translated keywords have in the text, by their names in `keywords`, where the two differ."""
     serial: int = field(default_factory=lambda: next(_serials))
 
     @property
@@ -158,8 +159,7 @@ def _within(node: SchemaNode) -> Iterator[SchemaNode]:
 
 
 def _subschemas_under(keyword: str, shape: Shape, value: Any) -> Iterable[tuple[tuple[str | int, ...], Any]]:
-    """Return the values under a keyword with their paths. Anything that must be a schema was checked before; lists of
-    names remain."""
+    """Return the values under a keyword with their paths. Some are not schemas: lists of names in `dependencies`."""
     if isinstance(value, dict) and shape in (Shape.MAP, Shape.MAP_OR_NAMES):
         return [((keyword, name), member) for name, member in value.items()]
     if isinstance(value, list) and shape in (Shape.LIST, Shape.ONE_OR_LIST):

@@ -84,7 +84,8 @@ class _Translation:
         self.skips = False
 
     def type_of(self, writer: WriterFacts) -> Any:
-        """Return the type. Raises `_Untranslatable`."""
+        """Return a type that accepts only values with these facts. Raises `_Untranslatable` if msgspec has no such
+        type."""
         self._types += 1
         if self._types > TYPES_MAX or len(self._under_way) > LEVELS_MAX or writer in self._under_way:
             raise _Untranslatable
@@ -109,7 +110,8 @@ class _Translation:
     # Choices
 
     def _cases(self, writer: WriterFacts) -> list[WriterFacts]:
-        """Return the cases without any choice left. Cases that cannot be distinguished from others are left out."""
+        """Return the facts in each case of all choices (`oneOf`, `anyOf`). A branch of a `oneOf` that may share values
+        with another branch is left out."""
         for node in writer.conforms:
             for keyword in ("oneOf", "anyOf"):
                 if keyword in node.keywords and (node, keyword) not in writer.decided:
@@ -128,15 +130,16 @@ class _Translation:
         return cases
 
     def _stands_alone(self, branch: SchemaNode, branches: Sequence[SchemaNode], kinds: ValueKinds) -> bool:
-        """Return whether a value of this branch conforms to no other; the `oneOf` itself must not serve as the
-        proof."""
+        """Return whether it is proved that no value of this branch conforms to another branch. Only the branches
+        themselves are used for it: the `oneOf` must not serve as its own proof."""
         others = (other for other in branches if other is not branch)
         return all(self._comparison.impossible(facts_of(branch, other, kinds=kinds)) for other in others)
 
     # Kinds
 
     def _types_of(self, cases: Sequence[WriterFacts]) -> list[Any]:
-        """Return at most one type for each kind of value: msgspec distinguishes them by the first character."""
+        """Return the types for the cases. There is at most one for each kind of value, because msgspec tells kinds
+        apart by the first character; only of objects there may be several, told apart by a tag."""
         free = [case for case in cases if self._comparison.values(case) is None]
         named = [value for case in cases for value in self._comparison.values(case) or ()]
         numbers, holders = _numbers(_first(ValueKind.INTEGER, free)), self._objects(free) + self._lists(free)
@@ -163,7 +166,8 @@ class _Translation:
         return [] if item_type is None else _as_list(fast_types.sized(list[item_type], span))  # type: ignore[valid-type]
 
     def _tuples(self, cases: Sequence[WriterFacts]) -> list[Any]:
-        """Return a type for arrays that consist of exactly the special first items."""
+        """Return a list with a tuple type, for arrays of exactly the items that `prefixItems` describes; an empty list
+        if there is no such type."""
         writer = _first(ValueKind.ARRAY, cases)
         if writer is None:
             return []
@@ -203,8 +207,11 @@ class _Translation:
         return fast_types.sized(dict[str, self.type_of(rest)], ranges.properties(writer))  # type: ignore[misc]
 
     def _struct(self, writer: WriterFacts, names: Sequence[str], rest: WriterFacts, tag: TypeTag | None) -> Any | None:
-        """Return a struct. Properties that no type expresses are not accepted, nor are unnamed ones if they are
-        constrained."""
+        """Return a struct type; None if limits on the number of properties cannot be expressed. Raises
+        `_Untranslatable` if a required property has no type.
+
+        The struct refuses optional properties that have no type, and unnamed ones if the schema constrains them.
+        """
         fields: dict[str, Any] = {}
         for name in names:
             if tag is not None and name == tag.name:
@@ -222,8 +229,8 @@ class _Translation:
 
 
 def _expressible_kinds(writer: WriterFacts) -> ValueKinds:
-    """Return the kinds of values whose constraints types can express completely, unless values are listed one by
-    one."""
+    """Return the kinds of values whose constraints types can express completely. There are none if `enum` or `const`
+    lists the values, or if the value must violate a schema (`not`)."""
     if writer.violates or writer.keyword_values("enum") or writer.keyword_values("const"):
         return frozenset()
     left = writer.kinds
@@ -255,7 +262,8 @@ def _as_list(kind: Any | None) -> list[Any]:
 
 
 def _counts_follow_from_names(writer: WriterFacts, names: int, *, closed: bool) -> bool:
-    """Return whether the limits on the number of properties follow from their names."""
+    """Return whether the names of the properties alone ensure `minProperties` and `maxProperties`. `closed`: no other
+    names are allowed."""
     least = max(writer.keyword_values("minProperties"), default=0)
     most = min(writer.keyword_values("maxProperties"), default=None)
     return least <= len(writer.present) and (most is None or (closed and names <= most))

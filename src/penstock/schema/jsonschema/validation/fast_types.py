@@ -24,7 +24,8 @@ class TypeTag(NamedTuple):
 
 
 def struct(fields: Mapping[str, Any], required: Collection[str], *, closed: bool, tag: TypeTag | None) -> Any:
-    """Return a struct type. Raises `ValueError` for names that msgspec does not take."""
+    """Return a struct type. `closed`: properties that are not in `fields` are refused. Raises `ValueError` for names
+    that msgspec does not take."""
     renamed = {f"f{index}": name for index, name in enumerate(fields)}
     return defstruct(
         "Payload",
@@ -69,7 +70,7 @@ def integer(writer: WriterFacts) -> Any | None:
 
 
 def fraction(writer: WriterFacts) -> Any | None:
-    """Return a type for fractions; None with `multipleOf`, which msgspec checks inexactly."""
+    """Return a type for numbers with a fraction; None with `multipleOf`, which msgspec checks inexactly."""
     if writer.keyword_values("multipleOf"):
         return None
     low, high = ranges.lower(writer), ranges.upper(writer)
@@ -82,7 +83,8 @@ def fraction(writer: WriterFacts) -> Any | None:
 
 
 def string(writer: WriterFacts, *, alone: bool) -> Any | None:
-    """Return a type for strings; None where no type expresses them: for some formats, and for several at once.
+    """Return a type for strings. None if no type expresses the constraints: for some formats, and for several formats
+    at once.
 
     `alone`: neither a list nor an object is allowed in its place. Beside those, msgspec (0.22) corrupts memory where a
     string has a pattern.
@@ -96,7 +98,8 @@ def string(writer: WriterFacts, *, alone: bool) -> Any | None:
 
 
 def sized(kind: Any, span: Span, **more: Any) -> Any | None:
-    """Return a type for strings, lists or mappings of a certain length; `more` holds further constraints."""
+    """Return a type for strings, lists or mappings with a length in `span`; None if no length is possible. `more` holds
+    further constraints."""
     if span.is_empty or span.least > _LENGTH_MAX:
         return None
     constraints: dict[str, Any] = more | ({"min_length": span.least} if span.least else {})
@@ -106,7 +109,8 @@ def sized(kind: Any, span: Span, **more: Any) -> Any | None:
 
 
 def literals(values: Iterable[Any], *, integers: bool, strings: bool) -> list[Any]:
-    """Return the values that a `Literal` can hold, of the wanted kinds."""
+    """Return those of the values that a `Literal` can hold: strings if `strings` is set, integers of 64 bits if
+    `integers` is set."""
     return [
         value for value in values if (strings and isinstance(value, str)) or (integers and _is_plain_integer(value))
     ]
@@ -122,7 +126,8 @@ def _is_plain_integer(value: Any) -> bool:
 
 
 def _inside(bound: Bound, inwards: float) -> float:
-    """Return the nearest double on the right side of a bound: a bound may be an integer that no double equals."""
+    """Return the double nearest to a bound that does not lie outside of it: a bound may be an integer that no double
+    equals. `inwards`: the infinity in the allowed direction."""
     nearest = float(bound.number)
     outside = Fraction(nearest) < bound.number if inwards > 0 else Fraction(nearest) > bound.number
     return math.nextafter(nearest, inwards) if outside else nearest

@@ -35,7 +35,7 @@ class InvalidPayload(Exception):
 
 
 def parse_payload(payload: bytes) -> Any:
-    """Return the value. Raises `InvalidPayload`.
+    """Parse a payload and return its value. Raises `InvalidPayload` if it is not JSON or is nested too deep.
 
     The last value of a duplicate key counts. Bytes that are not UTF-8 and halves of surrogate pairs are refused, as are
     NaN and Infinity.
@@ -54,12 +54,14 @@ def parse_payload(payload: bytes) -> Any:
 
 
 def is_shallow(payload: bytes) -> bool:
-    """Return whether the payload is certainly not nested too deep: it has too few brackets. False decides nothing."""
+    """Return True if the payload is certainly not nested too deep, because it has too few brackets. False decides
+    nothing: brackets may be within strings, or beside each other."""
     return len(payload) <= SURELY_SHALLOW_BYTES or len(payload.translate(None, _NOT_OPENING)) <= PAYLOAD_DEPTH_MAX
 
 
 def _read_large_numbers(payload: bytes) -> Any:
-    """Parse numbers that do not fit a double, or have more than 4,300 digits: they are still JSON."""
+    """Parse a payload with numbers that do not fit a double, or have more than 4,300 digits: it is still JSON. Raises
+    `InvalidPayload`."""
     try:
         value = json.loads(payload.decode(), parse_int=_integer, parse_float=_float, parse_constant=_constant)
         json.dumps(value, ensure_ascii=False).encode()

@@ -61,7 +61,8 @@ class PayloadValidator:
 
 
 def _decodes(fast_accept: FastAccept, lines: memoryview, count: int) -> bool:
-    """Decode all lines at once where they are plain enough, else one by one. Raises the decoder's errors."""
+    """Return whether `lines` are `count` payloads that all decode. If each line is plainly one object, they are decoded
+    at once, else one by one. Raises the decoder's errors."""
     if (_SHORT_OBJECTS if fast_accept.skips else _OBJECTS).fullmatch(lines):
         return len(fast_accept.decoder.decode_lines(lines)) == count
     payloads = bytes(lines).split(b"\n")
@@ -78,8 +79,8 @@ def _fault(error: ValidationError) -> PayloadFault:
 
 
 def _cause(error: ValidationError) -> ValidationError:
-    """Return, for a choice none of whose branches fits, the error of the branch that came farthest; else the error
-    itself."""
+    """Return the error of the branch that came farthest into the value, if `error` says that no branch of a choice
+    fits; else `error` itself."""
     kind = error.kind
     if not isinstance(kind, (ValidationErrorKind.AnyOf, ValidationErrorKind.OneOfNotValid)):
         return error

@@ -1,4 +1,4 @@
-"""Values that can be listed: if the writer lists them, or has no others, each can be checked by itself."""
+"""The values that a writer may write, where they can be listed: each can then be checked by itself."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from penstock.schema.jsonschema.model.kinds import FEW
 from penstock.schema.jsonschema.writer.writer_facts import WriterFacts
 
 _VALUES_MAX: Final = 1_000
-"""Values that are checked one by one: each is searched for in lists as long."""
+"""Values that are checked one by one. Each may be searched for in a list that is as long."""
 
 
 def candidates(writer: WriterFacts) -> list[Any] | None:

@@ -14,7 +14,8 @@ distinguishes them."""
 
 
 def cases(writer: WriterFacts) -> list[WriterFacts] | None:
-    """Return all cases of the first open choice; None if no choice is open."""
+    """Return the facts in each case of the first choice (`oneOf`, `anyOf`, `if`) that is not decided yet; None if there
+    is no such choice."""
     for node in writer.conforms:
         for keyword, split in _SPLITS.items():
             if keyword in node.keywords and (node, keyword) not in writer.decided:

@@ -15,7 +15,7 @@ from penstock.schema.jsonschema.writer.writer_facts import WriterFacts, is_false
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """A bound, and whether it is excluded."""
+    """A lower or upper bound of numbers. `excluded`: the number itself is not allowed."""
 
     number: Fraction
     excluded: bool = False
@@ -34,7 +34,8 @@ class Span:
 
 
 def lower(writer: WriterFacts) -> Bound | None:
-    """Return the lower bound of the writer's numbers."""
+    """Return the lower bound of the writer's numbers; None if there is none. If they are all integers, it is the
+    smallest integer that the keywords allow."""
     bounds = _bounds(writer, "minimum", "exclusiveMinimum")
     strongest = max(bounds, key=lambda bound: (bound.number, bound.excluded), default=None)
     if strongest is None or not _only_integers(writer):
@@ -61,7 +62,7 @@ def excludes_all_numbers(writer: WriterFacts) -> bool:
 
 
 def multiple(writer: WriterFacts) -> Fraction | None:
-    """Return a number that all the writer's numbers are multiples of."""
+    """Return a number that all the writer's numbers are multiples of; None if there is none."""
     steps = [step(word) for word in writer.keyword_values("multipleOf")]
     if _only_integers(writer):
         steps.append(Fraction(1))
@@ -69,7 +70,7 @@ def multiple(writer: WriterFacts) -> Fraction | None:
 
 
 def step(number: float) -> Fraction:
-    """Return `multipleOf` exactly: the decimal number as written, not the nearest double."""
+    """Return the exact value of a `multipleOf`: the decimal number as written, not the nearest double."""
     return Fraction(Decimal(repr(number)))
 
 
@@ -118,7 +119,7 @@ def _least_common(steps: Iterable[Fraction]) -> Fraction | None:
 
 
 def _closed_item_count(node: SchemaNode) -> int | None:
-    """Return the maximum number of items, where a `false` schema forbids the next one."""
+    """Return the maximum number of items, if a `false` schema forbids the next one; else None."""
     first = node.keywords.get("prefixItems", [])
     for index, schema in enumerate(first):
         if is_false(schema):
@@ -127,7 +128,7 @@ def _closed_item_count(node: SchemaNode) -> int | None:
 
 
 def _closed_property_count(node: SchemaNode) -> int | None:
-    """Return the maximum number of properties, where no others than the named are allowed."""
+    """Return the maximum number of properties, if no others than the named ones are allowed; else None."""
     rest = node.keywords.get("additionalProperties")
     if rest is None or not is_false(rest) or "patternProperties" in node.keywords:
         return None

@@ -19,7 +19,8 @@ class Tag(NamedTuple):
 
 
 def tag_of(branches: Sequence[WriterFacts], values: Values) -> Tag | None:
-    """Return the tag that distinguishes the branches, if there is one."""
+    """Return the tag that distinguishes the branches; None if there is none. `values` lists the values that a property
+    can have."""
     if len(branches) < 2 or any(branch.kinds != OBJECTS for branch in branches):
         return None
     for name in sorted(frozenset.intersection(*(branch.present for branch in branches))):

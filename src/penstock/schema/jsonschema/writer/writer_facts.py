@@ -45,7 +45,7 @@ class WriterFacts:
         return _with_conclusions(replace(self, violates=(*self.violates, *nodes)))
 
     def unless_violating(self, node: SchemaNode) -> WriterFacts:
-        """Return the facts without the one that this schema is violated."""
+        """Return the facts without the fact that the value violates `node`."""
         return replace(self, violates=tuple(violated for violated in self.violates if violated is not node))
 
     def having(self, name: str) -> WriterFacts:
@@ -68,7 +68,8 @@ def is_false(node: SchemaNode) -> bool:
 
 
 def dereferenced(node: SchemaNode) -> SchemaNode:
-    """Return the target if the schema is a mere reference, else the schema: ways to a definition make no difference."""
+    """Return the schema that a schema with nothing but one `$ref` leads to, in the end; any other schema itself. So it
+    makes no difference through which references a definition is reached."""
     while node.keywords.keys() == {"$ref"} and len(node.keywords["$ref"]) == 1:
         node = node.keywords["$ref"][0]
     return node
@@ -155,7 +156,8 @@ class _Inference:
             self._violates.add(node)
 
     def _apply_dependencies(self) -> None:
-        """Apply dependencies: properties that an object has make it have more, and conform to more."""
+        """Add what follows from `dependentRequired` and `dependentSchemas` for the properties that the object has:
+        further properties, and schemas to conform to."""
         if self._kinds != OBJECTS:
             return
         waiting = list(self._present)
@@ -199,8 +201,8 @@ def property_of(writer: WriterFacts, name: str) -> WriterFacts:
 
 
 def unnamed_property_of(writer: WriterFacts, pattern: str | None = None) -> WriterFacts:
-    """Return the facts about a property that the schemas do not mention: one whose name matches `pattern`, and perhaps
-    other patterns too, or one whose name matches none of theirs."""
+    """Return the facts about a property that the schemas do not name. With `pattern`, its name matches that pattern and
+    perhaps others; without, it matches none of the schemas' patterns."""
     schemas: list[SchemaNode] = []
     for node in writer.conforms:
         schemas += _unnamed(node, pattern)
@@ -228,7 +230,7 @@ def uniform_from(writer: WriterFacts) -> int:
 
 
 def name_of(writer: WriterFacts) -> WriterFacts:
-    """Return the facts about the names of its properties."""
+    """Return the facts about the names of the value's properties."""
     return facts_of(*writer.keyword_values("propertyNames"), kinds=STRINGS, depth=writer.depth + 1)
 
 
@@ -256,7 +258,8 @@ def _unnamed(node: SchemaNode, pattern: str | None) -> list[SchemaNode]:
 
 
 def _mentioning_schemas(writer: WriterFacts, parts: str) -> set[SchemaNode]:
-    """Return the schemas, and with `unevaluated...` all schemas whose evaluation may leave something over for it."""
+    """Return the schemas that the value conforms to. For one with `unevaluatedProperties` or `unevaluatedItems`, add
+    all schemas that may evaluate properties or items for it. `parts`: `Properties` or `Items`."""
     return set(writer.conforms) | closure(node for node in writer.conforms if f"unevaluated{parts}" in node.keywords)
 
 
@@ -268,8 +271,8 @@ def _may_evaluate(node: SchemaNode, name: str) -> bool:
 
 
 def _may_evaluate_unnamed(node: SchemaNode, writer: WriterFacts, pattern: str | None) -> bool:
-    """Return whether `node` may evaluate such a property: a name that matches no pattern of the writer may still match
-    those of schemas that perhaps hold too."""
+    """Return whether `node`, or a schema in it, may evaluate an unnamed property as in `unnamed_property_of`. A name
+    that matches no pattern of the writer may still match patterns of schemas that perhaps apply too."""
     return any(
         "additionalProperties" in schema.keywords
         or ("patternProperties" in schema.keywords and (pattern is not None or schema not in writer.conforms))

@@ -33,7 +33,8 @@ from penstock.schema.protobuf.linking.library import ROOT, FileLibrary
 from penstock.schema.protobuf.names import local
 
 _FIELDS_MAX: Final = 30_000
-"""Fields visited in one comparison: more than two files can have, and fewer than two hostile ones could demand."""
+"""Fields visited in one comparison. Two files have fewer fields together, but hostile ones could make the same field be
+compared with many others."""
 
 
 def compatibility_problems(reader: FileLibrary, writer: FileLibrary, *, lenient: bool) -> list[Problem]:
@@ -79,14 +80,14 @@ class _Comparison:
                 self._match(message, known.get(_local(message)), is_used=message.full_name in used)
 
     def _reader_messages(self, own: Any) -> dict[str, Any]:
-        """Return messages by their names without a package; those of imported files too, where a message may have
-        moved."""
+        """Return the reader's messages by their names without a package. Those of imported files are included, because
+        a message may have moved there."""
         files = [self._reader.pool.FindFileByName(name) for name in self._reader.files if name != ROOT]
         return {_local(message): message for file in (*files, own) for message in messages(file)}
 
     def _match(self, theirs: Any, mine: Any, *, is_used: bool) -> None:
-        """Compare a writer's message with the reader's. A nested message that is a field's type comes in payloads as
-        that field, and not by itself."""
+        """Compare a writer's message with the reader's (`mine`), or report it as removed if the reader has none. A
+        nested message that is the type of a field is not reported: payloads contain it only as that field."""
         if mine is not None:
             self._enqueue(mine, theirs, _path(theirs))
         elif theirs.containing_type is None or not is_used:
@@ -99,8 +100,8 @@ class _Comparison:
             )
 
     def _compare_first(self) -> None:
-        """Compare the first messages: where the writer has a message there are payloads, and the reader takes them for
-        its own first message."""
+        """Compare the first messages. A payload is the first message of the writer's schema, and the reader takes it
+        for the first message of its own. Without a message in the writer's schema there are no payloads."""
         mine, theirs = _first(self._reader), _first(self._writer)
         if theirs is None or self._can_replace(mine, theirs):
             return
@@ -120,7 +121,8 @@ class _Comparison:
         return _local(mine) == _local(theirs) or self._reads(mine, theirs)
 
     def _reads(self, mine: Any, theirs: Any) -> bool:
-        """Return whether a message under another name has all fields of this one, and no problem with any of them."""
+        """Return whether the reader's message, under another name, has all fields of the writer's, and comparing them
+        finds no problem."""
         alone = _Comparison(self._reader, self._writer, lenient=self._lenient, fields_max=self._fields_left)
         if not alone._has_all_of(mine, theirs):
             return False
@@ -136,7 +138,7 @@ class _Comparison:
             self._compare_messages(*self._waiting.popleft())
 
     def _enqueue(self, mine: Any, theirs: Any, path: str) -> None:
-        """Enqueue a comparison of two messages, once."""
+        """Enqueue a comparison of two messages, unless the two were enqueued before."""
         pair = mine.full_name, theirs.full_name
         if pair not in self._seen:
             self._seen.add(pair)
@@ -193,8 +195,8 @@ class _Comparison:
             self._add("FIELD_UTF8_DEMANDED", path, message, mine, theirs)
 
     def _compare_maps(self, mine: Any, theirs: Any, path: str) -> None:
-        """Compare maps. A map is a repeated message with a key and a value, and can be read as one, and the other way
-        round."""
+        """Compare two fields of which at least one is a map. A map is encoded as a repeated message with a key and a
+        value, so each can be read as the other."""
         if not mine.is_repeated or not theirs.is_repeated or not _are_entries(mine, theirs):
             message = f"what is written as {type_text(theirs)} cannot be read as {type_text(mine)}"
             self._add("FIELD_KIND_CHANGED", path, message, mine, theirs)
@@ -209,7 +211,8 @@ class _Comparison:
             self._enqueue(reader, writer, _path(reader))
 
     def _has_all_of(self, mine: Any, theirs: Any) -> bool:
-        """Return whether a type under another name has all fields of this one, and so is the same type."""
+        """Return whether `mine` has all fields of `theirs`, with the same numbers and names. It is then the same type
+        under another name."""
         if (mine.full_name, theirs.full_name) in self._seen:
             return True
         known = mine.fields_by_number
@@ -241,12 +244,13 @@ class _Comparison:
 
 
 def _first(library: FileLibrary) -> Any:
-    """Return the message that payloads are; None in a file without messages."""
+    """Return the first message of a schema's own file, which is the type of its payloads; None in a file without
+    messages."""
     return next(iter(library.pool.FindFileByName(ROOT).message_types_by_name.values()), None)
 
 
 def _fields(message: Any, pool: Any) -> dict[int, Any]:
-    """Return all fields of a message, extensions included: bytes do not distinguish them from fields."""
+    """Return all fields of a message by number. Extensions are included, because bytes do not tell them from fields."""
     extensions = pool.FindAllExtensions(message) if message.is_extendable else ()
     return {field.number: field for field in (*extensions, *message.fields)}
 
@@ -262,7 +266,7 @@ def _message_fields(file: Any) -> Iterator[Any]:
 
 
 def _are_entries(mine: Any, theirs: Any) -> bool:
-    """Return whether both have a key and a value, and the one that is not a map has nothing else."""
+    """Return whether both fields are messages with the field numbers 1 and 2 alone, like the key and value of a map."""
     return all(
         field.message_type is not None
         and encoding(field) is Encoding.MESSAGE

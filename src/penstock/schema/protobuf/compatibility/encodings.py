@@ -14,8 +14,8 @@ from google.protobuf.descriptor import FieldDescriptor
 
 
 class Encoding(Enum):
-    """An encoding. Types with the same one can be read as each other: a value that does not fit is cut off, as by a
-    cast in C."""
+    """An encoding of values in bytes. Types with the same encoding can be read as each other: a value that does not fit
+    the reader's type is cut off, as by a cast in C."""
 
     VARINT = "int32, int64, uint32, uint64, bool or an enum"
     ZIGZAG = "sint32 or sint64"
@@ -54,7 +54,8 @@ READABLE: Final = frozenset(
         (Encoding.BYTES, Encoding.MESSAGE),
     }
 )
-"""Pairs (reader, writer). Text is bytes, and so is an encoded message."""
+"""Pairs (reader, writer) of encodings that can always be read. Text can be read as bytes, and so can an encoded
+message."""
 
 SOMETIMES_READABLE: Final = {
     (Encoding.STRING, Encoding.BYTES): "not all bytes are text in UTF-8",
@@ -73,8 +74,8 @@ def encoding(field: Any) -> Encoding:
 
 
 def is_text(field: Any) -> bool:
-    """Return whether a string is certainly UTF-8. One of proto2, or with `features.utf8_validation = NONE`, may be any
-    bytes."""
+    """Return whether the field is a string that is certainly UTF-8. A string of proto2, or with
+    `features.utf8_validation = NONE`, may be any bytes."""
     if field.type != _Type.TYPE_STRING:
         return False
     features = field._GetFeatures()  # noqa: SLF001 - the library resolves them, and shows them under no other name

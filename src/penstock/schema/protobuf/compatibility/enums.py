@@ -8,9 +8,9 @@ from penstock.schema.protobuf.compatibility.problem_kinds import ProblemCollecto
 
 
 def check(mine: Any, theirs: Any, path: str, collector: ProblemCollector) -> None:
-    """Compare the values of two enums.
+    """Report to `collector` the writer's values (`theirs`) that the reader's enum (`mine`) does not take.
 
-    An open enum takes any number. A closed one puts away unknown numbers, and the field seems unset. A value with
+    An open enum takes any number. A closed one sets unknown numbers aside, and the field seems unset. A value with
     another name is the same value; a name with another number is another value.
     """
     if mine.is_closed and not theirs.is_closed:
@@ -31,13 +31,15 @@ def check(mine: Any, theirs: Any, path: str, collector: ProblemCollector) -> Non
 
 
 def has_all_of(mine: Any, theirs: Any) -> bool:
-    """Return whether an enum under another name has all values of this one, and so is the same enum."""
+    """Return whether `mine` has all values of `theirs`, with the same names and numbers. It is then the same enum under
+    another name."""
     known = mine.values_by_name
     return all(value.name in known and known[value.name].number == value.number for value in theirs.values)
 
 
 def _moved(mine: Any, theirs: Any, value: Any) -> bool:
-    """Return whether a value has another number, and neither number merely has another name."""
+    """Return whether the reader has the writer's value under another number. A number that merely has another name on
+    the other side does not count as moved."""
     moved = mine.values_by_name.get(value.name)
     if moved is None or moved.number == value.number:
         return False

@@ -14,8 +14,8 @@ Fields = dict[int, Any]
 
 
 def check_removed(mine: Fields, theirs: Fields, path: str, collector: ProblemCollector) -> None:
-    """Report fields that the reader has under another number: their data is lost. A field that it does not have is
-    skipped.
+    """Report fields of the writer that the reader has under another number: their data is lost. A field that the reader
+    does not have at all is skipped, which is no problem.
 
     A number whose field merely has another name is still the same field, whatever else has its name now.
     """
@@ -35,8 +35,8 @@ def check_removed(mine: Fields, theirs: Fields, path: str, collector: ProblemCol
 def check_added(
     mine: Any, theirs: Any, my_fields: Fields, their_fields: Fields, path: str, collector: ProblemCollector
 ) -> None:
-    """Report required fields that the writer lacks: they are unset. Report also fields with a number that the writer
-    had reserved, where the reader has evidently forgotten why."""
+    """Report required fields of the reader that the writer does not have: data lacks them. Report also added fields
+    whose number the writer had reserved, if the reader neither uses nor reserves some name that the writer reserves."""
     added = [field for number, field in my_fields.items() if number not in their_fields]
     if not added:
         return
@@ -55,8 +55,8 @@ def check_added(
 
 
 def _names(message: Any, fields: Fields) -> set[str]:
-    """Return the names that the reader uses or reserves. A reader that lacks some of the writer's reserved names is a
-    successor: an ancestor would still have the field."""
+    """Return the names that the reader uses or reserves. If the writer reserves others, the reader is a later schema
+    that has forgotten them: an earlier one would still have those fields."""
     return {field.name for field in fields.values()} | set(_reserved(message).reserved_name)
 
 

@@ -1,4 +1,5 @@
-"""Compatibility of oneofs: of several fields a reader keeps the last. Could the writer have set two of them?"""
+"""Compatibility of oneofs: a reader keeps only the last of several fields of a oneof. Could the writer have set two of
+them?"""
 
 from __future__ import annotations
 
@@ -32,7 +33,8 @@ def _oneofs(fields: Fields) -> dict[str, list[int]]:
 def _check_moved(
     oneof: str, numbers: list[int], mine: Fields, theirs: Fields, path: str, collector: ProblemCollector
 ) -> None:
-    """Report fields that moved into a oneof: fields of one oneof are never set together, but a further field may be."""
+    """Report fields that the reader has moved into a oneof. Fields of one oneof are never set together, but a field
+    from outside may be set beside them."""
     existing = _existing(oneof, numbers, theirs)
     moved = [number for number in numbers if number not in existing]
     if existing:

@@ -11,7 +11,7 @@ class ProblemKind(NamedTuple):
     fix: str
     """The advice, with `{name}` and `{number}` of the writer's element, and its `{type}`."""
     tolerable: bool = False
-    """True if it concerns only some of the values that a writer can write, or names that are not in the bytes:
+    """True if the problem concerns only some of the values that a writer can write, or names that are not in the bytes:
     `lenient` ignores such problems."""
 
 
@@ -46,7 +46,8 @@ PROBLEM_KINDS: Final[dict[str, ProblemKind]] = {
 
 
 class ProblemCollector:
-    """A collector of at most `PROBLEMS_MAX` problems; further ones are dropped."""
+    """A collector of at most `PROBLEMS_MAX` problems. Further ones are dropped, and with `lenient` so are tolerable
+    ones."""
 
     def __init__(self, *, lenient: bool) -> None:
         self.problems: list[Problem] = []
@@ -63,8 +64,10 @@ class ProblemCollector:
         tolerable: bool = False,
         **names: Any,
     ) -> None:
-        """Add a problem. `names` fill the gaps of the row's advice; `tolerable` marks this one as tolerable even if its
-        row is not."""
+        """Add a problem, unless there are `PROBLEMS_MAX` already, or it is tolerable and the comparison is lenient.
+
+        `names` fill the gaps of the row's advice. `tolerable` marks this one as tolerable even if its row is not.
+        """
         row = PROBLEM_KINDS[kind]
         if len(self.problems) >= PROBLEMS_MAX or (self._lenient and (row.tolerable or tolerable)):
             return

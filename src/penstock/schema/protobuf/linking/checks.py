@@ -68,7 +68,7 @@ class RuleContext:
 
 
 Rule = Callable[[RuleContext, Element], str | None]
-"""A rule: returns the violation by an element, or None."""
+"""A rule: returns a message about how an element violates it, or None."""
 
 
 def dialect(file: Any) -> Dialect:

@@ -59,7 +59,7 @@ def _has_an_open_enum(field: Any) -> str | None:
 
 
 def _has_an_open_enum_or_presence(field: Any) -> str | None:
-    """Require that 0 is a value where nothing distinguishes an absent value from 0."""
+    """Refuse a closed enum in a field that cannot tell an absent value from 0: the enum may have no value 0."""
     return None if field.has_presence or field.is_repeated else _has_an_open_enum(field)
 
 

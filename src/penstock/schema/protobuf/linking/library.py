@@ -31,7 +31,7 @@ class FileLibrary:
         self.files: dict[str, LinkedFile] = {}
         """Files by the name they are imported under, each after those it imports."""
         self.well_known: set[str] = set()
-        """Files that are available without a reference."""
+        """Names of the imported files that are built in, and did not come from a reference."""
         self._references = references
         self._open: list[str] = []
         self._tokens_left = TOKENS_MAX
@@ -82,7 +82,8 @@ class FileLibrary:
         return linked
 
     def _interpret(self, linked: LinkedFile) -> None:
-        """Interpret options. A file may use options that it defines itself, so a draft of it goes into a pool first."""
+        """Interpret the options of a file. It may use options that it defines itself, so a draft of the file goes into
+        a pool of its own first."""
         pool = None
         if has_custom_options(linked.file):
             pool = self._drafts
@@ -106,7 +107,7 @@ def _build(pool: Any, read: SourceFile, file: Any) -> None:
 
 
 def load_library(text: str, references: Mapping[str, str]) -> FileLibrary:
-    """Load a schema and all that it refers to; its own file is the one under `ROOT`."""
+    """Load a schema and all that it refers to; its own file is the one under `ROOT`. Raises `InvalidSchema`."""
     files = FileLibrary(references)
     files.add(ROOT, text)
     return files

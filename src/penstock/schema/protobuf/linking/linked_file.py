@@ -28,10 +28,11 @@ class VisibleNames:
     symbols: Symbols
 
     def find(self, name: str, scope: str, sorts: tuple[ElementKind, ...]) -> Element | str:
-        """Resolve `name` as the element with the full name `scope` sees it; return a message if it cannot be resolved.
+        """Return the element that `name` means within the element with the full name `scope`; a message if it cannot be
+        resolved. `sorts`: the kinds of elements that may stand there.
 
-        From that scope outwards, the first scope that has the name's first part decides, unless that is an element that
-        contains no others, or a type is wanted and it is not one.
+        Scopes are searched from inside outwards, and the first one that has the name's first part decides. It is passed
+        over if more parts follow and the element contains no names, or if a type is wanted and the element is not one.
         """
         if name.startswith("."):
             return self._absolute(name[1:], sorts)

@@ -163,7 +163,8 @@ def _has_text(file: RuleContext, field: Any) -> bool:
 
 
 def _is_not_of_a_map(rule: Rule) -> Rule:
-    """Skip keys and values of maps: they have the map's features, whether these make sense for them or not."""
+    """Return the rule without its effect on keys and values of maps. They have the map's features, even those that make
+    no sense for them."""
 
     def checked(file: RuleContext, element: Element) -> str | None:
         return None if element.sort is ElementKind.FIELD and element.parent.options.map_entry else rule(file, element)

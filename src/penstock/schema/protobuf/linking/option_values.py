@@ -41,7 +41,8 @@ class OptionInterpreter:
     """A pool with a draft of that file; None if only built-in options are interpreted."""
 
     def interpret(self, file: Any) -> None:
-        """Interpret the options of every element. An option that nothing visible defines stays uninterpreted."""
+        """Interpret the options of every element. An option that nothing visible defines stays uninterpreted. Raises
+        `InvalidSchema` for an option with an invalid name or value."""
         for element in elements(file):
             descriptor = element.descriptor
             if descriptor.HasField("options") and descriptor.options.uninterpreted_option:
@@ -136,7 +137,7 @@ def draft(linked: LinkedFile) -> Any:
 
 
 def has_options(file: Any) -> bool:
-    """Return whether options remain to be interpreted."""
+    """Return whether any option of the file is still uninterpreted."""
     return any(True for _ in _written(file))
 
 

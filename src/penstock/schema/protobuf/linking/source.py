@@ -66,7 +66,7 @@ def _strings(message: Any) -> Iterator[Any]:
 
 
 def _is_not_too_large(file: Any) -> bool:
-    """Count elements from outside inwards, and no further than the limit."""
+    """Return whether the number of elements is within the limit. Counting begins outside and stops at the limit."""
     waiting = [(file.message_type, file.enum_type, file.extension)]
     left = TOKENS_MAX // 4
     while waiting and left >= 0:
@@ -107,7 +107,8 @@ class SourceFile:
     tokens: int = 0
 
     def refusal(self, message: str, *names: str) -> InvalidSchema:
-        """Return an error at the first of `names` whose position in the text is known.
+        """Return an error at the first of `names` whose position in the text is known; without a position if there is
+        none.
 
         `names` are full names or keys of `positions`.
         """
@@ -122,7 +123,8 @@ class SourceFile:
 
 
 def read_source(text: str, name: str, tokens_max: int) -> SourceFile:
-    """Read a .proto text or the base64 of a FileDescriptorProto, which is how some clients register schemas.
+    """Read a .proto text, or the base64 of a FileDescriptorProto, which is how some clients register schemas. Raises
+    `InvalidSchema`.
 
     A .proto text cannot be taken for base64: it contains a semicolon or a brace.
     """

@@ -1,4 +1,5 @@
-"""Rules of protoc beyond the grammar, without options. The library's pool would accept most violations."""
+"""Rules of protoc beyond the grammar, except those about options. They are checked here because the library's
+descriptor pool would accept most violations."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def _enum(name: str, unspecified: str, values: tuple[str, ...]) -> str:
 
 
 def _message(name: str, *fields: str) -> str:
-    """Return a message with fields of one type, or each with its own, numbered from 1."""
+    """Return the text of a message. Each field is a type and a name; they are numbered from 1."""
     body = "".join(f"{field} = {number};" for number, field in enumerate(fields, 1))
     return f"message {name} {{{body}}}"
 

@@ -105,7 +105,7 @@ class Cursor:
         return b"".join(pieces)
 
     def words(self, what: str) -> str:
-        """Take a string that is text."""
+        """Take a string and return it as text. Raises `InvalidSchema` if it is not UTF-8."""
         at = self.token.at
         try:
             return self.string(what).decode()
@@ -142,7 +142,7 @@ class Cursor:
 
     @contextmanager
     def within(self) -> Iterator[None]:
-        """Enter a nested message."""
+        """Count one more level of nested messages within the context. Raises `InvalidSchema` if there are too many."""
         self._depth += 1
         if self._depth > MESSAGE_DEPTH_MAX:
             raise self.refuse(f"messages are nested more than {MESSAGE_DEPTH_MAX} deep")

@@ -15,8 +15,8 @@ _Proto: Final = descriptor_pb2.FieldDescriptorProto
 
 
 def default_value(cursor: Cursor, type_: int) -> str:
-    """Parse the next token as a default and return it as a descriptor stores it. A name is assumed to be an enum
-    value's."""
+    """Parse the default value of a field of type `type_` and return it as a descriptor stores it. A type without a
+    reader of its own is taken for an enum, and its default for the name of a value."""
     return _READERS.get(type_, _enum)(cursor)
 
 

@@ -12,7 +12,8 @@ from penstock.schema.protobuf.parsing.tokens import TokenKind
 
 
 def ranges(cursor: Cursor, number: Callable[[str], int], to_max: int | None) -> Iterator[tuple[int, int | None]]:
-    """Yield begin and end of each range, both inclusive; the end is `to_max` for `max`."""
+    """Parse ranges and yield begin and end of each, both inclusive. `number` parses a number; `to_max` is the end of a
+    range that ends at `max`."""
     while True:
         begin = number("a number")
         yield begin, _end(cursor, number, begin, to_max)
@@ -33,7 +34,7 @@ def _end(cursor: Cursor, number: Callable[[str], int], begin: int, to_max: int |
 
 
 def names(cursor: Cursor) -> Iterator[str]:
-    """Yield names: strings, but in editions plain names."""
+    """Parse reserved names and yield them: in quotes, or in editions without quotes."""
     while True:
         if cursor.dialect is Dialect.EDITIONS:
             yield cursor.name("a name, without quotes in editions")
@@ -46,7 +47,8 @@ def names(cursor: Cursor) -> Iterator[str]:
 
 
 def enum(cursor: Cursor, into: Any, scope: str) -> None:
-    """Parse `enum Name { ... }` into `into`, a list of enums."""
+    """Parse `enum Name { ... }` and add it to `into`, a list of enum descriptors. `scope`: the full name of the message
+    around it."""
     cursor.expect("enum")
     at = cursor.token.at
     added = into.add(name=cursor.name("the name of an enum"))

@@ -32,7 +32,7 @@ class _Task(NamedTuple):
 
 
 def diagnosis(descriptor: Any, payload: bytes) -> PayloadFault:
-    """Return the first fault, as deep in the payload as it can be located."""
+    """Return the first fault of a payload that is not a valid message, as deep in it as it can be located."""
     wire = WireReader(payload)
     waiting = [_Task(descriptor, 0, len(payload), "", 0)]
     while waiting:
@@ -52,8 +52,8 @@ def diagnosis(descriptor: Any, payload: bytes) -> PayloadFault:
 
 
 def knows_a_field(descriptor: Any, payload: bytes) -> bool:
-    """Return whether one of the first fields belongs to the message's type, for a parsed payload in which no field is
-    set."""
+    """Return whether the payload has a field that the message's type knows. For a payload that the library has parsed
+    without setting any field. False if none of the fields that may be visited is known."""
     try:
         pieces = WireReader(payload).pieces(0, len(payload))
         return any(_field(descriptor, piece.number) is not None for piece in pieces)

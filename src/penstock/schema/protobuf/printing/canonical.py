@@ -1,8 +1,10 @@
 """The canonical text: one text for all schemas that mean the same.
 
 Everything whose order has no meaning is sorted: fields by number, imports, enums, extensions and services by name,
-ranges and reserved names. The order of messages stays, since payloads are the first one, and others are named by their
-position in the framing of other registries. So does the first value of an enum, which is the default of closed ones.
+ranges and reserved names.
+
+The order of messages stays, because payloads are the first message, and clients of other registries name a message by
+its position. The first value of an enum stays first, because it is the default of a closed enum.
 """
 
 from __future__ import annotations

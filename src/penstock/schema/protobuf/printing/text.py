@@ -120,7 +120,8 @@ class PrintContext:
 
 
 def print_range(number_range: Any, past: int, to_max: int) -> str:
-    """Return a range; `past` is 1 where the end is one past the last, and 0 where it is the last."""
+    """Return a range as text. `past` is 1 where the range's end is one past the last number, and 0 where it is the
+    last. An end from `to_max` on is written as `max`."""
     last = number_range.end - past
     if last == number_range.start:
         return str(last)
@@ -155,7 +156,7 @@ Companions = dict[str, Any]
 
 
 def companion_messages(scope: str, messages: Iterable[Any], fields: Iterable[Any]) -> Companions:
-    """Return the companions among the messages of a scope, whose fields and extensions these are."""
+    """Return the companions among the messages of a scope. `fields`: the fields and extensions of that scope."""
     groups = {field.type_name for field in fields if field.type == _Proto.TYPE_GROUP}
     named = ((f".{scoped_name(scope, candidate.name)}", candidate) for candidate in messages)
     return {name: candidate for name, candidate in named if candidate.options.map_entry or name in groups}
@@ -303,7 +304,7 @@ def print_file(context: PrintContext) -> str:
 
 
 def _short_names(linked: LinkedFile) -> TypeNaming:
-    """Return a naming without the package where that means the same."""
+    """Return a function that names types without their package, where the short name means the same type."""
 
     visible = linked.scope()
 

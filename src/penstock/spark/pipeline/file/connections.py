@@ -29,7 +29,8 @@ class Parts:
 
 
 def connected(parts: Parts, mode: Mode, problems: list[str]) -> Parts:
-    """Return the parts with the steps in order; problems are appended."""
+    """Check the parts against each other, and return them with each step behind its inputs. Problems are appended to
+    `problems`; with a cycle the steps stay as they are."""
     sinks = tuple(replace(sink, source=sink.source.lower()) for sink in parts.sinks)
     parts = replace(parts, sinks=sinks)
     problems += [*_duplicates(parts), *_missing_inputs(parts)]

@@ -35,7 +35,7 @@ class Secrets:
 
 
 class Environment:
-    """A filler of texts that remembers which variables it used."""
+    """A set of environment variables that fills the references in texts, and remembers which variables it used."""
 
     def __init__(self, variables: Mapping[str, str]) -> None:
         self._variables = variables

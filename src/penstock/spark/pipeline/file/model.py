@@ -17,8 +17,8 @@ Options = tuple[tuple[str, str], ...]
 """Options of a Spark source or sink, by name."""
 
 TRIGGER_MS_DEFAULT: Final = 1000
-"""The default trigger: a query that looks ten milliseconds after its last look takes a tenth of a core; once a second,
-none."""
+"""The default time between the beginnings of batches. A query that looks for data every ten milliseconds takes a tenth
+of a core, even without data; once a second takes hardly any."""
 CONSOLE_ROWS_DEFAULT: Final = 20
 
 
@@ -30,7 +30,8 @@ class Mode(StrEnum):
 
 
 class Output(StrEnum):
-    """The rows of a result that a batch of a query gives: final rows, changed rows, or all."""
+    """The rows that a batch writes: rows that are final (`append`), rows that changed (`update`), or the whole result
+    (`complete`)."""
 
     APPEND = "append"
     UPDATE = "update"
@@ -56,7 +57,8 @@ class TableKind(StrEnum):
 
 
 class Encode(StrEnum):
-    """The encoding of a row's columns as the value of a message."""
+    """The way a row becomes the value of a message: the row has a column `value` (`none`), or other columns become
+    JSON."""
 
     NONE = "none"
     JSON = "json"
@@ -86,7 +88,8 @@ class TableAt:
 
 @dataclass(frozen=True, slots=True)
 class FromTopics:
-    """Records of topics; `options` are all those of the penstock source."""
+    """Topics as a source. `what` names them for people, as names or a pattern; `options` are all options of the
+    penstock source."""
 
     what: str
     options: Options = field(repr=False)
@@ -182,7 +185,8 @@ Destination = ToTopic | ToTable | ToFiles | ToConsole
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sink:
-    """A destination, which is one query. `checkpoint` is its own directory, shared with no other."""
+    """A sink: the source or step whose rows it takes, and their destination. Each sink is run as one query.
+    `checkpoint` is the directory of that query alone."""
 
     name: str
     source: str
@@ -203,7 +207,8 @@ class Spark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pipeline:
-    """A valid pipeline. `steps` are in an order in which they can be made. `warnings` are sentences; none stops it."""
+    """A valid pipeline. Each of the `steps` comes behind its inputs. `warnings` are sentences for the user; the
+    pipeline runs in spite of them."""
 
     name: str
     file: Path

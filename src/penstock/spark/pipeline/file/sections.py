@@ -65,13 +65,14 @@ class Section:
         return self._read(key, default, self._text)
 
     def needed(self, key: str, why: str = "") -> str:
-        """Return a text that has to be there."""
+        """Return the text of a required key. If it is missing or wrong, note a problem, with the reason `why`, and
+        return ""."""
         if not self.has(key):
             self.note(key, f"missing{f': {why}' if why else ''}")
         return self._read(key, "", self._text) or ""
 
     def texts(self, key: str) -> tuple[str, ...]:
-        """Return a list of texts; one alone is a list of one."""
+        """Return a list of texts; a single text counts as a list of one. Empty if the key is missing or wrong."""
         return self._read(key, (), self._texts)
 
     def flag(self, key: str, default: bool) -> bool:
@@ -84,11 +85,12 @@ class Section:
         return self._read(key, default, self._span_ms)
 
     def some_span_ms(self, key: str) -> int | None:
-        """Return a duration above 0; None if the key is missing."""
+        """Return a duration above 0 in milliseconds; None if the key is missing or wrong."""
         return self._read(key, None, self._some_span_ms)
 
     def word(self, key: str, kind: type[_Word], default: _Word, allowed: Iterable[_Word] | None = None) -> _Word:
-        """Return one of an enumeration's words, or of those in `allowed`."""
+        """Return a word of the enumeration `kind`, or only of those in `allowed`; the default if the key is missing or
+        wrong."""
         words = [each.value for each in (kind if allowed is None else allowed)]
         return self._read(key, default, lambda value: kind(_one_of(self._text(value), words)))
 

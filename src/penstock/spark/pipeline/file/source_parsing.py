@@ -49,7 +49,8 @@ class Defaults:
 
     @property
     def reach(self) -> dict[str, str]:
-        """The options by which topics are read."""
+        """The options of the penstock source that say where topics and schemas are: `path`, `url`, `registry` and
+        `storage.*`."""
         named = {"path": self.path, "url": self.url, "registry": self.registry}
         kept = {f"storage.{name}": value for name, value in self.storage}
         return {name: value for name, value in named.items() if value is not None} | kept
@@ -89,7 +90,8 @@ def one_kind(section: Section, kinds: tuple[str, ...]) -> str | None:
 
 
 def _default_mode(mode: Mode, *, streams: bool) -> Mode:
-    """Return the usual mode of reading: a table or a file is read as a whole, unless it says otherwise."""
+    """Return how a source is read if it does not say: topics as the pipeline's mode wants, tables and files as a
+    whole."""
     return mode if streams else Mode.BATCH
 
 
@@ -109,7 +111,7 @@ def _can_stream(section: Section, of: FromTopics | FromTable | FromFormat, defau
 
 
 def parse_watermark(section: Section) -> Watermark | None:
-    """Parse `watermark = { column = "at", delay = "30m" }`."""
+    """Parse `watermark = { column = "at", delay = "30m" }`; None if there is none."""
     given = section.section("watermark")
     if given is None:
         return None
@@ -182,7 +184,8 @@ def _table(section: Section, defaults: Defaults) -> FromTable:
 
 
 def parse_table(section: Section, defaults: Defaults) -> TableAt:
-    """Parse `table`, `kind`, `warehouse` and `catalog`."""
+    """Return the table that `table`, `kind`, `warehouse` and `catalog` describe. Problems are noted; missing texts are
+    ""."""
     own = section.text("warehouse")
     warehouse = located(defaults.directory, own) if own else defaults.warehouse
     if warehouse is None:
@@ -213,7 +216,8 @@ def _file(section: Section, defaults: Defaults) -> FromFormat:
 
 
 def parse_format(section: Section, path: str, usual: Format | None = None) -> Format:
-    """Return the configured format, or the one of the file name's suffix."""
+    """Return the format that the key says, else that of the file name's suffix, else `usual`; a problem is noted
+    without any."""
     ending = _FILE_FORMATS.get(Path(path).suffix, usual)
     if ending is None and not section.has("format"):
         section.note("format", f"missing: {', '.join(Format)}; it cannot be told from the name")

@@ -16,7 +16,7 @@ def ordered(steps: Iterable[Step]) -> tuple[Step, ...]:
 
 
 def cycle_text(error: CycleError) -> str:
-    """Return `a reads b, which reads a`; a step that reads itself is a cycle of one."""
+    """Return a cycle in words: `a reads b, which reads a`, or `a reads itself`."""
     names = list(reversed(error.args[1]))
     if len(names) == 2:
         return f"{names[0]} reads itself"
@@ -37,7 +37,8 @@ def used(steps: Iterable[Step], sinks: Iterable[Sink]) -> set[str]:
 
 
 def streaming(sources: Iterable[Source], steps: Iterable[Step]) -> set[str]:
-    """Return the names of all streams; `steps` are in order."""
+    """Return the names of the sources and steps that are streams. `steps` must come in order, each behind its
+    inputs."""
     found = {source.name for source in sources if source.streaming}
     for step in steps:
         if found.intersection(step.inputs):

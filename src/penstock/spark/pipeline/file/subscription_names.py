@@ -20,8 +20,10 @@ OPTION = "subscription"
 
 
 def sources_of(sink: Sink, sources: Sequence[Source], steps: Sequence[Step], sinks: Sequence[Sink]) -> list[Source]:
-    """Return all sources as the query of this sink reads them: a source with other readers has the subscription
-    `NAME-SINK`."""
+    """Return all sources as the query of this sink reads them.
+
+    If other sinks also read a source, its subscription `NAME` becomes `NAME-SINK` with the name of this sink.
+    """
     readers = Counter(name for each in sinks for name in step_graph.used(steps, [each]))
     wanted = step_graph.used(steps, [sink])
     return [_renamed(each, sink) if each.name in wanted and readers[each.name] > 1 else each for each in sources]

@@ -13,7 +13,10 @@ if TYPE_CHECKING:
 
 
 def messages(frame: DataFrame, to: ToTopic) -> DataFrame:
-    """Return the rows as messages. Raises `InvalidRequest` where that is impossible."""
+    """Return the rows with the columns of messages; unchanged without an encoding.
+
+    Raises `InvalidRequest` for JSON if there is a column `value` already, or no column to encode.
+    """
     if to.encode is Encode.NONE:
         return frame
     from pyspark.sql import functions as f

@@ -81,8 +81,8 @@ def _sum(numbers: list[int | None]) -> int | None:
 
 
 def lag_of(source: Mapping[str, Any]) -> int | None:
-    """Return the records between the end of a batch and the end of the topics then; None for sources that do not
-    say."""
+    """Return how many records were in the topics and not in a batch, when the batch was planned; None for sources that
+    do not say."""
     end, latest = _offsets(source.get("endOffset")), _offsets(source.get("latestOffset"))
     if end is None or latest is None:
         return None

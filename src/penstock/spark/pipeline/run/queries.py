@@ -38,7 +38,8 @@ Show = Callable[[ConsoleRows], None]
 
 
 def start(pipeline: Pipeline, sink: Sink, frame: DataFrame, *, once: bool, show: Show) -> StreamingQuery:
-    """Start the query of a sink; it runs on return."""
+    """Start the query of a sink; it runs on return. With `once` it ends when the present data is written. `show` is
+    called with rows for the console."""
     writer = _count_rows_out(_sink_rows(sink, frame)).writeStream.queryName(pipeline.query_name(sink))
     writer = writer.outputMode(sink.output.value).option("checkpointLocation", sink.checkpoint)
     writer = (
@@ -71,7 +72,8 @@ def _with_destination(pipeline: Pipeline, sink: Sink, writer: DataStreamWriter, 
 
 
 class _TableBatches:
-    """A writer of each batch into a lake table, once: the table knows the last batch of every query."""
+    """A writer of batches into a lake table. A batch that the table has already is not written again: the table keeps
+    the number of the last batch of every query."""
 
     def __init__(self, to: ToTable, checkpoint: str) -> None:
         self._with_destination = to
@@ -98,7 +100,11 @@ def write_table(frame: DataFrame, to: ToTable, marker: CommitMarker) -> Committe
 
 
 def query_id(frame: DataFrame, checkpoint: str) -> str:
-    """Return the id of the query whose batch this is: the same after every restart from the checkpoint, and unique."""
+    """Return the id of the query that this batch belongs to: unique, and the same after every restart from the
+    checkpoint.
+
+    Raises `StorageFailed` if neither the checkpoint nor Spark tells it.
+    """
     path = Path(checkpoint) / "metadata"
     try:
         return str(json.loads(path.read_text())["id"])
@@ -144,7 +150,7 @@ def _readable(value: Any) -> Any:
 
 
 def write(pipeline: Pipeline, sink: Sink, frame: DataFrame, show: Show) -> int:
-    """Write all rows now; return their number."""
+    """Write all rows of a batch pipeline's sink now, and return their number."""
     if isinstance(sink.to, ToConsole):
         show(console_rows(pipeline.query_name(sink), 0, frame.columns, frame.take(sink.to.rows + 1), sink.to.rows))
         return frame.count()

@@ -122,8 +122,8 @@ class BrokerFiles:
         return json.dumps({"format": self._root().format, "node": 0}).encode()
 
     def _get(self, path: str, kind: type[_Answer]) -> _Answer | None:
-        """Return the body of an answer as a `kind`; None for status 404. Raises `InvalidRequest` if the body is not what
-        a Penstock broker would send."""
+        """Return the body of an answer as a `kind`; None for status 404. Raises `InvalidRequest` if the body is not
+        what a Penstock broker would send."""
         body = self._client.get_json(path)
         try:
             return None if body is None else msgspec.convert(body, kind)

@@ -1,7 +1,7 @@
 """The schemas of messages, for reading: kept with the data, in a registry with HTTP, or in an exported file.
 
-Spark sends a `RegistryLocation` to its workers. A `SchemaSource` is made there; it caches schemas by id, since the schema
-of an id never changes.
+Spark sends a `RegistryLocation` to its workers. A `SchemaSource` is made there; it caches schemas by id, since the
+schema of an id never changes.
 """
 
 from __future__ import annotations
@@ -129,8 +129,8 @@ class RegistryLocation:
     uri: str | None = None
 
     def open(self) -> SchemaSource:
-        """Return the source of the schemas, which this process reuses for a minute. Raises `InvalidRequest` if there are
-        no schemas with the data, or no registry at `uri`."""
+        """Return the source of the schemas, which this process reuses for a minute. Raises `InvalidRequest` if there
+        are no schemas with the data, or no registry at `uri`."""
         key = (os.getpid(), self)
         since, source = _opened.get(key, (0.0, None))
         if source is None or time.monotonic() > since + _REUSED_SECONDS:
@@ -205,8 +205,8 @@ class ExportedRegistry:
 
 
 def read_export(path: Path) -> ExportedRegistry:
-    """Return the registry in a file that `penstock schema export` wrote. Raises `InvalidRequest`, with the number of the
-    line, for any other file."""
+    """Return the registry in a file that `penstock schema export` wrote. Raises `InvalidRequest`, with the number of
+    the line, for any other file."""
     records: list[VersionRecord] = []
     with path.open("rb") as file:
         for number, line in enumerate(file, 1):

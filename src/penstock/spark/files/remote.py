@@ -210,8 +210,8 @@ class RangeCache:
         return None
 
     def window(self, path: Path, start: int, wanted: int) -> int:
-        """Return how many bytes to fetch from `start` on. If the read continues where the last fetch ended, that is twice
-        as many as last time, otherwise `FIRST_BYTES`; at least `wanted` bytes, and never more than
+        """Return how many bytes to fetch from `start` on. If the read continues where the last fetch ended, that is
+        twice as many as last time, otherwise `FIRST_BYTES`; at least `wanted` bytes, and never more than
         `AHEAD_BYTES_MAX`."""
         expected, size = self._windows.get(path, (-1, FIRST_BYTES))
         size = min(2 * size, AHEAD_BYTES_MAX) if start == expected else FIRST_BYTES

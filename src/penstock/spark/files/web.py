@@ -25,8 +25,8 @@ _SECONDS: Final = 30.0
 """Timeout in seconds for connecting, and for each read of a part of an answer."""
 _TRIES: Final = 5
 _PAUSE_SECONDS: Final = 0.1
-"""Seconds of pause before the second try, doubled before each further one. In all they are long enough for a broker that
-restarts, which takes a second or two."""
+"""Seconds of pause before the second try, doubled before each further one. In all they are long enough for a broker
+that restarts, which takes a second or two."""
 _BODY_BYTES_MAX: Final = 64 << 20
 _SHOWN_CHARS: Final = 200
 _BUSY: Final = frozenset({429, 502, 503, 504})
@@ -98,8 +98,8 @@ class HttpClient:
         )
 
     def _bearer(self) -> dict[str, str]:
-        """Return the authorization header, or an empty dict without a secret. The secret is read anew each time, since a
-        token in a file is replaced before it expires."""
+        """Return the authorization header, or an empty dict without a secret. The secret is read anew each time, since
+        a token in a file is replaced before it expires."""
         return {} if self._secret is None else {"authorization": f"Bearer {self._secret.reveal()}"}
 
     def get_json(self, path: str) -> Any:

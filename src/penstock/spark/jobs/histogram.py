@@ -26,8 +26,8 @@ def bucket_range(bucket: int) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class Histogram:
-    """Counts of values by bucket, and the exact smallest and largest value. An empty histogram has no buckets, and 0 for
-    both."""
+    """Counts of values by bucket, and the exact smallest and largest value. An empty histogram has no buckets, and 0
+    for both."""
 
     counts: Mapping[int, int] = field(default_factory=dict)
     smallest: int = 0

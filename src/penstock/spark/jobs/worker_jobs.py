@@ -1,5 +1,5 @@
-"""Work in Spark's Python workers: a function is called there for each task, and its results come back to the driver. The
-JVM only passes on pickled tasks and results; it handles no rows."""
+"""Work in Spark's Python workers: a function is called there for each task, and its results come back to the driver.
+The JVM only passes on pickled tasks and results; it handles no rows."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ def run(
 
 
 class WorkerCall:
-    """A callable for workers that calls `work`, then takes all objects alive out of the reach of Python's garbage
-    collector. Otherwise the collector would walk through all of the worker's memory after every task."""
+    """A callable for workers that calls `work`, then exempts the worker's present objects from garbage collection.
+    Otherwise Spark's daemon would visit all of them after every task."""
 
     def __init__(self, work: Callable[[Any], Any]) -> None:
         self._work = work

@@ -48,8 +48,8 @@ def _read_options(java: Java, path: Path) -> list[str]:
 
 
 def can_train(java: Java) -> bool:
-    """Return True if this Java can write an archive. Before version 25 it needs the archive that comes with a JDK, which
-    the bundled Java does not have."""
+    """Return True if this Java can write an archive. Before version 25 it needs the archive that comes with a JDK,
+    which the bundled Java does not have."""
     return java.major >= _AOT_VERSION or (java.home / "lib" / "server" / "classes.jsa").exists()
 
 

@@ -22,8 +22,8 @@ _EMPTY: Final = re.compile(r"(Exception thrown in awaitResult|Job aborted due to
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A failure of Spark: its reason as text, and in `error_name` the name of the Penstock error that caused it, None if
-    another error did."""
+    """A failure of Spark: its reason as text, and in `error_name` the name of the Penstock error that caused it, None
+    if another error did."""
 
     reason: str
     error_name: str | None = None
@@ -87,8 +87,8 @@ def _texts(error: BaseException | None) -> Iterator[str]:
 
 
 def _raised_in_python(text: str) -> str:
-    """Return the line that names the exception in the last Python traceback of a text, such as `ValueError: bad`. Return
-    an empty text if there is none."""
+    """Return the line that names the exception in the last Python traceback of a text, such as `ValueError: bad`.
+    Return an empty text if there is none."""
     _, marker, behind = text.rpartition("Traceback (most recent call last):\n")
     if not marker:
         return ""

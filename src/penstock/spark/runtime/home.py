@@ -94,8 +94,8 @@ def _link_spark(home: Path, source: Path) -> None:
 
 
 def _wrap_java(home: Path, java: Java) -> None:
-    """Create a Java home in `home` with a script `bin/java`, which runs the given Java without the option for the vector
-    module. The bundled Java does not have that module, and would refuse to start."""
+    """Create a Java home in `home` with a script `bin/java`, which runs the given Java without the option for the
+    vector module. The bundled Java does not have that module, and would refuse to start."""
     (home / "bin").mkdir(parents=True)
     script = home / "bin" / "java"
     script.write_text(

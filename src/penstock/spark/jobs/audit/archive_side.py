@@ -29,8 +29,8 @@ from penstock.spark.lake.tables.table_factory import open_table, table_names
 
 COLUMNS: Final = ("_topic", "_partition", *(name for name, source in LOG_NAMES.items() if source in (*FIELDS, "value")))
 RUNS_MAX: Final = 10_000
-"""Most runs of consecutive offsets that are kept of one partition. Usually there are a few. If there are more, the first
-ones are kept and `ArchivedRows.cut` is set."""
+"""Most runs of consecutive offsets that are kept of one partition. Usually there are a few. If there are more, the
+first ones are kept and `ArchivedRows.cut` is set."""
 
 OffsetRun = tuple[int, int]
 """Consecutive offsets, half-open."""

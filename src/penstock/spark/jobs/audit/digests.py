@@ -69,8 +69,8 @@ def add_days(found: Days, more: Mapping[int, Digest]) -> None:
 
 
 def _by_day(batch: pa.RecordBatch, payloads: Words, without_payload: Bools, *, in_bad_table: bool) -> Days:
-    """Return the digests of a batch by day. `payloads` has the hash of each row's payload, `without_payload` is True for
-    rows that have none. Rows of one day that follow each other are summed in one step."""
+    """Return the digests of a batch by day. `payloads` has the hash of each row's payload, `without_payload` is True
+    for rows that have none. Rows of one day that follow each other are summed in one step."""
     place, times = _place_words(batch), _times(batch)
     places = _words(*place, np.zeros(batch.num_rows, dtype=np.int64))
     fields = _row_hashes(_words(*place, *_field_words(batch, times)))

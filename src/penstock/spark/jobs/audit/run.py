@@ -276,8 +276,8 @@ class _AuditRun:
 
 
 def _holdings(tables: Mapping[str, LakeTable]) -> dict[PartitionKey, TableHolding]:
-    """Return what the tables should hold, by topic and partition. `tables` has the table of each topic; one that several
-    topics share is read only once."""
+    """Return what the tables should hold, by topic and partition. `tables` has the table of each topic; one that
+    several topics share is read only once."""
     held = {
         name: archives.table_holdings(table) for name, table in {table.name: table for table in tables.values()}.items()
     }

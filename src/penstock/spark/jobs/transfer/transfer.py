@@ -1,7 +1,7 @@
 """Import, export and copy: topics into files that other tools read, and back; or from one data directory to another.
 
-Spark is not needed here: the log's own kernels and pyarrow are done before a JVM has started. A message that is imported
-or copied gets a new id, offset and time; an exported file has the original ones.
+Spark is not needed here: the log's own kernels and pyarrow are done before a JVM has started. A message that is
+imported or copied gets a new id, offset and time; an exported file has the original ones.
 """
 
 from __future__ import annotations

@@ -37,8 +37,8 @@ from penstock.spark.lake.tables.table import (
 FORMAT: Final = 1
 MANIFESTS: Final = "_manifests/"
 FULL_EVERY: Final = 50
-"""Manifests whose number is a multiple of this list all files of the table; others list only their changes. So opening a
-table reads at most that many manifests, and most commits write small ones."""
+"""Manifests whose number is a multiple of this list all files of the table; others list only their changes. So opening
+a table reads at most that many manifests, and most commits write small ones."""
 
 _MANIFEST_NAME: Final = re.compile(r"_manifests/([0-9]{20})\.json")
 

@@ -13,8 +13,8 @@ from typing import Final
 
 WIDE: Final = 1080
 NARROW: Final = 530
-"""Width of a narrow plot. Like `WIDE` it is in units of the drawing and about as large as the plot's width in pixels, so
-that letters have the same size in all plots."""
+"""Width of a narrow plot. Like `WIDE` it is in units of the drawing and about as large as the plot's width in pixels,
+so that letters have the same size in all plots."""
 HEIGHT: Final = 250
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 12, 14, 34
 _LABEL_CHARS: Final = 6.6

@@ -1,4 +1,4 @@
-"""The doctor: checks that this machine has everything that Penstock needs. It changes nothing."""
+"""The doctor: it checks whether this machine has everything that Penstock needs. It changes nothing."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ _PYTHON_MIN: Final = (3, 11)
 _FREE_BYTES_MIN: Final = 1 << 30
 _MEMORY_BYTES_MIN: Final = 2 << 30
 _NAMED_MAX: Final = 3
-"""The most missing packages that a finding names."""
+"""The most missing packages that a finding names; for the rest it has their number."""
 
 
 class FindingState(StrEnum):
     OK = "ok"
     MISSING = "missing"
-    """An installed part that does not work; the text says why, and what to do."""
+    """Something that is missing or does not work; the text says why, and what to do."""
     NOTE = "note"
-    """Information that needs no action, such as an extra that is not installed."""
+    """Information that is no fault, such as an extra that is not installed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,18 +82,18 @@ SPARK: Final = Extra(
 )
 PIPELINES: Final = Extra("pipelines", "Spark Declarative Pipelines", (*SPARK.modules, "grpc", "yaml"))
 EXTRAS: Final = (STREAM, SCHEMA, SERVER, SPARK, PIPELINES)
-"""Extras from the lightest on: the first that has a module is the one to install for it."""
+"""All extras, from the smallest on. To install a module, the first extra that contains it is enough."""
 
 
 def extra_of(package: str) -> Extra:
-    """Return the lightest extra that has a package, by its import name; `server` for any other."""
+    """Return the smallest extra that contains a package, named as in an import; `server` if none does."""
     with_package = (extra for extra in EXTRAS if package in {module.partition(".")[0] for module in extra.modules})
     return next(with_package, SERVER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerPlaces:
-    """The data directory and the ports that a broker would use, by its settings."""
+    """The data directory, the host and the ports that a broker would use with its current settings."""
 
     data: Path
     host: str = "127.0.0.1"
@@ -101,7 +101,8 @@ class BrokerPlaces:
 
 
 def examine(places: Callable[[], BrokerPlaces], *, start_spark: bool = False) -> Iterator[DoctorFinding]:
-    """Yield findings as they are made. With `start_spark`, start Spark for a moment."""
+    """Yield findings, each as soon as it is made. `places` returns the broker's settings, or raises. With
+    `start_spark`, Spark is started and stopped too."""
     yield DoctorFinding("penstock", FindingState.OK, f"{__version__} in {Path(__file__).parent}")
     yield _python()
     yield from _machine()
@@ -127,7 +128,7 @@ def _extra(extra: Extra, absent: list[str]) -> DoctorFinding:
 
 
 def _few(names: list[str]) -> str:
-    """Join names, the rest of them as a number."""
+    """Join the first three names; the others are only counted."""
     shown = ", ".join(names[:_NAMED_MAX])
     return shown if len(names) <= _NAMED_MAX else f"{shown} and {len(names) - _NAMED_MAX} more"
 

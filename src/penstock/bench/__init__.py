@@ -1,4 +1,5 @@
-"""Bench: measurements of this machine, each against a limit or a peer measured in the same run."""
+"""Benchmarks of this machine. Each figure is compared with a limit, or with a reference that is measured in the same
+run."""
 
 from __future__ import annotations
 
@@ -9,7 +10,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """A measurement. `ratio` compares it with `reference`, measured beside it; larger is better."""
+    """A measurement in `unit`. `ratio` compares it with the value of `reference`, so that larger is better, also for
+    times."""
 
     name: str
     value: float
@@ -20,7 +22,8 @@ class Figure:
 
 
 def best_seconds(work: Callable[[], object], *, rounds: int) -> float:
-    """Return the seconds of the quickest round: on a shared machine, slower ones measure the neighbours."""
+    """Call `work` several times; return the seconds of the fastest call. On a shared machine, the slower ones are
+    slowed by other processes."""
     best = float("inf")
     for _ in range(rounds):
         began = time.perf_counter()

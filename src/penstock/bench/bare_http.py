@@ -1,7 +1,7 @@
-"""The peer of HTTP publishing: the least that Starlette and uvicorn do to have a body on disk.
+"""The reference for publishing over HTTP: a Starlette handler under uvicorn that only writes request bodies to a file.
 
-`python -m penstock.bench.bare_http FILE` prints its port. Bodies that come while one group is being synced are written
-and synced together, as any log would do it; there is no record format, no check, no schema, no index and no reader.
+`python -m penstock.bench.bare_http FILE` prints its port. Bodies that arrive during one sync are written and synced
+together, as any log would do it. There is no record format, no check, no schema, no index and no reader.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _BACKLOG: Final = 256
 
 
 class Writer:
-    """A thread that writes and syncs the bodies that have gathered."""
+    """A thread that writes and syncs all bodies that have arrived since its last sync."""
 
     def __init__(self, file: str) -> None:
         self._loop = asyncio.get_running_loop()
@@ -36,7 +36,7 @@ class Writer:
         threading.Thread(target=self._run, daemon=True).start()
 
     async def append(self, body: bytes) -> int:
-        """Return the number of the body, once it is on disk."""
+        """Queue a body; return its number once it is on disk."""
         done: asyncio.Future[int] = self._loop.create_future()
         with self._work:
             self._waiting.append((body, done))

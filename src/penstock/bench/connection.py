@@ -1,6 +1,7 @@
-"""Connections that publish as fast as a server confirms: bare sockets, with frames that are encoded beforehand.
+"""Connections that publish as fast as a server confirms. They use plain sockets and send frames that were encoded
+before.
 
-A connection counts confirmations by the byte, so that what is measured is the server and not its client.
+They find confirmations by searching the received bytes, without parsing them. This keeps the client's own time small.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _RECEIVE_BYTES: Final = 256 * KIB
 
 
 class PublishConnection(ABC):
-    """A connection with a window: the number of messages that may still be sent before another is confirmed."""
+    """A connection with a window. `free` is the number of messages that may be sent before another one is confirmed."""
 
     def __init__(self, port: int) -> None:
         self.socket = socket.create_connection((_HOST, port), timeout=_ANSWER_SECONDS)
@@ -37,7 +38,7 @@ class PublishConnection(ABC):
         self.socket.close()
 
     def receive(self) -> bytes:
-        """Return the bytes that have arrived; waits for some. Raises `ServiceUnavailable` at the end of the
+        """Wait for bytes to arrive and return them. Raises `ServiceUnavailable` if the server has closed the
         connection."""
         data = self.socket.recv(_RECEIVE_BYTES)
         if not data:
@@ -46,19 +47,20 @@ class PublishConnection(ABC):
 
     @abstractmethod
     def encode(self, payload: bytes) -> bytes:
-        """Return the bytes that publish one message."""
+        """Return the bytes of the frame that publishes one message."""
 
     @abstractmethod
     def count_confirmations(self, data: bytes) -> int:
-        """Return how many messages these bytes confirm. Raises `InvalidRequest` if the server refused one."""
+        """Return the number of messages that these bytes confirm. Raises `InvalidRequest` if the server refused one."""
 
     def encode_window(self, payload: bytes, window: int) -> None:
-        """Encode a whole window beforehand; every send is then a piece of it."""
+        """Encode `window` messages in advance, and set the window to that size. `send` then sends parts of these
+        bytes."""
         frame = self.encode(payload)
         self.free, self._frames, self._frame_bytes = window, memoryview(frame * window), len(frame)
 
     def send(self, most: int) -> int:
-        """Send as many messages as the window has room for; return how many."""
+        """Send up to `most` messages, but no more than the window allows; return their number."""
         sent = min(self.free, most)
         if sent:
             self.socket.sendall(self._frames[: sent * self._frame_bytes])
@@ -74,11 +76,12 @@ class PublishConnection(ABC):
 def publish_all(
     connections: Sequence[PublishConnection], payload: bytes, count: int, *, window: int, batch: int
 ) -> float:
-    """Publish `count` messages; return the seconds until each is confirmed.
+    """Publish `count` messages; return the seconds until all are confirmed.
 
-    At most `window` are unconfirmed at a time, over all connections. A connection sends when it has room for `batch` of
-    them: a system call for one message would measure this client. Sending may block, because the servers keep their
-    answers in memory, and so never wait for this client to read.
+    At most `window` are unconfirmed at a time, over all connections. A connection sends only when it has room for
+    `batch` messages: a system call for each message would make the client the slower side. Sending may block without a
+    deadlock, because the servers keep their answers in memory and never wait for this client to read. Raises `Timeout`
+    if no confirmation comes for 30 seconds, and `InvalidRequest` if more messages are confirmed than were sent.
     """
     share = max(1, window // len(connections))
     batch = max(1, min(batch, share))
@@ -106,7 +109,8 @@ def publish_all(
 def single_publish_rate(
     connect: Callable[[int], PublishConnection], port: int, count: int, in_flight: int, batches: Sequence[int]
 ) -> float:
-    """Measure messages of 100 B a second on one connection, with the best of `batches`."""
+    """Return the messages of 100 B per second on one connection, each a frame of its own: the best over the sizes in
+    `batches`."""
 
     def seconds(batch: int) -> float:
         with connect(port) as connection:

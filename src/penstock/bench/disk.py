@@ -1,4 +1,4 @@
-"""The speed of durable appends, against writing and syncing the same bytes by hand on the same disk."""
+"""The speed of durable appends, compared with writing and syncing the same bytes without Penstock on the same disk."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def open_log(path: Path) -> Log:
 
 
 class BareFile:
-    """The reference: `pwrite` and `fdatasync` into a preallocated file, and nothing else."""
+    """The reference: it only calls `pwrite` and `fdatasync` on a preallocated file."""
 
     def __init__(self, path: Path, size: int) -> None:
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
@@ -52,7 +52,8 @@ def measure(folder: Path, *, megabytes: int = 256, seconds: float = 3.0) -> Iter
 
 
 def append_figure(folder: Path, label: str, size: int, megabytes: int) -> Figure:
-    """Append blocks of 256 KiB with one writer; both sides take turns, so that both meet the same neighbours."""
+    """Measure the durable append of blocks of 256 KiB by one writer. Log and reference append in turns, so that both
+    are slowed alike by other processes."""
     draft = Draft.of([sample(size)] * (_BLOCK_BYTES // len(Draft.of([sample(size)]).data)))
     rounds = max(4, megabytes * MIB // len(draft.data))
     bare = BareFile(folder / f"bare-{size}", rounds * len(draft.data))
@@ -79,7 +80,7 @@ def append_figure(folder: Path, label: str, size: int, megabytes: int) -> Figure
 
 
 def group_figure(folder: Path, seconds: float) -> Figure:
-    """Measure 64 appenders, each with one message in flight: how many become durable in the time of one sync."""
+    """Measure 64 appenders with one message in flight each, compared with the rate of syncing single messages."""
     rate = _sync_rate(folder / "bare-sync", seconds / 3)
     with open_log(folder / "log-group") as log:
         count, took, groups = _appenders(log, seconds)
@@ -107,9 +108,10 @@ def _sync_rate(path: Path, seconds: float) -> float:
 
 
 def _appenders(log: Log, seconds: float) -> tuple[int, float, int]:
-    """Run appenders, each of which sends its next message when its last one is durable.
+    """Run appenders, each of which appends its next message when its last one is durable. Return the number of durable
+    messages, the seconds, and the number of groups that were synced.
 
-    They share one thread, as the connections of a broker share its event loop; the writer wakes it once a group.
+    They share one thread, as the connections of a broker share its event loop. The writer wakes it once per group.
     """
     durable: SimpleQueue[Sequence[PendingAppend]] = SimpleQueue()
     draft = Draft.of([sample(100)])

@@ -1,5 +1,5 @@
-"""The speed of events over HTTP: published durably beside a bare handler that only syncs, and read by a hundred
-clients."""
+"""The speed of events over HTTP: publishing durably, compared with a bare handler that only syncs; and streaming to a
+hundred readers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from penstock.testing import RunningBroker
 CONNECTIONS: Final = 64
 READERS: Final = 100
 WANTED: Final = 100_000
-"""Events a second, to all readers together."""
+"""The wanted speed in events per second, over all readers together."""
 _PAYLOAD: Final = b'{"order":"o-12345","customer":4711,"cents":1999,"note":"%s"}' % (b"x" * 40)
 _ANSWER_SECONDS: Final = 60.0
 _TOPIC: Final = "bench.events"
@@ -74,14 +74,14 @@ def _publishing(port: int, bare: int, requests: int, rounds: int) -> Figure:
 
 
 def _reading(port: int, events: int, rounds: int) -> Figure:
-    """Measure reading of events that are there already."""
+    """Measure how fast events that were published before are streamed."""
     uvloop.run(_fill_topic(port, _TOPIC, events))
     path = f"/api/events?topic={_TOPIC}&from=earliest&follow=false"
     return _fan_out("read back", max(uvloop.run(_stream_rate(port, path, events)) for _ in range(rounds)))
 
 
 def _following(port: int, events: int, rounds: int) -> Figure:
-    """Measure reading of events while they are published."""
+    """Measure how fast events are streamed while they are published."""
     speeds = (uvloop.run(_follow_rate(port, f"{_LIVE}{number}", events)) for number in range(rounds))
     return _fan_out("as it happens", max(speeds))
 
@@ -101,7 +101,8 @@ def _fan_out(what: str, speed: float) -> Figure:
 
 
 class RepeatedRequest(asyncio.Protocol):
-    """A client that sends the same request again each time it is answered."""
+    """A client that sends the same request `times` times, each after the response to the one before; then it sets
+    `done`."""
 
     def __init__(self, request: bytes, times: int, done: asyncio.Future[None]) -> None:
         self._request = request
@@ -142,7 +143,7 @@ def _post(path: str, body: bytes, media: str) -> bytes:
 
 
 def _post_rate(port: int, requests: int) -> float:
-    """Return answers a second."""
+    """Return the number of requests per second that the server at `port` answers."""
     request = _post("/api/events?type=order.created&topic=bench.posts", _PAYLOAD, "application/octet-stream")
 
     async def run() -> float:
@@ -175,7 +176,7 @@ _LINES: Final = "application/x-ndjson"
 
 
 class EventReader(asyncio.Protocol):
-    """A client that counts events up to a number."""
+    """A client that reads a stream of server-sent events, and sets `done` after `events` of them."""
 
     def __init__(self, path: str, events: int, begun: asyncio.Future[None], done: asyncio.Future[None]) -> None:
         self._path = path

@@ -1,4 +1,4 @@
-"""The speed of scanning, verifying, encoding and stamping blocks, against copying the same bytes in memory."""
+"""The speed of scanning, verifying, encoding and stamping blocks, compared with copying the same bytes in memory."""
 
 from __future__ import annotations
 
@@ -63,7 +63,8 @@ def _share(name: str, size: int, seconds: float, reference: str, reference_secon
 
 
 def scan_all(array: object, *, verify: bool) -> int:
-    """Scan every record of a buffer into columns that are used again, as a reader of a large file does."""
+    """Scan every record of a buffer and return their number. The same columns are filled again and again, as when a
+    large file is read."""
     columns = np.empty((_ROWS, at.COLUMNS), dtype=np.int64)
     mode = at.STAMPED | at.ENVELOPES | at.TEXTS | (at.VERIFY if verify else 0)
     position = high = low = 0

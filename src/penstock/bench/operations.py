@@ -1,7 +1,7 @@
-"""The cost of monitoring: publishing at full speed, alone and while `/metrics` and the admin API are asked.
+"""The cost of monitoring: publishing at full speed, alone and while `/metrics` or the admin API is requested.
 
-The broker has many topics and subscriptions, since that is what makes the answers long. The process that asks is one of
-its own, on the client's core.
+The broker has many topics and subscriptions, since these make the answers long. The requests come from a process of
+their own, which runs on the client's core.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ _BYTES: Final = 100
 _METRICS: Final = ("/metrics",)
 _ADMIN: Final = ("/v1/topics", "/v1/subscriptions", "/v1/connections", "/readyz")
 _PAUSE_MS: Final = 10.0
-"""The longest pause of the event loop that is allowed."""
+"""The longest pause of the broker's event loop that a scrape may cause, in milliseconds."""
 
 
 def measure(folder: Path, *, messages: int = 3_000_000, rounds: int = 5, topics: int = 1000) -> Iterator[Figure]:
-    """Yield all figures, with `messages` in each round, alone and scraped in turns."""
+    """Yield all figures. Each round publishes `messages` messages, alone and with requests in turns."""
     kernel_cache.load_all()
     create_topics(folder / "data", topics)
     with ExitStack() as stack:
@@ -85,8 +85,8 @@ def _scrape(broker: RunningBroker, topics: int, rounds: int) -> Figure:
 
 
 def _pause(broker: RunningBroker, rounds: int) -> Figure:
-    """Measure the longest round trip to the broker, alone and while it was scraped; the best of the rounds counts,
-    since on a busy machine every request waits."""
+    """Measure the longest round trip to the broker, alone and during scrapes. The shortest result of all rounds counts:
+    on a busy machine every request may have to wait."""
     url = f"{broker.http_url}/metrics"
     alone = min(uvloop.run(_longest_ms(broker.url)) for _ in range(rounds))
     scraped = min(_scraped_ms(broker.url, url) for _ in range(rounds))
@@ -118,7 +118,8 @@ def _within(name: str, ms: float, most: float) -> Figure:
 
 @contextmanager
 def watching(urls: Sequence[str]) -> Iterator[None]:
-    """Ask for all of `urls` every second, from a process of its own; the first round is over when this begins."""
+    """Request all of `urls` once a second, from another process, while the context lasts. The first round is done when
+    it begins. Raises `InvalidRequest` if that round fails."""
     command = [sys.executable, "-P", str(Path(__file__).with_name("scraper.py")), *urls]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:  # noqa: S603 - our own program
         try:

@@ -1,5 +1,5 @@
-"""The cost of schemas: enforcing topics beside one without a policy, the registry beside a bare HTTP server, and a
-client's cached schemas beside asked ones."""
+"""The cost of schemas: publishing to topics that enforce a policy, compared with one without; the registry, compared
+with a bare HTTP server; and cached schemas, compared with requested ones."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def _remembering(url: str, schema_id: int, requests: int, rounds: int) -> Iterat
 
 
 def _cached_rate(url: str, schema_id: int, lookups: int) -> float:
-    """Return lookups a second by one client, the first of which asks the broker."""
+    """Return the lookups per second by one registry client. Only the first of them asks the broker."""
 
     async def run() -> float:
         async with connect(url) as client:
@@ -142,7 +142,7 @@ def _cached_rate(url: str, schema_id: int, lookups: int) -> float:
 
 
 def _uncached_rate(url: str, schema_id: int, lookups: int) -> float:
-    """Return lookups a second by clients with empty caches."""
+    """Return the lookups per second if each one asks the broker, since it uses a new registry client."""
 
     async def run() -> float:
         async with connect(url) as client:
@@ -178,7 +178,7 @@ def _looking_up(broker: RunningBroker, schema_id: int, requests: int, rounds: in
 
 @contextmanager
 def bare_server(body: bytes) -> Iterator[int]:
-    """Run the least that Starlette and uvicorn do for the same answer; yields its port."""
+    """Run a minimal Starlette server that answers with `body`, in another process; yield its port."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port = int(listener.getsockname()[1])
@@ -227,7 +227,8 @@ async def _get(port: int, path: str) -> bytes:
 
 
 def _request_rate(port: int, path: str, requests: int) -> float:
-    """Return answers a second, over a few connections that each ask again when they are answered."""
+    """Return the answers per second over eight connections. Each sends its next request when the last one is
+    answered."""
     connections = 8
 
     async def ask() -> None:

@@ -1,6 +1,6 @@
-"""A monitoring system: asks for every URL once a second, and prints a dot for each round.
+"""A stand-in for a monitoring system: it requests every URL once a second, and prints a dot after each round.
 
-`python -P scraper.py URL...`. A program without any import of Penstock, so that it starts at once.
+`python -P scraper.py URL...`. It imports nothing of Penstock, so that it starts fast.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import time
 from urllib.request import urlopen
 
 EVERY_SECONDS = 1.0
-"""Seconds between rounds: fifteen times as often as Prometheus asks by default."""
+"""The pause in seconds between rounds. Prometheus scrapes every 60 seconds by default."""
 TIMEOUT_SECONDS = 30
 
 

@@ -1,4 +1,5 @@
-"""Spark's jobs over a topic: each speed beside Spark's own on the same rows, in one session on this machine."""
+"""The speed of Spark jobs over a topic, compared with what Spark itself does with the same rows, in the same
+session."""
 
 from __future__ import annotations
 
@@ -46,15 +47,16 @@ _ROW: Final = "order string, customer long, amount double, currency string, expr
 
 @dataclass(frozen=True, slots=True)
 class SampleLog:
-    """A data directory with 200-byte JSON messages that name their schema, one in a hundred of them of a rare type."""
+    """A data directory with one topic of 200-byte JSON messages that name their schema. One in a hundred has a rare
+    type."""
 
     path: Path
     messages: int
 
     @classmethod
     def make(cls, path: Path, messages: int, *, distinct: int | None = None) -> SampleLog:
-        """Create the log; with `distinct` so many payloads are repeated, since making them takes longer than anything
-        else."""
+        """Create the log with `messages` messages. With `distinct`, only that many different payloads are made, and
+        repeated, since making them takes most of the time."""
         different = messages if distinct is None else distinct
         with Store.open(path, create=True) as store:
             store.create_topic(TOPIC)
@@ -93,12 +95,12 @@ def _draft(numbers: range, schema_id: int, version: int) -> Draft:
 
 
 def drain(frame: DataFrame) -> None:
-    """Compute every row, and keep none."""
+    """Compute every row of a frame and discard the rows."""
     frame.write.format("noop").mode("overwrite").save()
 
 
 def measure(folder: Path, *, messages: int = 4_000_000, rounds: int = 3, seconds: float = 20.0) -> Iterator[Figure]:
-    """Yield all figures. Files are kept in `folder`, which needs room for about a kilobyte a message."""
+    """Yield all figures. Files are kept in `folder`, which needs about a kilobyte of space per message."""
     from penstock.spark.runtime.session import session
 
     kernel_cache.load_all()
@@ -130,8 +132,8 @@ class SparkMeasurements:
         return self._sample.messages / (time.perf_counter() - began)
 
     def _copy(self) -> DataFrame:
-        """Read the same rows from Parquet. Spark is told the columns, as for topics: it would else begin with a job
-        that looks for them."""
+        """Return a frame of the same rows in Parquet. Its schema is passed to Spark, as Penstock's source does it:
+        otherwise Spark would run a job first to find it."""
         return self._spark.read.schema(self._sample.frame(self._spark).schema).parquet(self._parquet)
 
     def _read(self, **options: str) -> Callable[[], float]:
@@ -168,9 +170,11 @@ class SparkMeasurements:
         return _beside("JSON to typed columns", best["ours"], "Spark's from_json", best["theirs"])
 
     def archiving(self) -> Iterator[Figure]:
-        """Measure archiving of plain and typed payloads, the start of the query and the commit included.
+        """Measure archiving, with payloads as they are and decoded to typed columns. The times include the start of the
+        query and the commit.
 
-        The copy decodes nothing: typed columns are measured beside it, and beside one that decodes.
+        The reference copies Parquet files and decodes nothing. Typed archiving is compared with it, and also with a
+        reference that decodes.
         """
         sides: dict[str, Callable[[], float]] = {
             "plain": partial(self._rate, lambda: self._archived(decode=False)),
@@ -205,7 +209,8 @@ class SparkMeasurements:
         return _beside("audit of a data directory", best["ours"], f"{CORES} times one process", CORES * best["alone"])
 
     def growing(self) -> Figure:
-        """Measure growth: the rate of all messages beside the rate of a sixteenth."""
+        """Measure whether the read rate stays the same for more data: the rate for all messages, compared with that for
+        a sixteenth of them."""
         small = self._sample.messages // 16
         part = f"offset < {small}"
         whole = best_seconds(lambda: drain(self._sample.frame(self._spark)), rounds=self._rounds)
@@ -214,7 +219,7 @@ class SparkMeasurements:
 
 
 def _decoded(frame: DataFrame) -> DataFrame:
-    """Return the rows decoded by Spark itself."""
+    """Return the rows with the JSON in `value` decoded to columns by Spark's own `from_json`."""
     from pyspark.sql.functions import from_json
 
     return frame.select("*", from_json(frame.value.cast("string"), _ROW).alias("row")).select("*", "row.*").drop("row")

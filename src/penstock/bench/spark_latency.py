@@ -1,4 +1,4 @@
-"""The latency from the log to a Spark sink, beside a bare micro-batch of Spark's own."""
+"""The latency from the log to a Spark sink, compared with a micro-batch of Spark's own rate source."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ _LOOK_SECONDS: Final = 0.05
 
 
 def latencies(spark: SparkSession, folder: Path, *, seconds: float) -> Figure:
-    """Return the median from append to sink, beside the median of a micro-batch of the rate source into nothing."""
+    """Measure the median time from append to sink, compared with the median duration of a micro-batch of Spark's rate
+    source."""
     bare = _bare_ms(spark, folder / "bare", seconds)
     ours = _append_to_sink_ms(spark, folder, seconds)
     return Figure(
@@ -52,7 +53,7 @@ def _bare_ms(spark: SparkSession, checkpoint: Path, seconds: float) -> float:
 
 
 def _full(query: StreamingQuery) -> list[Any]:
-    """Return the reports of the last batches that had rows."""
+    """Return the progress reports of recent batches that had rows."""
     return [each for each in query.recentProgress if each["numInputRows"]]
 
 
@@ -61,7 +62,7 @@ def _warm(seconds: float) -> float:
 
 
 def _until(query: StreamingQuery, true: Callable[[], bool]) -> None:
-    """Wait for a condition, however busy the machine is. Raises the error of a failed query."""
+    """Wait until a condition is true, without a time limit. Raises the error of the query if it fails."""
     while not true():
         if (failed := query.exception()) is not None:
             raise failed

@@ -1,4 +1,4 @@
-"""The time until work can begin: imports, kernels, recovery, opening many topics."""
+"""The time until work can begin: imports, loading kernels, recovery, and opening a data directory with many topics."""
 
 from __future__ import annotations
 
@@ -75,7 +75,8 @@ def _kernel_load() -> Figure:
 
 
 def recovery(folder: Path, megabytes: int) -> Iterator[Figure]:
-    """Measure the recovery of a killed writer's segment, against scanning the same file; and the memory of scanning."""
+    """Measure the recovery of a segment whose writer was killed, compared with scanning the same file; and the memory
+    that scanning takes."""
     path = folder / "recovery"
     _fill(path, megabytes)
     segment = view_of(OsDisk(), path).segments[-1]
@@ -131,8 +132,8 @@ def scan_file(path: Path, size: int) -> None:
 
 
 def _scan_memory(path: Path, size: int) -> int:
-    """Return the growth of a process's peak memory by scanning a whole file, in its own process, because a peak
-    stays."""
+    """Return by how many bytes scanning a file raises the peak memory of a process. A new process is measured, since a
+    peak never falls."""
     command = [sys.executable, "-c", _SCAN, str(path), str(size)]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)  # noqa: S603 - our own interpreter
     return int(done.stdout) * 1024

@@ -1,6 +1,7 @@
-"""The speed of durable messages: publishing, reading back, end-to-end latency, beside the disk in the same run.
+"""The speed of durable messages: publishing, reading back and end-to-end latency, compared with the disk and with other
+servers in the same run.
 
-One Python process is the client of all servers, in turns. Servers run on one core, the client on another.
+One Python process is the client of all servers, one after another. Servers run on one core, the client on another.
 """
 
 from __future__ import annotations
@@ -43,38 +44,42 @@ from penstock.testing import RunningBroker
 
 _OURS: Final = "Penstock"
 _SIZES: Final = ((100, "100 B", 1), (1024, "1 KiB", 4))
-"""Bytes of a payload, their name, and the divisor of the messages for them."""
+"""Payload sizes in bytes, their names, and the number by which the number of messages is divided for each."""
 SLOWER: Final = 10
-"""Divisor of the messages for another server, and for single messages: these are slower, and the rate is the same."""
+"""The number by which the number of messages is divided for other servers, and for messages published one at a time.
+These are slower, and the rate does not depend on the number."""
 _CHUNK_MESSAGES: Final = 10_000
 _IN_FLIGHT: Final = 1024
 _BATCHES: Final = (1024, 256, 64)
-"""Messages of room in the window before a connection sends; one of these is the fastest."""
+"""The sizes that are tried for a batch: messages for which the window must have room before a connection sends. Which
+one is the fastest depends on the server."""
 _RATE: Final = 1000
 _WAIT_SECONDS: Final = 30.0
 _MEMORY_MIB: Final = 300
 _START_SECONDS: Final = 30
 _OPEN_TOPICS: Final = 2_000
-"""Topics filled at once: each has two files open, and a process may have some thousand."""
+"""The number of topics filled at a time. Each has two files open, and a process may open only some thousand files."""
 _SYNC_BYTES: Final = 4 * KIB
 _SYNCS_MAX: Final = 2000
-"""The most syncs measured: enough for a median; a slow disk takes ten seconds for them."""
+"""The most syncs measured: enough for a median. A slow disk takes ten seconds for them."""
 _CORES: Final = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
 _RESIDENT: Final = "VmRSS"
 _PEAK: Final = "VmHWM"
 
 
 class Rival(Protocol):
-    """Another server, running, with the rates of durable publishing by each of its clients."""
+    """Another server that is running, and the measurements of durable publishing to it."""
 
     def publish_rates(self, size: int, count: int) -> Contenders: ...
 
     def single_publish_rates(self, count: int, in_flight: int, batches: Sequence[int]) -> Contenders:
-        """Return rates of messages that are published one at a time; empty if this is not to be compared."""
+        """Return measurements of publishing messages one at a time, by name; empty if this server is not compared in
+        that."""
 
 
 StartRival = Callable[[Path], AbstractContextManager[Rival]]
-"""A function that starts another server with its files in a directory of `Path`, and stops it at the end."""
+"""A function that starts another server, which keeps its files in the given directory, and stops it when the context
+ends."""
 
 
 def measure(
@@ -86,7 +91,7 @@ def measure(
     topics: int = 10_000,
     rivals: Sequence[StartRival] = (),
 ) -> Iterator[Figure]:
-    """Yield all figures; latency is measured for `seconds` in each round. All servers keep their files in `folder`."""
+    """Yield all figures. Each round measures latency for `seconds`. All servers keep their files in `folder`."""
     kernel_cache.load_all()
     with ExitStack() as stack:
         with pinned_to(_CORES[1:]):
@@ -114,16 +119,17 @@ def _compared(name: str, unit: str, ours: float, peer: str, theirs: float) -> Fi
 
 
 def _within(name: str, unit: str, ours: float, bound: str, most: float) -> Figure:
-    """Return a figure of which less is better: its ratio is the allowed value to the measured one."""
+    """Return a figure for which smaller is better: the ratio is the allowed value divided by the measured one."""
     return Figure(name=name, value=ours, unit=unit, reference=bound, reference_value=most, ratio=most / ours)
 
 
 Contenders = Mapping[str, Callable[[], float]]
-"""Measurements of a rate that are compared, by name."""
+"""Measurements that are compared, by name. Each returns a rate."""
 
 
 def best_in_turns(sides: Contenders, rounds: int) -> dict[str, float]:
-    """Return the best rate of each: they take turns, so that all meet the same neighbours."""
+    """Run each measurement once per round, and return the best rate of each. They take turns so that all are slowed
+    alike by other processes."""
     best = dict.fromkeys(sides, 0.0)
     for _ in range(rounds):
         for name, run in sides.items():
@@ -132,7 +138,8 @@ def best_in_turns(sides: Contenders, rounds: int) -> dict[str, float]:
 
 
 def _beside(what: str, ours: Callable[[], float], theirs: Contenders, rounds: int) -> Iterator[Figure]:
-    """Yield a figure beside each rival; without rivals the rate alone."""
+    """Yield one figure for each rival that compares our rate with its; without rivals, one figure with our rate
+    alone."""
     best = best_in_turns({_OURS: ours, **theirs}, rounds)
     if not theirs:
         yield Figure(name=what, value=best[_OURS], unit="messages/s")
@@ -156,7 +163,8 @@ def _topic(size: int) -> str:
 
 
 def publish_rate(url: str, topic: str, size: int, count: int) -> float:
-    """Return messages a second by one client, from the first that is sent until all are confirmed."""
+    """Return the messages per second that one producer publishes, from the first message sent until all are
+    confirmed."""
     payloads = [b"x" * size] * count
 
     async def run() -> float:
@@ -174,8 +182,8 @@ def publish_rate(url: str, topic: str, size: int, count: int) -> float:
 
 
 class PenstockConnection(PublishConnection):
-    """A connection to Penstock: each message is a frame with its own id; each confirmation says whether it was a
-    duplicate."""
+    """A connection to Penstock. Each message is a frame with an id of its own; each confirmation contains the word
+    `duplicate`, by which it is counted."""
 
     def __init__(self, port: int) -> None:
         super().__init__(port)
@@ -192,7 +200,8 @@ class PenstockConnection(PublishConnection):
         return framed(f"publish:bench.single:1.0.0:{number:08x}-0000-4000-8000-000000000000\n".encode() + payload)
 
     def encode_window(self, payload: bytes, window: int) -> None:
-        """Encode a ring of ids, laid out twice, so that every piece of it is contiguous."""
+        """Encode a window of messages with different ids, twice in a row. Any part of the window is then contiguous,
+        even one that goes on at the beginning."""
         super().encode_window(payload, window)
         ring = b"".join(self._numbered(payload, number) for number in range(window))
         self._frames, self._window, self._next = memoryview(ring * 2), window, 0
@@ -224,7 +233,7 @@ def _one_at_a_time(broker: RunningBroker, others: Sequence[Rival], messages: int
 
 
 def _catching_up(broker: RunningBroker, messages: int, rounds: int) -> Iterator[Figure]:
-    """Measure reading from the first message of the topic on."""
+    """Measure reading a topic from its first message, as Arrow batches and as Python objects."""
     publish_rate(broker.url, _topic(100), 100, messages)
     for what, take, wanted in (("Arrow", _take_arrow, 1_000_000), ("Python objects", _take_objects, 200_000)):
         rate = max(read_rate(broker.url, _topic(100), messages, take) for _ in range(rounds))
@@ -232,7 +241,7 @@ def _catching_up(broker: RunningBroker, messages: int, rounds: int) -> Iterator[
 
 
 Take = Callable[[Consumer], Awaitable[int]]
-"""A function that takes the messages that have arrived, acknowledges them, and returns their number."""
+"""A function that receives the next messages, acknowledges them, and returns their number."""
 
 
 async def _take_arrow(reader: Consumer) -> int:
@@ -253,7 +262,7 @@ async def _take_objects(reader: Consumer) -> int:
 
 
 def read_rate(url: str, topic: str, count: int, take: Take) -> float:
-    """Return messages a second by one reader that begins with the first there is."""
+    """Return the messages per second that one reader receives, from the first message of the topic on."""
 
     async def run() -> float:
         async with connect(url) as client:
@@ -270,7 +279,8 @@ def read_rate(url: str, topic: str, count: int, take: Take) -> float:
 
 
 def _latency(broker: RunningBroker, count: int, rounds: int) -> Iterator[Figure]:
-    """Measure from just before a message is sent until it is received, beside the disk before and after."""
+    """Measure the time from just before a message is sent until it is received, compared with syncs before and
+    after."""
     medians, tails, syncs = [], [], []
     syncing = partial(_sync_ms, broker.data / "bench-sync", min(count, _SYNCS_MAX))
     for number in range(rounds):
@@ -285,7 +295,7 @@ def _latency(broker: RunningBroker, count: int, rounds: int) -> Iterator[Figure]
 
 
 def _sync_ms(path: Path, count: int) -> float:
-    """Return the median of writing and syncing 4 KiB."""
+    """Return the median time in milliseconds of writing and syncing 4 KiB."""
     times, data = [], b"x" * _SYNC_BYTES
     bare = BareFile(path, count * _SYNC_BYTES)
     for _ in range(count):
@@ -298,7 +308,7 @@ def _sync_ms(path: Path, count: int) -> float:
 
 
 async def _pass_times(url: str, topic: str, count: int) -> list[float]:
-    """Return the seconds that each message took, from one connection to the other."""
+    """Send `count` messages on one connection and receive them on another; return the seconds that each took."""
     left: list[float] = []
     async with (
         connect(url) as one,
@@ -331,7 +341,7 @@ async def _arrivals(consumer: Consumer, count: int, left: Sequence[float]) -> li
 
 
 def _memory(name: str, broker: RunningBroker, field: str) -> Iterator[Figure]:
-    """Yield the memory of the broker's process; nothing where the system does not report it."""
+    """Yield a figure with the memory of the broker's process; yield none if the system has no `/proc`."""
     status = Path(f"/proc/{broker.pid}/status")
     if status.exists():
         found = dict(line.split(":", 1) for line in status.read_text().splitlines())
@@ -340,7 +350,7 @@ def _memory(name: str, broker: RunningBroker, field: str) -> Iterator[Figure]:
 
 
 def many_topics(data: Path, topics: int) -> Iterator[Figure]:
-    """Measure the start and the memory of a broker with so many topics, each with a message and a subscription."""
+    """Measure the start and the memory of a broker with `topics` topics, each with one message and one subscription."""
     create_topics(data, topics)
     what = f"{topics:,} topics and {topics:,} subscriptions"
     with pinned_to(_CORES[1:]):
@@ -352,7 +362,8 @@ def many_topics(data: Path, topics: int) -> Iterator[Figure]:
 
 
 def create_topics(data: Path, count: int) -> None:
-    """Create a data directory of so many topics, in one transaction, since one each would take minutes."""
+    """Create a data directory with `count` topics, each with one message and one subscription. Their rows are inserted
+    in one transaction, since one for each topic would take minutes."""
     with Store.open(data, create=True) as store:
         store.catalog.set_namespace_settings("default", TopicSettings())
     topics = [_topic_row(number) for number in range(1, count + 1)]

@@ -1,7 +1,8 @@
-"""Peers that the broker is compared with: the least that uvloop itself can do with the same frames, each a process.
+"""The references for a broker of live messages: minimal programs on uvloop that handle the same frames, each a process.
 
-`python -m penstock.bench.uvloop_peers echo` prints its port and sends every frame back; `relay` passes frames between
-one client and one server; `responder PORT` answers every frame it gets from the relay or the broker.
+`python -m penstock.bench.uvloop_peers echo` prints its port and sends every frame back. `relay` prints its port and
+passes frames between one client and one server. `responder PORT FIRST_MESSAGE` connects to a relay or a broker, sends
+the message, and answers every frame it gets.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ LENGTH_BYTES: Final = 4
 
 
 class Frames(asyncio.Protocol):
-    """A splitter of arriving bytes into frames; each goes to `handle`, and its result is written at once."""
+    """A protocol that splits received bytes into frames, calls `handle` for each, and writes what it returns."""
 
     def __init__(self, handle: Callable[[Frames, bytes], bytes]) -> None:
         self._handle = handle
@@ -46,7 +47,8 @@ def echo(_connection: Frames, frame: bytes) -> bytes:
 
 
 class Relay:
-    """A relay: the first to connect is the server; frames of others go to it, and its frames to the last of them."""
+    """A relay between a server and a client. The first connection that sends a frame is the server. Frames of other
+    connections go to it, and its frames go to the connection that sent last."""
 
     def __init__(self) -> None:
         self._server: Frames | None = None
@@ -65,7 +67,8 @@ class Relay:
 
 
 def respond(connection: Frames, frame: bytes) -> bytes:
-    """Answer a request of the broker with its own payload; any other frame is a greeting, or the relay's."""
+    """Return the answer to a frame: to a request of the broker, its own payload; to a frame of the relay, the same
+    frame; to any other frame of the broker, such as the greeting, nothing."""
     message = frame[LENGTH_BYTES:]
     if message.startswith(b"request:"):
         answer = b"response" + message[len(b"request") :]

@@ -1,4 +1,5 @@
-"""The speed of live messages through a broker, beside the least that uvloop does with the same frames and client."""
+"""The speed of live messages through a broker, compared with minimal uvloop programs that get the same frames from the
+same client."""
 
 from __future__ import annotations
 
@@ -37,7 +38,7 @@ def framed(message: bytes) -> bytes:
 
 
 class WireClient:
-    """A minimal client: a blocking socket."""
+    """A minimal client on a blocking socket."""
 
     def __init__(self, port: int) -> None:
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=30)
@@ -50,7 +51,7 @@ class WireClient:
         self.socket.close()
 
     def receive(self) -> bytes:
-        """Return one message."""
+        """Wait for one message and return it, without its length. Raises `Timeout` if the connection ends."""
         return self._exactly(int.from_bytes(self._exactly(4), "big"))
 
     def _exactly(self, size: int) -> bytes:
@@ -64,7 +65,7 @@ class WireClient:
         return self.receive()
 
     def skip(self, size: int) -> None:
-        """Receive and discard so many bytes."""
+        """Receive and discard `size` bytes. Raises `Timeout` if the connection ends before."""
         buffer = bytearray(4 * _CHUNK_BYTES)
         while size:
             got = self.socket.recv_into(buffer, min(size, len(buffer)))
@@ -78,10 +79,11 @@ CORES: Final = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity
 
 @contextmanager
 def pinned_to(cores: list[int]) -> Iterator[None]:
-    """Keep this process, and those it starts meanwhile, on these cores only.
+    """Run this process, and those that it starts in the context, only on these cores. Does nothing on a machine with
+    one core.
 
-    A round trip takes five times as long between two cores as within one: the scheduler's choice for one peer and not
-    for the other must not be measured. Servers run on one core, the client on another.
+    A round trip takes five times as long between two cores as within one. Otherwise the scheduler could choose one core
+    for one server and two for the other. Servers run on one core, the client on another.
     """
     if len(CORES) < 2:
         yield
@@ -96,7 +98,7 @@ def pinned_to(cores: list[int]) -> Iterator[None]:
 
 @contextmanager
 def broker() -> Iterator[int]:
-    """Run `penstock serve` in a process of its own, with live topics, which keep nothing; yields its TCP port."""
+    """Run `penstock serve` in another process, with live topics; yield its TCP port."""
     with RunningBroker("--ws-port", "off", "--log-level", "error", "--auto-create", "live") as running:
         yield running.tcp_port
 
@@ -113,7 +115,7 @@ def _process(command: list[str], stdout: int) -> Iterator[subprocess.Popen[str]]
 
 @contextmanager
 def _peer(*arguments: str) -> Iterator[str]:
-    """Run one of `uvloop_peers`; yields the first line it prints."""
+    """Run one of `uvloop_peers` in another process; yield the first line that it prints."""
     with _process([sys.executable, "-m", "penstock.bench.uvloop_peers", *arguments], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None  # noqa: S101
         yield process.stdout.readline().strip()
@@ -121,7 +123,8 @@ def _peer(*arguments: str) -> Iterator[str]:
 
 @contextmanager
 def started(founding: ReferenceServer) -> Iterator[int]:
-    """Run another server of the same protocol; yields its port, once it listens."""
+    """Run another server of the same protocol; yield its port once it listens. Raises `InvalidRequest` if it does not
+    within a minute."""
     port = founding.port
     with _process(shlex.split(founding.command), stdout=subprocess.DEVNULL) as process:
         until = time.monotonic() + _START_SECONDS
@@ -148,7 +151,8 @@ def _delivered_bytes(size: int) -> int:
 
 
 def _pump(sender: WireClient, receiver: WireClient, frame: bytes, count: int, received_bytes: int) -> float:
-    """Return messages a second, from the first sent to the last received."""
+    """Send `count` frames, rounded down to whole chunks; return the messages per second, from the first sent to the
+    last received. `received_bytes` is the size of one received frame."""
     at_once = max(1, _CHUNK_BYTES // len(frame))
     chunk = frame * at_once
 
@@ -167,7 +171,7 @@ def _pump(sender: WireClient, receiver: WireClient, frame: bytes, count: int, re
 
 
 def route_rate(port: int, size: int, count: int) -> float:
-    """Return live messages a second through a broker: one producer, one subscriber."""
+    """Return the live messages per second through a broker, from one producer to one subscriber."""
     with WireClient(port) as producer, WireClient(port) as subscriber:
         for wire in (producer, subscriber):
             wire.receive()  # the greeting
@@ -186,7 +190,7 @@ def echo_rate(port: int, size: int, count: int) -> float:
 
 
 def _round_trip_ms(wire: WireClient, message: bytes, count: int) -> float:
-    """Return the median of round trips."""
+    """Return the median time of `count` round trips, in milliseconds."""
     times = []
     for _ in range(count):
         began = time.perf_counter()
@@ -200,7 +204,8 @@ def _round_trip_ms(wire: WireClient, message: bytes, count: int) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReferenceServer:
-    """The founding system's own server: the command that starts it, and the port it then listens on."""
+    """Another server of the same protocol, that of the founding system: the command that starts it, and the port on
+    which it then listens."""
 
     command: str
     port: int
@@ -252,7 +257,7 @@ def _latency(port: int, bare: int, relay: str, trips: int, rounds: int) -> Itera
 
 
 def _slower(name: str, ours: float, peer: str, theirs: float) -> Figure:
-    """Return a figure of times: smaller is better, so the ratio is theirs to ours."""
+    """Return a figure of times, for which smaller is better: the ratio is the reference divided by ours."""
     return replace(_compared(name, "ms", ours, peer, theirs), ratio=theirs / ours)
 
 
@@ -266,7 +271,7 @@ def _parse(reader: BatchReader, block: bytes, times: int) -> None:
 
 
 def headers(*, rounds: int) -> Iterator[Figure]:
-    """Yield the rate of parsing headers, in whole blocks, on one core."""
+    """Yield the rates of parsing message headers in whole blocks."""
     kernel_cache.load_all()
     wanted = 1_500_000
     scratch = Scratch()

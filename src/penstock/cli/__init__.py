@@ -1,4 +1,4 @@
-"""The command line: commands parse, call and print; the work is done by the packages below."""
+"""The command line. Commands parse their options, call the packages that do the work, and print the results."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from penstock.cli.imports import importing
 
 
 def main() -> None:
-    """Run the `penstock` command."""
+    """Run the `penstock` command, and exit with its exit code."""
     # SIGTERM unwinds like Ctrl-C: open logs are closed in order, temporary files and child processes go.
     signal.signal(signal.SIGTERM, _terminate)
     sys.unraisablehook = _report_unless_hung_up
@@ -33,10 +33,11 @@ def main() -> None:
 
 
 def _report_unless_hung_up(unraisable: sys.UnraisableHookArgs) -> None:
-    """Report exceptions that cannot be raised, except for files and sockets whose other side has gone.
+    """Report an exception that Python cannot raise, such as one in a finalizer, unless it says that a reader has gone
+    away.
 
-    Since 3.13 Python reports every file that could not be flushed and closed. There are some at the end of a session
-    with Spark, and a reader such as `head` causes another: nothing is lost with them.
+    Since 3.13 Python reports every file that could not be flushed when it was closed. This happens at the end of a
+    Spark session, and when a reader such as `head` ends before us. No data is lost, so nothing is reported.
     """
     if not isinstance(unraisable.exc_value, BrokenPipeError | ConnectionResetError):
         sys.__unraisablehook__(unraisable)

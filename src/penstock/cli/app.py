@@ -1,4 +1,4 @@
-"""The command tree, and the behaviour that all commands share: errors, exit codes, Ctrl-C."""
+"""The command tree, and what all commands share: how errors are shown, exit codes, and Ctrl-C."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _EXTRA_PACKAGES = {
     "server": ("penstock.broker", "penstock.demo", "penstock.server", "penstock.storage"),
     "spark": ("penstock.spark", "penstock.cli.lake"),
 }
-"""Packages that cannot be imported without an extra, by its name."""
+"""Packages of Penstock that need an extra to be imported, by the extra's name."""
 
 app = typer.Typer(
     name="penstock",
@@ -90,8 +90,8 @@ def _root(
 
 
 def run(arguments: list[str] | None = None) -> int:
-    """Run one command and return its exit code: 0 done, 1 findings, 2 could not, 3 messages missing, 130
-    interrupted."""
+    """Run one command and return its exit code: 0 done, 1 findings, 2 it could not do its work, 3 messages are missing,
+    130 interrupted."""
     arguments = sys.argv[1:] if arguments is None else arguments
     code = _run(arguments, json="--json" in arguments)
     try:
@@ -122,8 +122,8 @@ def _run(arguments: list[str], *, json: bool) -> int:
 
 
 def _exit_code(exit_: SystemExit) -> int:
-    """Return the exit code. Typer exits with 1 if the reader of our output has gone, as `head` does; that is no
-    failure."""
+    """Return the exit code of a command that has exited. If the reader of our output has gone, as `head` does, Typer
+    exits with 1; that is no failure, so it is 0 then."""
     if isinstance(exit_.__context__, BrokenPipeError):
         discard_output()
         return EXIT_OK
@@ -131,7 +131,8 @@ def _exit_code(exit_: SystemExit) -> int:
 
 
 def _output_failed(error: OSError, code: int) -> int:
-    """Report that the end of the output could not be written."""
+    """Handle an error at the end of the output, and return the exit code: `code` if the reader has gone; otherwise
+    report the error."""
     discard_output()
     if isinstance(error, BrokenPipeError):
         return code
@@ -139,7 +140,8 @@ def _output_failed(error: OSError, code: int) -> int:
 
 
 def _missing_package(error: ModuleNotFoundError) -> int:
-    """Report a package that is not installed, with the extra that would bring it."""
+    """Report a package that is not installed, with the command that installs the extra for it; return the exit code.
+    Raises the error again if the missing package is Penstock's own."""
     from penstock.doctor import EXTRAS, extra_of
 
     package = (error.name or "").partition(".")[0]
@@ -154,7 +156,7 @@ def _missing_package(error: ModuleNotFoundError) -> int:
 
 
 def _usage_error(error: Exception) -> int:
-    """Show Typer's own errors about the command line; raise any other exception again, with its traceback."""
+    """Show one of Typer's errors about the command line and return the exit code; raise any other exception again."""
     show = getattr(error, "show", None)
     if show is None:
         raise error

@@ -6,10 +6,10 @@ from typing import Final
 
 EXIT_OK: Final = 0
 EXIT_FINDINGS: Final = 1
-"""The command did its work, and found something that is not as it should be."""
+"""The command did its work, and found a problem."""
 EXIT_COULD_NOT: Final = 2
-"""The command could not do its work; standard error says why."""
+"""The command could not do its work; standard error has the reason."""
 EXIT_MISSING: Final = 3
-"""Messages are lost or damaged, and the command did not go on without them."""
+"""Messages are lost or damaged, so the result is incomplete."""
 EXIT_INTERRUPTED: Final = 130
 EXIT_TERMINATED: Final = 143

@@ -1,4 +1,4 @@
-"""Faster imports of many modules: without the garbage collector."""
+"""A context manager that makes the import of many modules faster."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from contextlib import contextmanager
 
 @contextmanager
 def importing() -> Iterator[None]:
-    """Disable the garbage collector while modules are imported: they create hundreds of thousands of objects, and no
-    garbage."""
+    """Disable the garbage collector in the context. Imports create hundreds of thousands of objects and hardly any
+    garbage, so collecting would only cost time."""
     gc.disable()
     try:
         yield

@@ -1,5 +1,5 @@
-"""The line reader: messages from a stream of bytes, gathered into blocks as they arrive. Memory is bounded by the
-limits."""
+"""The line reader: it reads messages from a stream of bytes and gathers them into groups as they arrive. The limits
+bound the memory that it uses."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ from penstock.core.limits import MIB
 
 _READ_BYTES: Final = 1 * MIB
 _GROUP_BYTES: Final = 1 * MIB
-"""The size up to which a block gathers lines that are there: enough that the sync takes the time, not the block."""
+"""The size up to which a group gathers lines that have arrived. Syncing a group of this size takes longer than building
+it, so larger ones would gain nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageLimits:
-    """The sizes that a block and a message may have."""
+    """The largest sizes of a block and of a message."""
 
     block_bytes: int
     record_bytes: int
-    """The size of a record without its payload: type, key and attributes are the same for all."""
+    """The size of a record without its payload. Type, key and attributes are the same for all records."""
     payload_bytes: int
 
     def __post_init__(self) -> None:
@@ -43,15 +44,16 @@ class MessageLimits:
 
 
 def whole_input(source: BinaryIO, limits: MessageLimits) -> Iterator[list[bytes]]:
-    """Yield the whole input as one message."""
+    """Yield one group with one message: the whole input. Raises `PayloadTooLarge`."""
     payload = source.read(limits.line_bytes + 1)
     limits.check(payload, "the input")
     yield [payload]
 
 
 def line_groups(source: BinaryIO, limits: MessageLimits, *, count_max: int) -> Iterator[list[bytes]]:
-    """Yield lines in groups that fit into a block each. A group ends where no more input has arrived, so that a slow
-    stream is stored as it comes."""
+    """Yield lines in groups; each fits into a block and has at most `count_max` lines. A group ends early when no more
+    input has arrived, so that a slow stream is stored as it comes. Raises `PayloadTooLarge` with the number of the
+    line."""
     group: list[bytes] = []
     size, number = 0, 0
     for line in _lines(source, limits.line_bytes):
@@ -74,9 +76,9 @@ def _fits(group: list[bytes], size: int, line: bytes, limits: MessageLimits, cou
 
 
 def _lines(source: BinaryIO, line_bytes: int) -> Iterator[bytes | None]:
-    """Yield each line without its end; None where no more input has arrived yet.
+    """Yield each line without its line end, and None whenever no more input has arrived yet.
 
-    A line that is too long is read no further than needed to see that.
+    Of a line that is longer than `line_bytes` only a part is read and yielded, which is too long too.
     """
     rest = b""
     while data := source.read1(_READ_BYTES):  # type: ignore[attr-defined]  # of every buffered reader
@@ -91,7 +93,7 @@ def _lines(source: BinaryIO, line_bytes: int) -> Iterator[bytes | None]:
 
 
 def _has_input(source: BinaryIO) -> bool:
-    """Return True if reading would not wait."""
+    """Return True if reading would not block."""
     try:
         return bool(select.select([source], [], [], 0)[0])
     except (UnsupportedOperation, ValueError):  # a buffer in memory

@@ -1,4 +1,4 @@
-"""Output formats of one message: for people, as JSON, or by the user's template."""
+"""Formats for printing one message: for people, as JSON, or by a template of the user."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _BOLD, _DIM, _CYAN = 1, 2, 36
 
 
 def record_of(message: StreamMessage) -> Record:
-    """Convert a consumer's message to a record of the log."""
+    """Convert a message of a consumer to a record, as it is in a log."""
     from penstock.record.message import Message, Record
 
     return Record(
@@ -48,7 +48,8 @@ def record_of(message: StreamMessage) -> Record:
 
 
 def as_json(record: Record) -> dict[str, Any]:
-    """Return every field. Bytes are text where they are UTF-8, base64 where they are not, under a name that says so."""
+    """Return a dict of all fields. Bytes are a text if they are UTF-8; otherwise base64, in a field named
+    `..._base64`."""
     message = record.message
     shown: dict[str, Any] = {
         "offset": record.offset,
@@ -74,7 +75,8 @@ def _bytes_field(name: str, data: bytes) -> dict[str, str]:
 
 
 def print_record(record: Record, *, partition: int | None = None) -> None:
-    """Print a head line, then attributes, then the payload: indented JSON or text, or hex if it is not text."""
+    """Print a line with offset, time, id, type and other fields; then the attributes; then the payload as indented
+    JSON, as other text, or in hex."""
     lines = [_head(record, partition)]
     attributes = record.message.attributes.items()
     lines += [_styled(f"    {on_one_line(name)}: {on_one_line(value)}", _DIM) for name, value in attributes]
@@ -100,7 +102,7 @@ def _head(record: Record, partition: int | None) -> str:
 
 
 def _styled(text: str, code: int) -> str:
-    """Add terminal codes without rich: a million messages must not wait for a layout engine."""
+    """Add terminal codes to text, without the library rich, which is too slow for a million messages."""
     return f"\033[{code}m{text}\033[0m" if _in_color() else text
 
 
@@ -123,7 +125,7 @@ def _pretty(payload: bytes) -> str:
 
 
 def short(data: bytes, size: int = 40) -> str:
-    """Return bytes in a short form, for part of a line."""
+    """Return bytes in readable form, cut to at most `size` characters."""
     text = text_or_none(data)
     shown = data.hex() if text is None else on_one_line(text)
     return shown if len(shown) <= size else f"{shown[: size - 3]}..."
@@ -133,7 +135,7 @@ Printer = Callable[["StreamMessage"], str]
 
 
 def _text(data: bytes | None) -> str:
-    """Decode bytes as text; those that are not UTF-8 stay recognisable."""
+    """Decode bytes as UTF-8. Bytes that are not UTF-8 are shown as escapes."""
     return "" if data is None else data.decode(errors="backslashreplace")
 
 
@@ -165,10 +167,10 @@ _PIECE: Final = re.compile(r"%(.?)|\\(.?)|([^%\\]+)", re.DOTALL)
 
 
 def compile_template(text: str, *, terminal: bool) -> Printer:
-    """Compile a template: one line a message, unless it says otherwise. Raises `InvalidRequest` for an unknown
-    directive.
+    """Compile a template to a function that formats a message. A line end is added unless the template has one.
 
-    On a terminal, control characters are escaped: a message must not move the cursor.
+    If `terminal` is set, control characters in a message are escaped, so that they cannot move the cursor. Raises
+    `InvalidRequest` for an unknown directive.
     """
     pieces = [_piece(match, text) for match in _PIECE.finditer(text)]
     end = "" if text.endswith("\\n") else "\n"

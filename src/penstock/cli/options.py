@@ -1,4 +1,5 @@
-"""Options that several commands share. Options that always come together are bundles: dataclasses."""
+"""Options that several commands share. Options that are always used together form a bundle: a dataclass with a field
+for each option."""
 
 from __future__ import annotations
 
@@ -37,7 +38,7 @@ Json = Annotated[bool, typer.Option("--json", help="One JSON object a line, for 
 
 
 def absolute_position(text: str) -> str:
-    """Convert a position relative to now (`-1h`) to a time; return any other as it is."""
+    """Convert a position relative to now, such as `-1h`, to a time; return any other position unchanged."""
     if not _AGO.fullmatch(text):
         return text
     return iso_time(max(0, now_ms(SystemClock()) - parse_duration_ms(text[1:])))
@@ -68,13 +69,14 @@ def _refuse_former_filter(text: str | None) -> None:
 
 
 def _former_filter_error(text: str, why: str) -> InvalidRequest:
-    """Build the error for a filter given by its former name, with the name that it has now."""
+    """Build the error for a filter that was given by its former option, with the option's new name."""
     advice = f"--only-type {shlex.quote(text)} lets through only messages whose type matches"
     return InvalidRequest(f"{why}: {advice}", given=text)
 
 
 FormerType = Annotated[str | None, typer.Option("--type", hidden=True, callback=_refuse_former_filter)]
-"""The former name of `--only-type`: refused by commands that create nothing that has a type."""
+"""The former name of `--only-type`. A command that creates nothing with a type uses this to refuse `--type` with
+advice."""
 OnlyType = Annotated[
     str | None, typer.Option("--only-type", help="Only messages whose type matches this glob, such as 'order.*'.")
 ]
@@ -87,7 +89,7 @@ SubscriptionType = Annotated[
     typer.Option("--type", metavar="TYPE", help="Of the subscription: exclusive, failover, shared or key_shared."),
 ]
 SubType = Annotated[str | None, typer.Option("--sub-type", hidden=True)]
-"""The former name of `--type`."""
+"""The former name of `--type`, still accepted."""
 Limit = Annotated[int | None, typer.Option("--limit", "-n", min=1, help="At most so many messages.")]
 Partition = Annotated[int | None, typer.Option(min=0, help="One partition. Default: all.")]
 Follow = Annotated[bool, typer.Option("--follow", "-f", help="Wait for more; end with Ctrl-C.")]
@@ -112,7 +114,7 @@ SUBSCRIPTION_TYPES = ("exclusive", "failover", "shared", "key_shared")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerOptions:
-    """The broker that a command connects to, and the client's credentials."""
+    """The options for the broker to connect to, and for the client's credentials."""
 
     url: Annotated[
         str | None, typer.Option("--url", "-u", envvar="PENSTOCK_URL", help="tcp://host:port or tls://host:port.")
@@ -131,7 +133,8 @@ class BrokerOptions:
     ] = None
 
     def connect(self, *, reconnect: bool = False, name: str | None = None) -> Client:
-        """Create a client, to be used with `with`. `reconnect` for commands that go on after a lost connection."""
+        """Connect, and return the client, to be used with `with`. With `reconnect`, the client reconnects after a lost
+        connection; `name` registers it as a service."""
         from penstock.client.sync import connect
 
         return connect(
@@ -147,7 +150,7 @@ class BrokerOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparkOptions:
-    """The Spark master that a command uses, its memory and settings."""
+    """The options for the Spark master, its memory, and its settings."""
 
     master: Annotated[
         str | None,
@@ -161,14 +164,14 @@ class SparkOptions:
     ] = None
 
     def session(self, name: str, *, quick: bool = False) -> SparkSession:
-        """Create a session for one command. `quick` for short jobs: it starts in half the time."""
+        """Start a Spark session. With `quick`, it starts in half the time, at the cost of slower long jobs."""
         from penstock.spark.runtime.session import session
 
         return session(name, master=self.master, memory=self.memory, quick=quick, config=parse_settings(self.conf))
 
 
 def bundled(command: Callable[..., None]) -> Callable[..., None]:
-    """Expand the parameters of a command that are bundles into the options of those bundles."""
+    """Decorate a command so that each parameter that is a bundle appears as the options of the bundle's fields."""
     signature = inspect.signature(command, eval_str=True)
     bundles = {
         parameter.name: parameter.annotation
@@ -200,7 +203,7 @@ def _bundle_parameters(bundle: Any) -> Iterator[inspect.Parameter]:
 
 
 def _build_bundle(bundle: Any, values: dict[str, Any]) -> Any:
-    """Build a bundle, taking its fields out of the given options."""
+    """Build a bundle from the values of its fields, which are removed from `values`."""
     return bundle(**{field.name: values.pop(field.name) for field in fields(bundle)})
 
 
@@ -208,12 +211,13 @@ def _build_bundle(bundle: Any, values: dict[str, Any]) -> Any:
 
 
 def globs(glob: str | None) -> list[str]:
-    """Return the globs of a filter: one, or none."""
+    """Return the glob of a filter as a list; an empty list for None."""
     return [] if glob is None else [glob]
 
 
 def subscription_type(type_: str | None, former: str | None) -> str | None:
-    """Return the type of a subscription, by `--type` or its former name; None if neither was given."""
+    """Return the type of a subscription that was given by `--type` or its former name `--sub-type`; None if neither
+    was."""
     name = type_ if type_ is not None else former
     if name is None or name in SUBSCRIPTION_TYPES:
         return name
@@ -222,7 +226,7 @@ def subscription_type(type_: str | None, former: str | None) -> str | None:
 
 
 def parse_settings(pairs: list[str] | None) -> dict[str, str]:
-    """Parse `--conf name=value` options."""
+    """Parse `--conf spark.name=value` options to a dict. Raises `InvalidRequest` for an option of another form."""
     settings: dict[str, str] = {}
     for pair in pairs or []:
         name, equals, value = pair.partition("=")
@@ -233,7 +237,8 @@ def parse_settings(pairs: list[str] | None) -> dict[str, str]:
 
 
 def parse_attributes(pairs: list[str] | None) -> dict[str, str]:
-    """Parse `--attr name=value` options."""
+    """Parse `--attr name=value` options to a dict. Raises `InvalidRequest` for an option of another form, and for a
+    name that is given twice."""
     attributes: dict[str, str] = {}
     for pair in pairs or []:
         name, equals, value = pair.partition("=")

@@ -1,4 +1,4 @@
-"""Output of commands: tables for people, JSON for scripts, errors on standard error."""
+"""The output of commands: tables for people, JSON for scripts, and errors on standard error."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 _WIDE = 500
-"""The width where neither a terminal nor COLUMNS gives one: a table takes what it needs, and no path is folded."""
+"""The width of tables if neither a terminal nor COLUMNS sets one. It is so large that no path is folded."""
 
 
 def console(*, stderr: bool = False) -> Console:
@@ -38,25 +38,27 @@ def fail(error: PenstockError, *, json: bool = False) -> int:
 
 
 def discard_output() -> None:
-    """Redirect standard output to nowhere after its reader has gone, so that flushing at exit does not fail."""
+    """Redirect standard output to the null device, so that flushing at exit does not fail because the reader has
+    gone."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """Print a table as wide as the terminal allows: numbers to the right, words to the left."""
+    """Print a table no wider than the terminal. Numbers are aligned to the right, other text to the left."""
     screen = console()
     print_captured(screen, draw_table(title, columns_of(columns, rows, cell), screen.width))
 
 
 def print_captured(screen: Console, shown: RenderableType) -> None:
-    """Print without trailing blanks, and not by rich, which exits if the reader has gone."""
+    """Print what rich has drawn, without trailing blanks. Rich itself does not write, since it exits if the reader has
+    gone."""
     with screen.capture() as captured:
         screen.print(shown)
     sys.stdout.write("".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()))
 
 
 def cell(value: Any) -> str:
-    """Format a value for people, on one line."""
+    """Format a value for a cell of a table, on one line."""
     if value is None:
         return "-"
     if isinstance(value, int) and not isinstance(value, bool):
@@ -67,7 +69,7 @@ def cell(value: Any) -> str:
 
 
 def print_facts(facts: Iterable[tuple[str, Any]]) -> None:
-    """Print a name and a value on each line, values aligned."""
+    """Print each name with its value on a line of its own, with the values aligned."""
     shown = [(name, cell(value)) for name, value in facts]
     width = max(len(name) for name, _ in shown)
     for name, text in shown:
@@ -75,7 +77,7 @@ def print_facts(facts: Iterable[tuple[str, Any]]) -> None:
 
 
 def confirm(question: str, *, yes: bool) -> None:
-    """Ask for confirmation, unless `yes`. Raises `InvalidRequest` if the answer is no."""
+    """Ask a question on the terminal, unless `yes` is set. Raises `InvalidRequest` if the answer is no."""
     if yes:
         return
     sys.stderr.write(f"{question} [y/N] ")
@@ -87,7 +89,8 @@ def confirm(question: str, *, yes: bool) -> None:
 
 
 def print_json(value: Any) -> None:
-    """Print JSON on one line. On a terminal, control characters that JSON leaves as they are are escaped too."""
+    """Print a value as JSON on one line. On a terminal, control characters that JSON does not escape are escaped
+    too."""
     text = _json_text(value)
     sys.stdout.write(f"{_in_json(text) if sys.stdout.isatty() else text}\n")
 
@@ -99,7 +102,7 @@ def _in_json(text: str) -> str:
 
 
 def write_bytes(data: bytes, *, raw: bool = False) -> None:
-    """Write bytes of a message as they are. On a terminal control characters are escaped, unless `raw`."""
+    """Write the bytes of a message unchanged. On a terminal, control characters are escaped, unless `raw` is set."""
     if raw or not sys.stdout.isatty():
         sys.stdout.buffer.write(data)
     else:
@@ -107,13 +110,13 @@ def write_bytes(data: bytes, *, raw: bool = False) -> None:
 
 
 def _json_text(value: Any) -> str:
-    """Return JSON on one line; non-ASCII characters are escaped unless the output is UTF-8."""
+    """Return JSON on one line. Characters outside ASCII are escaped unless the output is UTF-8."""
     utf8 = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
     return jsonlib.dumps(value, ensure_ascii=not utf8, default=str)
 
 
 def progress(*, shown: bool = True) -> Progress:
-    """Create a progress bar on standard error; it is hidden where that is not a terminal."""
+    """Create a progress bar on standard error. It is hidden if standard error is no terminal, or without `shown`."""
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
     return Progress(
@@ -129,7 +132,7 @@ def progress(*, shown: bool = True) -> Progress:
 
 
 def time_text(unix_ms: int) -> str:
-    """Format a time; a number that is no possible time is returned as milliseconds."""
+    """Format a time in milliseconds since 1970. A number that is no valid time is shown as a number."""
     try:
         return iso_time(unix_ms)
     except (OverflowError, ValueError, OSError):
@@ -145,7 +148,7 @@ def bytes_text(size: float) -> str:
 
 
 def duration_text(ms: int) -> str:
-    """Format a duration in the largest unit that divides it, as it would be given in an option."""
+    """Format a duration in the largest unit that divides it, in the form in which options take it, such as `90s`."""
     for unit, size in (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000)):
         if ms % size == 0:
             return f"{ms // size}{unit}"
@@ -157,7 +160,7 @@ def many(count: int, what: str) -> str:
 
 
 def text_or_none(data: bytes) -> str | None:
-    """Decode bytes that a person can read; None for any other."""
+    """Decode bytes if they are text that a person can read; else return None."""
     try:
         text = data.decode()
     except UnicodeDecodeError:
@@ -166,12 +169,12 @@ def text_or_none(data: bytes) -> str | None:
 
 
 def on_lines(text: str) -> str:
-    """Escape text as `on_one_line` does, but keep its line ends."""
+    """Escape control characters in a text, but keep its line ends."""
     return "\n".join(on_one_line(line.expandtabs()) for line in text.split("\n"))
 
 
 def on_one_line(text: str) -> str:
-    """Escape control characters and line ends, so that text from a message is safe on a terminal."""
+    """Escape control characters and line ends, so that a text from a message cannot control the terminal."""
     if text.isprintable():
         return text
     return "".join(

@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     from penstock.client.sync import Client
 
 _NAMELESS: Final = "names no schema"
-"""Words of the broker's error about a message without a schema, where the topic has no default."""
+"""Words that the broker's error contains if a message names no schema, and the topic has no default schema."""
 _BINARY: Final = (SchemaKind.AVRO, SchemaKind.PROTOBUF)
 
 
 def with_advice(client: Client, topic: str, error: SchemaRejected, payload: bytes) -> SchemaRejected:
-    """Return the error with advice, where there is some."""
+    """Return the error with advice added to its message; without a change if there is no advice for it."""
     advice = nameless_advice(topic) if is_nameless(error.message) else _encoding_advice(client, topic, payload)
     advised = SchemaRejected(f"{error.message}; {advice}" if advice else error.message)
     advised.details = error.details
@@ -33,7 +33,7 @@ def nameless_advice(topic: str) -> str:
 
 
 def _encoding_advice(client: Client, topic: str, payload: bytes) -> str:
-    """Return advice about JSON text where the schema is of a binary format."""
+    """Return advice if the payload looks like JSON, but the schema is Avro or Protobuf; otherwise an empty text."""
     if payload.lstrip()[:1] not in (b"{", b"["):
         return ""
     kind = _kind(client, topic)
@@ -42,7 +42,8 @@ def _encoding_advice(client: Client, topic: str, payload: bytes) -> str:
 
 
 def _kind(client: Client, topic: str) -> str | None:
-    """Return the type of the schema that messages of the topic are validated against; None if it cannot be found."""
+    """Return the language of the schema with which messages of the topic are validated; None if it cannot be found
+    out."""
     try:
         facts = client.ask("system.topic.describe", {"topic": topic})
         version = {"subject": _first_subject(facts), "version": facts["settings"].get("schema_default") or "latest"}
@@ -52,6 +53,7 @@ def _kind(client: Client, topic: str) -> str | None:
 
 
 def _first_subject(facts: dict[str, Any]) -> str:
-    """Return the first subject of a topic, from its description."""
+    """Return the first subject of a topic's schema policy, or its default subject. `facts` is the topic's
+    description."""
     subjects = facts["settings"].get("schema_subjects")
     return str(subjects[0]) if subjects else default_subject(TopicName.parse(facts["topic"]))

@@ -1,4 +1,4 @@
-"""Schemas given on the command line: a file, its language, its references."""
+"""Schemas on the command line: a file, the schema's language, and its references."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from penstock.core.errors import InvalidRequest, PayloadTooLarge, PenstockError
 from penstock.core.schemas import SCHEMA_BYTES_MAX, SchemaKind
 
 _NO_SCHEMA: Final = 42201
-"""The registry's code for text that is no schema."""
+"""The registry's error code for a text that is not a valid schema."""
 NONE: Final = "none"
 _STANDARD_INPUT: Final = Path("-")
 _TEXTLESS: Final = (SchemaKind.STRING, SchemaKind.NUMBER, SchemaKind.BYTES)
@@ -26,7 +26,7 @@ _PROTOBUF: Final = re.compile(r"^\s*(?:syntax|edition)\s*=|^\s*(?:message|enum|p
 _AVRO_TYPES: Final = frozenset(
     ["record", "error", "enum", "fixed", "map", "int", "long", "float", "double", "bytes"],
 )
-"""Values of `type` that only Avro has; `array`, `string`, `boolean` and `null` are in JSON Schema, too."""
+"""Values of `type` that only Avro has. `array`, `string`, `boolean` and `null` also exist in JSON Schema."""
 _NUMBER: Final = re.compile(r"[1-9][0-9]{0,9}", re.ASCII)
 
 File = Annotated[
@@ -36,7 +36,7 @@ File = Annotated[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchemaInput:
-    """The language of a schema, and its references."""
+    """The options for the language of a schema, and for its references."""
 
     type: Annotated[
         str | None,
@@ -48,7 +48,11 @@ class SchemaInput:
     ] = None
 
     def read(self, file: Path | None) -> dict[str, Any]:
-        """Read the schema, and return the fields of a request to the registry."""
+        """Read the schema from a file, and return the fields of a request to the registry.
+
+        `file` may be None only for a `--type` whose schemas have no text, such as number. Raises `InvalidRequest`, also
+        if the language cannot be guessed, and `PayloadTooLarge`.
+        """
         kind = None if self.type is None else _kind(self.type)
         text = _text(file, kind)
         fields = {"type": (kind or guess_kind(text, file)).value, "schema": text}
@@ -80,7 +84,8 @@ def _text(file: Path | None, kind: SchemaKind | None) -> str:
 
 
 def open_input(file: Path) -> BinaryIO:
-    """Open a file, or standard input, which is closed at the end like a file: nothing else reads it."""
+    """Open a file, or for `-` standard input. Closing the result closes standard input too, which nothing else
+    reads."""
     if file == _STANDARD_INPUT and sys.stdin is None:
         raise InvalidRequest("there is no standard input: name a file")
     if file == _STANDARD_INPUT:
@@ -94,7 +99,7 @@ def open_input(file: Path) -> BinaryIO:
 
 @contextmanager
 def naming_file(file: Path | None) -> Iterator[None]:
-    """Put the name of the file before errors of the registry about the schema in it."""
+    """Put the file's name in front of the registry's errors about the schema in that file."""
     try:
         yield
     except PenstockError as error:
@@ -113,7 +118,8 @@ def _input_name(file: Path) -> str:
 
 
 def guess_kind(text: str, file: Path | None) -> SchemaKind:
-    """Guess the language by the file's ending, or by its content. Raises `InvalidRequest` if neither shows it."""
+    """Guess a schema's language from the file's suffix, or from the text. Raises `InvalidRequest` if neither shows
+    it."""
     known = _ENDINGS.get(file.suffix.lower()) if file is not None else None
     kind = known or _kind_of(text)
     if kind is None:
@@ -146,7 +152,7 @@ def _is_avro(schema: dict[str, Any]) -> bool:
 
 
 def _are_type_names(items: object) -> bool:
-    """Return True if items name types, as only Avro's do: those of a JSON Schema are schemas."""
+    """Return True if `items` is a type name or a list of them, as in Avro. In JSON Schema, `items` is a schema."""
     return isinstance(items, str) or (isinstance(items, list) and any(isinstance(each, str) for each in items))
 
 
@@ -154,7 +160,8 @@ def _are_type_names(items: object) -> bool:
 
 
 def parse_reference(text: str) -> dict[str, Any]:
-    """Parse `NAME=SUBJECT:VERSION`. The name may be a URL, with `=` and `:` in it."""
+    """Parse a reference of the form `NAME=SUBJECT:VERSION`. The name may be a URL that contains `=` and `:`. Raises
+    `InvalidRequest`."""
     target, _, version = text.rpartition(":")
     name, _, subject = target.rpartition("=")
     if not name or not subject or not _NUMBER.fullmatch(version):
@@ -165,14 +172,15 @@ def parse_reference(text: str) -> dict[str, Any]:
 
 
 def parse_version(option: str, text: str) -> int | str:
-    """Parse a number, or `latest`."""
+    """Parse a version: a number, or `latest`. Raises `InvalidRequest`, which names `option`."""
     if text != "latest" and not _NUMBER.fullmatch(text):
         raise InvalidRequest(f"{option}: {text!r} is no version: a number from 1 on, or latest", given=text)
     return text if text == "latest" else int(text)
 
 
 def none_or_all(option: str, names: list[str]) -> list[str] | None:
-    """Return the values of a repeated option; None for `none`, which must be alone."""
+    """Return the values of a repeated option; None if the only value is `none`. Raises `InvalidRequest` if `none` is
+    given together with others."""
     if names == [NONE]:
         return None
     if NONE in names:

@@ -1,5 +1,5 @@
-"""Signals for commands that run until they are stopped: the first Ctrl-C or SIGTERM stops in order, the
-second at once."""
+"""Signal handling for commands that run until they are stopped. The first Ctrl-C or SIGTERM ends the command in order,
+the second one at once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from penstock.cli.exit_codes import EXIT_INTERRUPTED, EXIT_OK, EXIT_TERMINATED
 
 
 class StopRequest:
-    """A signal handler that notes whether, and by which signal, a command was asked to stop."""
+    """A signal handler that records the signal by which a command was asked to stop."""
 
     def __init__(self) -> None:
         self.requested = threading.Event()
@@ -36,8 +36,11 @@ class StopRequest:
 
 @contextmanager
 def stop_on_signals() -> Iterator[StopRequest]:
-    """Handle Ctrl-C and SIGTERM within the context. Enter it when the Spark session exists: PySpark has then set its
-    own handler for Ctrl-C, which would break off the batch, and which this one replaces."""
+    """Handle Ctrl-C and SIGTERM in the context; yield the record of signals.
+
+    Enter it after the Spark session has started. PySpark sets a handler for Ctrl-C that would interrupt the current
+    batch; this handler must replace that one.
+    """
     stop = StopRequest()
     before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

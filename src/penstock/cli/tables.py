@@ -1,8 +1,8 @@
-"""Tables that fit the terminal: words are folded or cut, numbers never.
+"""Tables that fit the terminal. Text may be folded or cut, numbers never are.
 
-If everything fits, the table has a frame. If not, the frame goes and words are folded; if a row would become a
-paragraph then, its longest text goes below it; and if that is not enough, every row is written as a list of names and
-values.
+There are four layouts, and the first that fits is used. With a frame, if every cell fits. Without a frame, with folded
+text. With the longest text of each row below the row, if a row would otherwise have too many lines. As a list of names
+and values for each row.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 _FRAME: Final = (3, 1)
-"""The width of a frame: for each column, and at the end."""
+"""The width of a frame: characters for each column, and characters for the table."""
 _GAPS: Final = (2, -2)
-"""The width of gaps between columns without a frame: for each column, and at the end."""
+"""The width of the gaps in a table without a frame: characters for each column, and characters for the table."""
 _SHORT_CHARS: Final = 12
-"""The length up to which words are not folded."""
+"""The length in characters up to which text is not folded."""
 _FOLDED_CHARS_MIN: Final = 12
 _FOLDED_LINES_MAX: Final = 3
-"""The most lines of a folded row: a longer one is hard to follow from column to column."""
+"""The most lines of a row with folded text. Rows with more lines are hard to read across the columns."""
 _ELIDED_CHARS_MIN: Final = 8
 _INDENTED: Final = 4
-"""The indentation of text below a row."""
+"""The number of blanks before text that is below a row."""
 _FIGURE: Final = re.compile(r"-|[-+]?[0-9].*")
-"""Numbers with units, offsets, times; and the dash for none."""
+"""A pattern for numbers, also with units, offsets and times; and for the dash that stands for no value."""
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column: its heading, its formatted cells, and whether they are numbers."""
+    """A column: its heading, and its cells as text."""
 
     heading: str
     cells: Sequence[str]
@@ -42,12 +42,12 @@ class Column:
 
     @property
     def has_figures(self) -> bool:
-        """True if every cell is a number, size or time, or the dash for none."""
+        """True if every cell is a number, a size, a time, or the dash for no value."""
         return self.numeric or all(map(_FIGURE.fullmatch, self.cells))
 
     @property
     def keeps_width(self) -> bool:
-        """True if the column is never folded: it has figures, or short words."""
+        """True if the column is never folded, because it has figures or only short text."""
         return self.has_figures or self._longest <= _SHORT_CHARS
 
     @property
@@ -56,7 +56,7 @@ class Column:
 
     @property
     def least_width(self) -> int:
-        """The smallest width: a heading may be folded between its words."""
+        """The smallest width that the column may have. A heading may be folded between its words."""
         words = max(map(_width, self.heading.split()), default=0)
         return max(words, self._longest) if self.keeps_width else words
 
@@ -66,14 +66,14 @@ class Column:
 
 
 def _width(text: str) -> int:
-    """Return the width in cells of the terminal."""
+    """Return the number of cells that a text takes on the terminal."""
     from rich.cells import cell_len
 
     return cell_len(text)
 
 
 def columns_of(headings: Sequence[str], rows: Iterable[Sequence[Any]], cell: Any) -> list[Column]:
-    """Build columns from rows of values, each formatted by `cell`."""
+    """Build columns from headings and rows of values. `cell` converts a value to text."""
     body = [list(row) for row in rows]
     columns = []
     for index, heading in enumerate(headings):
@@ -84,7 +84,7 @@ def columns_of(headings: Sequence[str], rows: Iterable[Sequence[Any]], cell: Any
 
 
 def draw_table(title: str, columns: Sequence[Column], width: int) -> RenderableType:
-    """Draw the table, in the first of the four ways that fits the width."""
+    """Draw a table in the first of the four layouts that fits into `width`."""
     if _total_width([column.natural_width for column in columns], _FRAME) <= width:
         return _table(title, columns, [column.natural_width for column in columns], framed=True)
     folded = fit_widths(columns, width, least_width=_FOLDED_CHARS_MIN)
@@ -99,8 +99,8 @@ def draw_table(title: str, columns: Sequence[Column], width: int) -> RenderableT
 
 
 def draw_cut_table(title: str, columns: Sequence[Column], width: int) -> Table:
-    """Draw one line a row, whatever the width: words are cut, then columns left out, words behind figures first;
-    numbers are never cut."""
+    """Draw a table with one line for each row. To fit into `width`, text is cut first, then columns are left out: text
+    columns to the right of figures first. Numbers are never cut."""
     natural_widths = [column.natural_width for column in columns]
     if _total_width(natural_widths, _FRAME) <= width:
         return _table(title, columns, natural_widths, framed=True, cut=True)
@@ -111,15 +111,16 @@ def draw_cut_table(title: str, columns: Sequence[Column], width: int) -> Table:
 
 
 def _column_to_drop(columns: Sequence[Column]) -> int:
-    """Return the index of the column to leave out next: the last of words behind a figure, or else the last."""
+    """Return the index of the column to leave out next: the last text column to the right of a figure, else the last
+    column."""
     first = next((index for index, column in enumerate(columns) if column.has_figures), len(columns))
     words = [index for index, column in enumerate(columns) if index > first and not column.has_figures]
     return words[-1] if words else len(columns) - 1
 
 
 def fit_widths(columns: Sequence[Column], width: int, *, least_width: int) -> list[int] | None:
-    """Return widths that fit without a frame: of columns of words the widest is narrowed first. None if
-    nothing fits."""
+    """Return a width for each column with which the table fits without a frame; None if it cannot fit. The widest text
+    columns are narrowed most, but not below `least_width`."""
     smallest = [
         column.least_width if column.keeps_width else min(column.natural_width, max(least_width, column.least_width))
         for column in columns
@@ -143,7 +144,7 @@ def _total_width(widths: Sequence[int], border: tuple[int, int]) -> int:
 
 
 def _lines_of_longest_row(columns: Sequence[Column], widths: Sequence[int]) -> int:
-    """Return the number of lines of the longest row."""
+    """Return the number of lines that the row with the most lines takes with these widths."""
     return max(
         (-(-_width(cell) // width) for column, width in zip(columns, widths, strict=True) for cell in column.cells),
         default=1,
@@ -177,7 +178,7 @@ def _table(
 def _table_with_text_below(
     title: str, columns: Sequence[Column], widths: Sequence[int], longest: Column
 ) -> RenderableType:
-    """Draw each row with its longest text below it."""
+    """Draw each row on one line, and the text of its column `longest` below it."""
     from rich.console import Group
     from rich.padding import Padding
     from rich.text import Text
@@ -196,7 +197,7 @@ def _table_with_text_below(
 
 
 def _name_value_lists(title: str, columns: Sequence[Column], width: int) -> RenderableType:
-    """Draw each row as a list of names and values; long values are folded."""
+    """Draw each row as a list of names and values. Long values are folded."""
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text

@@ -43,7 +43,7 @@ class ParsedSchema(Protocol):
 
     def compatibility_problems(self, writer: Any, *, lenient: bool = False) -> list[Problem]:
         """Return the reasons why a reader with this schema cannot read data written with `writer`, a schema of the same
-        language; empty if it can. At most `PROBLEMS_MAX`."""
+        language; empty if it can. At most `PROBLEMS_MAX`. `lenient`: leave out what the language can tolerate."""
         ...
 
     def validator(self) -> Validator: ...

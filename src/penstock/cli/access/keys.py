@@ -1,4 +1,4 @@
-"""`penstock key`: keys that authenticate clients. A key is shown once, when it is created."""
+"""`penstock key`: keys that authenticate clients. The key itself is shown only once, when it is created."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def create(
 
 
 def _write(path: Path, key: str) -> None:
-    """Write a file that only its owner can read, from the first moment on."""
+    """Write a file that only its owner can read, also while it is being written."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "w") as file:
         file.write(f"{key}\n")

@@ -1,4 +1,5 @@
-"""The target of commands about keys and roles: a running broker, or a data directory, with or without a broker."""
+"""The target of commands about keys and roles: a broker over the network, or a data directory, whether a broker uses it
+or not."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _CREATE: Final = "create"
 _FINDINGS_SHOWN: Final = 20
-"""The most findings on a terminal; `--json` has all."""
+"""The most findings shown on a terminal; `--json` prints all."""
 
 
 class _Group(TyperGroup):
@@ -143,7 +143,8 @@ def restore(
 
 @contextmanager
 def _progress_bars() -> Iterator[Callable[[str, int], Callable[[int], None]]]:
-    """Show a progress bar for each stage."""
+    """Yield a function that adds a progress bar for a stage (its name, its size in bytes) and returns the function that
+    advances it."""
     with progress() as bar:
 
         def stage(what: str, size: int) -> Callable[[int], None]:

@@ -1,4 +1,4 @@
-"""`penstock log`: create, append to, import into, read and describe logs of a data directory, without a broker."""
+"""`penstock log`: create, append to, import into, read and describe topics of a data directory, without a broker."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ def import_(
 
 
 def _check_files(files: list[Path]) -> None:
-    """Check that every file can be read, before anything is stored."""
+    """Open every file once, so that one that cannot be read fails the command before anything is stored."""
     for file in files:
         with _source(file) as source:
             source.read(1)
@@ -186,7 +186,7 @@ def _check_files(files: list[Path]) -> None:
 
 @contextmanager
 def _summary_on_failure(store: Store, log: Log, summary: AppendSummary) -> Iterator[None]:
-    """Add to an error, or print at an interruption, how much is stored."""
+    """If the context fails, add the number of messages stored to the error; if it is interrupted, print that number."""
     try:
         yield
     except PenstockError as error:
@@ -200,8 +200,8 @@ def _summary_on_failure(store: Store, log: Log, summary: AppendSummary) -> Itera
 
 @dataclass(frozen=True, slots=True)
 class AppendSummary:
-    """The messages that one command has appended: all that its log has grown by, since no other process may write to
-    it."""
+    """The messages that one command has appended. They are all records by which the log has grown, since no other
+    process may write to it meanwhile."""
 
     topic: str
     partition: int
@@ -225,7 +225,7 @@ class AppendSummary:
         return f"{many(count, 'message')} appended to {self.topic}: {offsets}"
 
     def with_summary(self, error: PenstockError, stop: int) -> PenstockError:
-        """Return the error with the number of messages stored before it."""
+        """Return the error with the number of messages that were stored before it."""
         return type(error)(f"{error.message}; before that: {self.text(stop)}", **(error.details | self.as_dict(stop)))
 
 
@@ -295,8 +295,8 @@ def read(
 def _partition_readers(
     topic_reader: TopicReader, numbers: Sequence[int], start: Position
 ) -> list[tuple[int, LogReader]]:
-    """Return the readers of partitions. Raises for an offset that one of them does not hold, before anything is
-    printed."""
+    """Return a reader for each partition, positioned at `start`. Raises for an offset that a partition does not have,
+    before anything is printed."""
     readers = [(number, topic_reader.partition(number)) for number in numbers]
     for number, reader in readers:
         try:

@@ -1,4 +1,4 @@
-"""`penstock segment`: read segment files, without changing them."""
+"""`penstock segment`: show and check segment files, without changing them."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ Raw = Annotated[bool, typer.Option("--raw", help="Messages are any bytes, not Pe
 
 
 def _hash_key(raw: bool, text: str | None) -> bytes | None:
-    """Parse the hash key. Raises `InvalidRequest` for an invalid one, or without --raw: our own segments
-    have our key."""
+    """Parse the hash key; None if there is none. Raises `InvalidRequest` for an invalid key, and for a key without
+    --raw, since Penstock's own segments always have Penstock's key."""
     if text is None:
         return None
     if not raw:
@@ -49,7 +49,8 @@ def _hash_key(raw: bool, text: str | None) -> bytes | None:
 
 
 def _paths(targets: list[str], data: Path) -> list[Path]:
-    """Return the segment files of targets: files, directories (searched), topics (looked up); each once."""
+    """Return the segment files of all targets, each once. A target is a file, a directory, which is searched, or a
+    topic."""
     paths = [path for target in targets for path in _target_paths(target, data)]
     return list({path.absolute(): path for path in paths}.values())
 
@@ -200,7 +201,8 @@ def verify(
 
 
 def _catalog_notes(targets: list[str]) -> tuple[list[RecordedLog], list[SegmentProblem]]:
-    """Return the catalogs' notes of how far logs went, and problems for catalogs that cannot be read."""
+    """Return what the catalogs of data directories record about the end of each log, and a problem for each catalog
+    that cannot be read. Targets that are no data directories have no catalog."""
     from penstock.storage.base.disk import OsDisk
     from penstock.storage.base.layout import CATALOG
     from penstock.storage.inspect.missing_logs import recorded_logs
@@ -218,7 +220,7 @@ def _catalog_notes(targets: list[str]) -> tuple[list[RecordedLog], list[SegmentP
 
 
 def _verify_all(paths: list[Path], *, raw: bool, key: bytes | None, jobs: int) -> list[SegmentReport]:
-    """Verify files in threads: the kernels release the GIL."""
+    """Verify files in parallel threads, which is faster since the kernels release the GIL; return a report for each."""
     from penstock.storage.base.disk import OsDisk
     from penstock.storage.inspect.verify import verify_if_there
 

@@ -1,4 +1,4 @@
-"""`penstock archive`: topics into tables of a lakehouse, exactly once."""
+"""`penstock archive`: archive topics into tables of a lakehouse, each message exactly once."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ ALLOW_LOSS: Final = "--allow-loss"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PayloadOptions:
-    """Options for payloads, and for missing messages."""
+    """The options for how payloads are decoded, and for missing messages."""
 
     one_table: Annotated[bool, typer.Option("--one-table", help="All topics into one table, payloads as they are.")] = (
         False
@@ -57,7 +57,7 @@ class PayloadOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineOptions:
-    """The engine that does the work: this process, or Spark."""
+    """The options for the engine that does the work: this process, or Spark."""
 
     engine: Annotated[
         str, typer.Option(help="local: this process; spark: its workers; auto: Spark where there is more to do.")
@@ -67,14 +67,15 @@ class EngineOptions:
     ] = "64MiB"  # done in the time that Spark takes to start, and a few seconds
 
     def check(self) -> None:
-        """Raises `InvalidRequest` for an unknown engine or an invalid size."""
+        """Check the options. Raises `InvalidRequest` for an unknown engine or an invalid size."""
         from penstock.spark.lake.archive.engines import check_engine
 
         check_engine(self.engine)
         parse_size(self.local_max)
 
     def is_small(self, backlog: Backlog | None) -> bool:
-        """Return True if this process can do the work; a backlog of None has no end."""
+        """Return True if the backlog is small enough for this process. None stands for an archive that runs without
+        end: that is never small."""
         return backlog is not None and backlog.bytes <= parse_size(self.local_max)
 
     def engine_for(self, backlog: Backlog | None) -> str:
@@ -158,7 +159,7 @@ def archive(
 
 @dataclass(frozen=True, slots=True)
 class _PreparedArchive:
-    """An archive or a backfill that has been checked and waits for an engine."""
+    """An archive or a backfill whose options are checked and which has not started."""
 
     backlog: Backlog | None
     run: Callable[[Engine, threading.Event], ArchiveReport]
@@ -233,7 +234,7 @@ def _destination(location: Location, to: WarehouseOptions, payloads: PayloadOpti
 def _engine(
     engines: EngineOptions, spark: opt.SparkOptions, backlog: Backlog | None, on_batch: _Printer
 ) -> Iterator[Engine]:
-    """Choose the engine and print its name; Spark runs until the context ends."""
+    """Choose the engine, print its name, and yield it. Spark, if chosen, is stopped when the context ends."""
     from penstock.spark.lake.archive.engines import LOCAL, LOCAL_ENGINE, SparkEngine
 
     name = engines.engine_for(backlog)
@@ -257,7 +258,7 @@ def _exit_code(report: ArchiveReport, stop: StopRequest) -> int:
 
 
 class _Printer:
-    """The progress output of an archive: lines on standard error for people, JSON on standard output for scripts."""
+    """The printer of an archive's progress: text on standard error, or JSON on standard output with `--json`."""
 
     def __init__(self, *, json: bool) -> None:
         self._json = json
@@ -305,7 +306,7 @@ class _Printer:
         )
 
     def _bad(self, name: str, report: TableReport) -> None:
-        """Print the offsets of bad records, and the reasons."""
+        """Print the offsets of records whose payload could not be decoded, and the reasons."""
         if not report.bad:
             return
         from penstock.spark.lake.tables.names import bad_table_of

@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from penstock.spark.jobs.audit.run import Audit
 
 _FINDINGS_SHOWN = 50
-"""The most findings on a screen; the page and the JSON have more."""
+"""The most findings shown on a terminal; the HTML page and the JSON have more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparedArchive(TableAccess):
-    """The archive that the log is compared with, if any."""
+    """The options for the archive with which the log is compared. Without --against there is none."""
 
     against: Annotated[
         str | None,
@@ -35,7 +35,8 @@ class ComparedArchive(TableAccess):
     ] = None
 
     def warehouse(self) -> Warehouse | None:
-        """Return the warehouse. Raises `InvalidRequest` for options of an archive without --against."""
+        """Return the warehouse of that archive; None without --against. Raises `InvalidRequest` if other options of an
+        archive are set without --against."""
         if self.against is None:
             if self.storage_option or self.catalog or self.catalog_option:
                 raise InvalidRequest("--storage-option and --catalog are of an archive: name it with --against")
@@ -105,7 +106,7 @@ def audit(
 
 
 def _check_target(html: Path | None) -> None:
-    """Check the path of the page now, not after an hour's work."""
+    """Check before the audit, which may take an hour, that the HTML page can be written to this path."""
     if html is not None and not html.absolute().parent.is_dir():
         raise InvalidRequest(f"--html {html}: there is no directory {html.absolute().parent}")
 

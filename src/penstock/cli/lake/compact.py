@@ -1,4 +1,4 @@
-"""`penstock compact`: the latest message of every key, into a topic or a table."""
+"""`penstock compact`: write the latest message of every key to a topic or a table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Options and output that commands which publish many messages share: their selection, target and progress."""
+"""Options and output for commands that publish many messages: the selection, the target, the progress, the report."""
 
 from __future__ import annotations
 
@@ -33,12 +33,13 @@ SkipLost = Annotated[
     bool, typer.Option(SKIP_LOST, help="Leave out what cannot be read and count it, instead of ending there.")
 ]
 ReportMessages = Callable[[int, int | None], None]
-"""A function that takes the number of finished messages, and the total where it is known."""
+"""A function that shows progress. It gets the number of finished messages, and the total, or None if that is not
+known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishTarget:
-    """The target of messages: a broker, or a data directory that no broker owns."""
+    """The options for where messages are published: a broker, or a data directory that no broker uses."""
 
     broker: Annotated[
         str | None,
@@ -61,7 +62,8 @@ class PublishTarget:
     tls_key: Annotated[Path | None, typer.Option(help="Its private key (PEM).")] = None
 
     def options(self, topic: str | None, run: str | None) -> SinkOptions:
-        """Return options of the sink. Raises `InvalidRequest` if they contradict each other."""
+        """Return the options of the sink for a topic and the name of a run. Raises `InvalidRequest` if options
+        contradict each other."""
         from penstock.client.wire.address import parse_url
         from penstock.spark.sink.options import SinkOptions
 
@@ -82,7 +84,7 @@ class PublishTarget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageSelection:
-    """A selection of messages of a topic."""
+    """The options that select messages of a topic."""
 
     from_: opt.From = "earliest"
     to: opt.To = None
@@ -112,7 +114,7 @@ class MessageSelection:
 
 
 def print_report(report: PublishReport, *, json: bool) -> None:
-    """Print the report, and exit with the code of findings if messages were left out."""
+    """Print the report. Exits with the exit code for findings if messages were left out."""
     if json:
         print_json({**asdict(report), "seconds": round(report.seconds, 3)})
     else:
@@ -134,8 +136,8 @@ def lost_text(lost: int) -> str:
 
 @contextmanager
 def run_name_on_failure(run: str, *, generated: bool, json: bool) -> Iterator[None]:
-    """Add to an error, or print at an interruption, how to resume the run. A generated name is printed at once: a
-    process that is killed prints nothing at its end."""
+    """If the context fails, add to the error how to resume the run; if it is interrupted, print it. A generated name of
+    a run is printed at the start, since a process that is killed prints nothing at its end."""
     if generated:
         text = jsons.dumps({"run": run}) if json else f"penstock: run {run}; if it breaks off, --run {run} goes on"
         sys.stderr.write(f"{text}\n")
@@ -152,7 +154,8 @@ def run_name_on_failure(run: str, *, generated: bool, json: bool) -> Iterator[No
 
 @contextmanager
 def message_progress(what: str) -> Iterator[ReportMessages]:
-    """Show the number of messages and the rate, on standard error; nothing where that is not a terminal."""
+    """Yield a function that shows the number of messages and the rate on standard error. It shows nothing if standard
+    error is no terminal."""
     from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
     columns = (
@@ -176,7 +179,7 @@ def message_progress(what: str) -> Iterator[ReportMessages]:
 
 @contextmanager
 def spark_job(spark: opt.SparkOptions, name: str) -> Iterator[tuple[SparkSession, Callable[[int], None]]]:
-    """Start a Spark session for the job, and yield it with the function that shows progress."""
+    """Start a Spark session, and yield it together with a function that shows the number of finished messages."""
     with message_progress("starting Spark") as report:
         session = spark.session(name)
         try:

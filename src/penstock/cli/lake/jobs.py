@@ -1,4 +1,4 @@
-"""Parts that commands which run jobs over logs share: topics, a Spark session, and a progress bar."""
+"""What commands that run Spark jobs over logs share: parsing topics, running a job, and a progress bar."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def parse_topics(topics: Sequence[str] | None) -> tuple[TopicName, ...]:
 
 @contextmanager
 def naming_loss_option(option: str) -> Iterator[None]:
-    """Replace the source's option in errors about lost messages by the option of the command."""
+    """In errors about lost messages, name `option` of the command in place of the option of Spark's data source."""
     try:
         yield
     except PenstockError as error:
@@ -40,10 +40,10 @@ def naming_loss_option(option: str) -> Iterator[None]:
 
 
 def run_job(spark: opt.SparkOptions, name: str, job: Callable[[SparkSession, ReportStage], _Result]) -> _Result:
-    """Run a job on a Spark session of its own and return its result, with a progress bar on standard error.
+    """Run a job with a Spark session of its own, show its progress on standard error, and return its result.
 
-    The job runs in a thread. Ctrl-C then interrupts this thread while it waits, not in the middle of a call into the
-    JVM, which cannot be unwound: Spark's work is cancelled, and the session closed.
+    The job runs in another thread. Ctrl-C then interrupts this thread, which only waits, and not a call into the JVM,
+    which could not be interrupted cleanly. The Spark job is cancelled and the session closed.
     """
     with _stage_progress() as report:
         session = spark.session(name)

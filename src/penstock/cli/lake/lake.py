@@ -1,4 +1,4 @@
-"""`penstock lake`: tables of a warehouse, and their maintenance. No Spark is started."""
+"""`penstock lake`: show and maintain the tables of a warehouse. No command starts Spark."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would be 
 
 _HOUR_MS: Final = 3_600_000
 _AGE_MS_MIN: Final = _HOUR_MS
-"""The youngest age: queries and commits that take longer than an hour are rare, and files that one of them uses must
-stay."""
+"""The smallest age that may be given, one hour. A file may be in use by a query or a commit that has begun; few take
+longer."""
 
 
 @app.command()

@@ -1,4 +1,4 @@
-"""`penstock pipeline`: run, check and explain a file of steps over topics and tables."""
+"""`penstock pipeline`: run, check and explain a pipeline: a file that describes steps over topics and tables."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def explain(
 
 @contextmanager
 def _session(pipeline: Pipeline, options: opt.SparkOptions, *, quick: bool = False) -> Iterator[SparkSession]:
-    """Start a Spark session with options of the command line, or else of the file."""
+    """Start a Spark session with the options of the command line; those not given there are taken from the file."""
     file = pipeline.spark
     merged = opt.SparkOptions(
         master=options.master or file.master,
@@ -159,7 +159,7 @@ def _exit_code(results: list[Result], stop: StopRequest, *, json: bool) -> int:
 
 
 class _Printer:
-    """The progress output of a run: lines on standard error for people, JSON on standard output for scripts."""
+    """The printer of a run's progress: text on standard error, or JSON on standard output with `--json`."""
 
     def __init__(self, *, json: bool, quiet: bool) -> None:
         self._json = json
@@ -240,7 +240,7 @@ def _print_findings(file: Path, problems: list[str], warnings: list[str]) -> Non
 
 
 def _load(file: Path) -> tuple[Pipeline | None, list[str]]:
-    """Load the pipeline, or return the problems of its file."""
+    """Return the pipeline of a file; or None and the problems of the file."""
     from penstock.spark.pipeline.file.parsing import PipelineInvalid, load
 
     try:
@@ -252,7 +252,7 @@ def _load(file: Path) -> tuple[Pipeline | None, list[str]]:
 def _columns_and_plans(
     pipeline: Pipeline, spark: opt.SparkOptions, *, extended: bool
 ) -> tuple[dict[str, dict[str, str]], dict[str, str]]:
-    """Return the columns of every named frame, and the plans of queries. Raises `PipelineInvalid`."""
+    """Return the columns of every named frame, and the plans of the queries, both by name. Raises `PipelineInvalid`."""
     from penstock.spark.pipeline.file.parsing import PipelineInvalid
     from penstock.spark.pipeline.run.explain import plans
     from penstock.spark.pipeline.run.frames import Frames

@@ -1,4 +1,4 @@
-"""`penstock replay`: publish messages of a log, or of its archive, again."""
+"""`penstock replay`: publish messages of a log, or of its archive, once more."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchiveSource(TableAccess):
-    """The archive to read in place of the log."""
+    """The options for an archive that is read in place of the log."""
 
     archive: Annotated[
         str | None,
@@ -38,7 +38,8 @@ class ArchiveSource(TableAccess):
     ] = None
 
     def origin(self, log: LogOptions) -> Origin:
-        """Return the source of messages. Raises `InvalidRequest` if it is not there."""
+        """Return the source of the messages: the archive if there is one, else the log. Raises `InvalidRequest` if the
+        log does not exist, or the archive's options are not valid."""
         from penstock.spark.jobs.transfer.selection import ArchiveOrigin, LogOrigin
 
         if self.archive is None:

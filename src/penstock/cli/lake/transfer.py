@@ -1,4 +1,4 @@
-"""`penstock export | import`: topics into files of other formats, and back; or into another data directory."""
+"""`penstock export | import`: copy topics to files of other formats or to another data directory, and back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Options of the commands of the lake: the location and format of tables, and of the log."""
+"""Options of the commands about the lakehouse: where the tables and the log are, and the format of the tables."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 ANY_FORMAT: Final = "any"
 _NAMED_MAX: Final = 10
-"""The most tables that an error lists."""
+"""The most tables named in an error."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableAccess:
-    """The format of tables, and access to their store and catalog."""
+    """The options for the format of tables, and for access to their object store and catalog."""
 
     format: Annotated[str, typer.Option("--format", "-f", help="delta, iceberg or parquet.")] = "delta"
     storage_option: Annotated[
@@ -49,7 +49,8 @@ class TableAccess:
         return (named | pairs("--catalog-option", self.catalog_option)) or None
 
     def check(self, warehouse: str) -> None:
-        """Raises `InvalidRequest` for an unknown format, and for options that the warehouse's store does not have."""
+        """Check the options. Raises `InvalidRequest` for an unknown format, and for options that do not apply to this
+        warehouse."""
         from penstock.spark.lake.tables.folder import Folder
         from penstock.spark.lake.tables.table_factory import check_table_format
 
@@ -59,7 +60,7 @@ class TableAccess:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WarehouseOptions(TableAccess):
-    """The warehouse of tables."""
+    """The options for the warehouse of the tables."""
 
     warehouse: Annotated[
         str,
@@ -69,14 +70,15 @@ class WarehouseOptions(TableAccess):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LakeOptions(WarehouseOptions):
-    """Existing tables, of any format."""
+    """The options for existing tables, of any format."""
 
     format: Annotated[
         str, typer.Option("--format", "-f", help="delta, iceberg or parquet. Default: whatever is there.")
     ] = ANY_FORMAT
 
     def tables(self, names: list[str] | None) -> list[LakeTable]:
-        """Return the named tables, or all. Raises `InvalidRequest` for one that is not there."""
+        """Return the named tables; without names all tables. Raises `InvalidRequest` for a table that does not
+        exist."""
         known = self._all_tables()
         if not names:
             return list(known.values())
@@ -88,7 +90,7 @@ class LakeOptions(WarehouseOptions):
         return [known[name] for name in full.values()]
 
     def _all_tables(self) -> dict[str, LakeTable]:
-        """Return all tables, by name."""
+        """Return all tables of the chosen formats, by name."""
         from penstock.spark.lake import open_table, table_names
 
         reach: Any = {"storage_options": self.storage_options, "catalog": self.catalog_options}
@@ -99,8 +101,8 @@ class LakeOptions(WarehouseOptions):
         }
 
     def _formats(self) -> list[str]:
-        """Return the formats of tables. Raises `InvalidRequest` if no table has the one that was given, and others have
-        one."""
+        """Return the formats to look for: the one that was given, or those in the warehouse. Raises `InvalidRequest` if
+        the given one has no table, but others have."""
         from penstock.spark.lake.tables.table_factory import check_table_format, formats_present
 
         there = formats_present(self.warehouse, storage_options=self.storage_options, catalog=self.catalog_options)
@@ -124,7 +126,7 @@ class LakeOptions(WarehouseOptions):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogOptions:
-    """The location of the log: its files, or a broker's HTTP."""
+    """The options for the log: a data directory, or the HTTP address of a broker."""
 
     data: Annotated[
         str,
@@ -147,7 +149,8 @@ class LogOptions:
 
 
 def pairs(option: str, texts: list[str] | None) -> dict[str, str]:
-    """Parse `name=value` options."""
+    """Parse the `name=value` texts of a repeated option to a dict. Raises `InvalidRequest` for a text of another
+    form."""
     values: dict[str, str] = {}
     for text in texts or []:
         name, equals, value = text.partition("=")

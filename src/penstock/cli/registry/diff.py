@@ -1,4 +1,5 @@
-"""`penstock schema diff`: two versions side by side, and whether each can read what the other wrote."""
+"""`penstock schema diff`: show two versions of a subject side by side, and whether each can read messages of the
+other."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ from penstock.cli.schema_source import parse_version
 from penstock.core.schemas import SchemaKind
 
 _CONTEXT_LINES: Final = 3
-"""Lines of context around each difference, as in other tools."""
+"""The number of equal lines shown before and after each difference, as in other tools."""
 _STYLES: Final = {"<": ("red", ""), ">": ("", "green"), "|": ("red", "green"), " ": ("", "")}
 _UNIFIED_STYLES: Final = {"-": "red", "+": "green", "@": "cyan"}
 
@@ -57,7 +58,7 @@ def diff(
 
 @dataclass(frozen=True, slots=True)
 class ComparedVersion:
-    """A version to be compared."""
+    """One of the two versions that are compared."""
 
     number: int
     id: int
@@ -101,8 +102,7 @@ def _print(left: ComparedVersion, right: ComparedVersion, comparisons: list[dict
 
 
 def schema_lines(text: str, kind: str) -> list[str]:
-    """Return the lines of a schema. JSON is indented anew, so that spaces make no difference and one line
-    becomes many."""
+    """Return the lines of a schema. JSON is indented anew, so that differences in white space do not count."""
     if kind in (SchemaKind.AVRO, SchemaKind.JSON):
         text = _indented(text)
     return [on_one_line(row.expandtabs(4)) for row in text.splitlines()]
@@ -116,7 +116,8 @@ def _indented(text: str) -> str:
 
 
 class DiffRow(NamedTuple):
-    """A line of each schema, side by side. The mark is `<`, `>`, `|` for both, or a space where they are the same."""
+    """A row of the comparison: a line of each schema, and a mark: `<` only left, `>` only right, `|` different, or a
+    space if both are the same."""
 
     left: str
     mark: str
@@ -124,7 +125,7 @@ class DiffRow(NamedTuple):
 
 
 def side_by_side(left: list[str], right: list[str]) -> Iterator[DiffRow]:
-    """Yield lines that differ, with their context; a row of dots where lines are left out."""
+    """Yield rows that differ, with equal rows around them; a row of dots stands for equal rows that are left out."""
     groups = difflib.SequenceMatcher(None, left, right).get_grouped_opcodes(_CONTEXT_LINES)
     for number, group in enumerate(groups):
         if number:
@@ -146,7 +147,7 @@ def unified(left: ComparedVersion, right: ComparedVersion) -> list[str]:
 
 
 def _print_side_by_side(left: ComparedVersion, right: ComparedVersion) -> None:
-    """Print two columns, as wide as the terminal; long lines are folded."""
+    """Print two columns that together are as wide as the terminal; longer lines are folded."""
     from rich.table import Table
     from rich.text import Text
 

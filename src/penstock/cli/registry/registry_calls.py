@@ -1,4 +1,4 @@
-"""Calls of commands to the registry, whose errors get advice."""
+"""Calls of commands to the schema registry. Advice is added to its errors."""
 
 from __future__ import annotations
 
@@ -40,20 +40,21 @@ _ADVICE_BY_WORDS: Final = (
     (42201, re.compile(r"is not defined before it is used, nor by a reference"), _REFER),
     (42201, re.compile(r"is not among the references of this schema"), _REFER),
 )
-"""Advice by code and message, where the code alone is not enough."""
+"""Advice for an error code together with words in the message, for codes that have several meanings."""
 _REFERRED: Final = re.compile(
     r"One or more references exist to the schema \{magic=1,keytype=SCHEMA,subject=(.*),version=([0-9]+)\}\. ", re.DOTALL
 )
-"""A sentence that other registries use, too: for programs, not for people."""
+"""A sentence of the registry's errors that is meant for programs, and that is replaced by one for people."""
 
 SUBJECT_NOT_FOUND: Final = 40401
 _CLOSE: Final = 0.85
-"""The similarity at which one name may be a typo of the other."""
+"""The similarity, from 0 to 1, from which on a subject's name may be a typo of another."""
 _CLOSE_MAX: Final = 3
 
 
 class AskRegistry(Protocol):
-    """A call to the registry: `ask("get", id=7)`. Raises its error, with advice."""
+    """A function that sends a request to the registry and returns its answer: `ask("get", id=7)`. Raises the registry's
+    error with advice."""
 
     def __call__(self, what: str, /, **fields: Any) -> dict[str, Any]: ...
 
@@ -72,7 +73,8 @@ def _ask(client: Client, what: str, /, **fields: Any) -> dict[str, Any]:
 
 
 def _with_advice(error: PenstockError) -> PenstockError:
-    """Return the error with advice and the same details, in words for people."""
+    """Return a copy of the error with a message for people and with advice, if there is some. The details stay the
+    same."""
     text = _REFERRED.sub(r"version \2 of '\1' stays: ", error.message)
     advice = _advice(error)
     advised = type(error)(f"{text.rstrip('.')}: {advice}" if advice else text)
@@ -90,7 +92,7 @@ def _advice(error: PenstockError) -> str | None:
 
 
 def has_versions(ask: AskRegistry, subject: str) -> bool:
-    """Return True if the subject has versions."""
+    """Return True if the subject exists and has versions."""
     try:
         ask(
             "versions", subject=subject, after=SCHEMA_VERSION_MAX
@@ -103,13 +105,14 @@ def has_versions(ask: AskRegistry, subject: str) -> bool:
 
 
 def similar_subjects(ask: AskRegistry, subject: str) -> list[str]:
-    """Return subjects that may have been meant."""
+    """Return existing subjects whose names are so similar that they may have been meant."""
     names = (name for name in ask("subjects")["subjects"] if name != subject)
     return difflib.get_close_matches(subject, names, _CLOSE_MAX, _CLOSE)
 
 
 def hint_at_similar(ask: AskRegistry, subject: str) -> None:
-    """Print subjects that may have been meant, for one without versions, on standard error."""
+    """Print existing subjects that may have been meant in place of the new one, on standard error; nothing if there are
+    none."""
     if candidates := similar_subjects(ask, subject):
         names = " or ".join(map(on_one_line, candidates))
         sys.stderr.write(f"penstock: {on_one_line(subject)} is a new subject; was {names} meant?\n")

@@ -75,7 +75,8 @@ def register(
 
 
 def _hint(ask: AskRegistry, registered: dict[str, Any], words: dict[str, Any], *, known: bool) -> None:
-    """Print a hint about a subject that may be a typo, or about a description that an existing version did not take."""
+    """Print a hint if the subject is new and may be a typo; or if the version existed already, and so keeps its own
+    description and tags."""
     if not known:
         hint_at_similar(ask, registered["subject"])
     elif (
@@ -89,7 +90,8 @@ def _hint(ask: AskRegistry, registered: dict[str, Any], words: dict[str, Any], *
 
 
 def _register(ask: AskRegistry, subject: str, fields: dict[str, Any], *, json: bool) -> dict[str, Any]:
-    """Register a schema. If earlier versions forbid it, print every problem, for people."""
+    """Register a schema and return the answer. If it is incompatible with earlier versions, print every problem, unless
+    `json` is set, and raise `InvalidRequest`."""
     try:
         return ask("register", subject=subject, **fields)
     except PenstockError as error:
@@ -189,7 +191,7 @@ def _version_fields(subject: str, version: int | str) -> dict[str, Any]:
 
 
 def _write(text: str) -> None:
-    """Write a schema: on a terminal by lines, without control characters; elsewhere byte for byte."""
+    """Write a schema: to a terminal by lines and without control characters, to anything else byte for byte."""
     sys.stdout.flush()
     if sys.stdout.isatty():
         sys.stdout.writelines(f"{on_one_line(line.expandtabs(4))}\n" for line in text.splitlines())

@@ -1,4 +1,5 @@
-"""`penstock schema config | describe | deprecate | delete | undelete`: settings of subjects, changes of versions."""
+"""`penstock schema config | describe | deprecate | delete | undelete`: change the settings of subjects, and
+versions."""
 
 from __future__ import annotations
 
@@ -22,10 +23,10 @@ from penstock.core.errors import InvalidRequest
 from penstock.core.schemas import Compatibility, SubjectMode
 
 _NOTHING_SET: Final = SUBJECT_NOT_FOUND
-"""The code for a subject without settings, when they are cleared."""
+"""The error code for clearing the settings of a subject that has none."""
 
 _NAMED_MAX: Final = 10
-"""The most versions that a sentence lists."""
+"""The most versions named in a sentence."""
 
 OneVersion = Annotated[int | None, typer.Option(min=1, help="One version. Default: all of them.", metavar="N")]
 
@@ -81,7 +82,7 @@ def config(
 
 
 def _clear(ask: AskRegistry, scope: dict[str, str]) -> None:
-    """Clear settings, the mode first: while it is read-only, nothing else can be changed."""
+    """Clear the settings of a subject, the mode first: while the mode is read-only, no other setting can be changed."""
     for name in ("mode", "compatibility"):
         try:
             ask("config", **scope, **{name: None})
@@ -222,7 +223,8 @@ def delete(
 def _versions_to_delete(
     ask: AskRegistry, subject: str, version: int | None, *, permanent: bool
 ) -> list[dict[str, Any]]:
-    """Return the versions to delete. Raises for those that cannot be, before anybody is asked."""
+    """Return the versions to delete. Raises an error if one of them cannot be deleted, before the user is asked to
+    confirm."""
     if version is None:
         chosen = ask("versions", subject=subject, deleted=True)["versions"]
     else:

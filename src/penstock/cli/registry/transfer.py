@@ -1,4 +1,5 @@
-"""`penstock schema export | import`: a registry as JSON lines, with the same ids and versions elsewhere."""
+"""`penstock schema export | import`: write a registry as JSON lines, and read it into another with the same ids and
+versions."""
 
 from __future__ import annotations
 
@@ -21,9 +22,9 @@ from penstock.core.errors import InvalidRequest, PayloadTooLarge, PenstockError
 from penstock.core.limits import KIB, MIB
 
 _LINE_BYTES_MAX: Final = 8 * MIB
-"""The longest line: the largest schema with every character escaped, and its description."""
+"""The longest line that is read: enough for the largest schema with every character escaped, and a description."""
 _TOGETHER_BYTES: Final = 256 * KIB
-"""The most bytes in one request, except for a single larger record."""
+"""The most bytes of records in one request. A larger record is sent alone."""
 _TOGETHER_MAX: Final = 200
 
 
@@ -50,7 +51,7 @@ def export(
 
 
 def _export_pages(ask: AskRegistry, prefix: str) -> Iterator[dict[str, Any]]:
-    """Yield records page by page: as many as fit into an answer."""
+    """Yield all records, fetched page by page: each answer has as many as fit."""
     count, more = 0, True
     while more:
         page = ask("export", prefix=prefix, after=count)
@@ -62,7 +63,7 @@ def _export_pages(ask: AskRegistry, prefix: str) -> Iterator[dict[str, Any]]:
 
 @contextmanager
 def _open_output(output: Path | None) -> Iterator[BinaryIO]:
-    """Open standard output, or a file that is replaced only once it is complete."""
+    """Open standard output, or a temporary file that replaces `output` only when the context ends without an error."""
     if output is None:
         sys.stdout.flush()
         yield sys.stdout.buffer
@@ -88,7 +89,7 @@ class ImportLine(NamedTuple):
 
 @dataclass(slots=True)
 class ImportSummary:
-    """Counts of an import, so far."""
+    """Counts of what an import has done so far."""
 
     imported: int = 0
     known: int = 0
@@ -140,7 +141,7 @@ def _import_batch(ask: AskRegistry, group: list[ImportLine], summary: ImportSumm
 
 
 def _print_refusal(number: int, refusal: dict[str, Any], *, json: bool) -> None:
-    """Print the line, version and reason of a refused record."""
+    """Print the line number, the version and the reason of a record that the registry refused."""
     subject, version, why = refusal["subject"], refusal["version"], refusal["message"]
     if json:
         fail(InvalidRequest(f"line {number}: {why}", line=number, subject=subject, version=version), json=True)
@@ -151,7 +152,8 @@ def _print_refusal(number: int, refusal: dict[str, Any], *, json: bool) -> None:
 
 @contextmanager
 def _summary_on_failure(summary: ImportSummary) -> Iterator[None]:
-    """Add to an error, or print at an interruption, how much was imported: that stays."""
+    """If the context fails, add the number of imported records to the error; if it is interrupted, print that number.
+    Imported records stay."""
     try:
         yield
     except PenstockError as error:
@@ -182,7 +184,7 @@ def _record(number: int, data: bytes) -> dict[str, Any]:
 
 
 def _batches(lines: Iterator[ImportLine]) -> Iterator[list[ImportLine]]:
-    """Group lines into requests."""
+    """Group lines so that each group is one request."""
     group: list[ImportLine] = []
     for line in lines:
         full = len(group) == _TOGETHER_MAX or sum(item.size for item in group) + line.size > _TOGETHER_BYTES

@@ -1,4 +1,4 @@
-"""The output of compatibility checks: the problems, their paths, and fixes."""
+"""The output of compatibility checks: problems, their paths in the schemas, and how to fix them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _QUIET: Final = "dim"
 
 
 class SchemaPair(NamedTuple):
-    """The reader and the writer of a comparison, by the names that people give them."""
+    """The reader and the writer of a comparison, by the names with which they are shown."""
 
     reader: str
     writer: str
@@ -30,13 +30,13 @@ class SchemaPair(NamedTuple):
 
 
 def pair_of_problem(problem: dict[str, Any]) -> SchemaPair:
-    """Return the pair that a problem of a new schema is about."""
+    """Return the reader and the writer that a problem of a new schema concerns."""
     earlier = f"version {problem.get('version')}"
     return SchemaPair(earlier, _THE_NEW) if problem.get("direction") == "FORWARD" else SchemaPair(_THE_NEW, earlier)
 
 
 def print_verdict(subject: str, facts: dict[str, Any], *, stderr: bool = False) -> None:
-    """Print whether a new schema can be the next version, and if not, each problem."""
+    """Print whether a new schema can be the next version of the subject, and each problem if it cannot."""
     problems, mode = facts["problems"], facts["compatibility"]
     if facts["compatible"]:
         print_lines([line(f"{subject}: compatible ({_compatibility_text(facts)})")])
@@ -55,7 +55,7 @@ def _compatibility_text(facts: dict[str, Any]) -> str:
 
 
 def print_comparison(between: SchemaPair, problems: Sequence[dict[str, Any]]) -> None:
-    """Print whether one version can read what another wrote."""
+    """Print whether the reader of the pair can read what the writer wrote, and each problem if it cannot."""
     if problems:
         print_lines([line(f"{between}:", _FAULT), *_problem_lines(between, problems)])
     else:
@@ -72,7 +72,7 @@ def _problem_lines(between: SchemaPair, problems: Iterable[dict[str, Any]]) -> I
 
 
 def _facts(between: SchemaPair, problem: dict[str, Any]) -> list[tuple[str, str]]:
-    """Return what each schema has at the path, and the fix."""
+    """Return lines that describe a problem: what the reader and the writer have at its path, and the fix."""
     haves = [problem.get("reader"), problem.get("writer")]
     facts = [(f"{who} has", has or "nothing there") for who, has in zip(between, haves, strict=True) if any(haves)]
     return [*facts, ("to mend it", problem["fix"])] if problem.get("fix") else facts
@@ -82,7 +82,7 @@ def _facts(between: SchemaPair, problem: dict[str, Any]) -> list[tuple[str, str]
 
 
 def line(text: str, style: str = "") -> Text:
-    """Build a line of text from outside: control characters are escaped, and markup means nothing."""
+    """Build a line from untrusted text: control characters are escaped, and rich's markup is not interpreted."""
     from rich.text import Text
 
     return Text(on_one_line(text), style)

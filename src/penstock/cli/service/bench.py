@@ -1,4 +1,4 @@
-"""`penstock bench`: measure this machine and this disk."""
+"""`penstock bench`: measure the speed of Penstock on this machine and this disk."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def spark(
 
 @contextmanager
 def _scratch(folder: Path | None) -> Iterator[Path]:
-    """Create a directory on the disk to measure, and delete it afterwards."""
+    """Create a temporary directory on the disk that is to be measured; it is deleted when the context ends."""
     if folder is not None and not folder.is_dir():
         raise InvalidRequest(f"{folder} is not a directory: choose one on the disk to measure")
     with tempfile.TemporaryDirectory(prefix="penstock-bench-", dir=folder) as scratch:
@@ -150,7 +150,8 @@ def _scratch(folder: Path | None) -> Iterator[Path]:
 
 
 def _show(title: str, measured: Iterator[Figure], *, json: bool) -> None:
-    """Print each figure as it is measured, and a table at the end."""
+    """Print the name of each figure when it is measured, and a table of all at the end. With `json`, print each figure
+    as a line of JSON when it is measured."""
     figures = []
     for figure in measured:
         figures.append(figure)

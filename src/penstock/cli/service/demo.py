@@ -1,4 +1,4 @@
-"""`penstock demo`."""
+"""`penstock demo`: show the whole system at work."""
 
 from __future__ import annotations
 

@@ -52,8 +52,8 @@ def doctor(
 
 
 def _places(config: Path | None, options: dict[str, Any]) -> BrokerPlaces:
-    """Return the directory and ports that `penstock serve` would use; where it is not installed, the
-    directory alone."""
+    """Return the data directory and the ports that `penstock serve` would use. If the extra `server` is not installed,
+    return the directory alone."""
     from penstock.doctor import SERVER, BrokerPlaces
 
     if SERVER.absent():

@@ -1,4 +1,4 @@
-"""Commands that talk to a broker: publish, subscribe, request, respond, ping, services."""
+"""Commands for live messaging with a broker: publish, subscribe, request, respond, ping, services."""
 
 from __future__ import annotations
 
@@ -29,9 +29,10 @@ Version = Annotated[str, typer.Option("--version", help="Version of the message'
 
 _LINES_AT_ONCE = 1000
 _UNANSWERED_MAX = 512
-"""The most unconfirmed messages of the client, among them the refused one."""
+"""The most messages that the client sends before the first of them is confirmed. When that one is refused, the others
+may have been published."""
 _INPUT_LIMITS = MessageLimits(block_bytes=BLOCK_BYTES_CEILING, record_bytes=0, payload_bytes=BLOCK_BYTES_CEILING)
-"""A bound on what is read before the broker is asked, which has its own limits."""
+"""The largest input that is read before the broker is asked. The broker has smaller limits of its own."""
 
 
 def _stdin() -> BinaryIO:
@@ -41,7 +42,7 @@ def _stdin() -> BinaryIO:
 
 
 def _payload(argument: str | None) -> bytes:
-    """Return the argument, or all of standard input."""
+    """Return the argument as bytes; without an argument, all of standard input."""
     if argument is None or argument == "-":
         if sys.stdin is not None and sys.stdin.isatty():
             sys.stderr.write("the payload, and Ctrl-D at its end:\n")
@@ -92,7 +93,8 @@ def _publish_one(client: Client, topic: str, payload: bytes, version: str) -> in
 
 
 def _publish_lines(client: Client, topic: str, version: str) -> int:
-    """Publish lines and return their number. An error has the number published before it."""
+    """Publish each line of standard input as a message; return their number. An error says how many were published
+    before it."""
     count = 0
     try:
         for part in line_groups(_stdin(), _INPUT_LIMITS, count_max=_LINES_AT_ONCE):
@@ -106,7 +108,8 @@ def _publish_lines(client: Client, topic: str, version: str) -> int:
 
 
 def _publish_part(client: Client, topic: str, part: list[bytes], version: str, before: int) -> int:
-    """Publish a part. A refusal names its line, and the last of the lines behind it that may be stored."""
+    """Publish some lines; return the number published so far. The error for a refused line has its number, and the
+    number of the last line after it that may have been published."""
     try:
         return client.publish_many(topic, part, version=version)
     except SchemaRejected as error:
@@ -166,7 +169,7 @@ def _as_json(message: Message) -> dict[str, object]:
 
 
 def _body(payload: bytes) -> dict[str, str]:
-    """Return a payload as text, or as base64."""
+    """Return a payload as a field for JSON: as text if it is UTF-8, else in base64."""
     text = text_or_none(payload)
     return {"payload": text} if text is not None else {"payload_base64": b64encode(payload).decode()}
 
@@ -227,7 +230,7 @@ def respond(
     lock = threading.Lock()
     lines = _lines_of(0)
     answered: queue.SimpleQueue[bool] = queue.SimpleQueue()
-    """An item per request: False after the last line of standard input."""
+    """A queue with an item for each answered request; False if there was no line of standard input left for it."""
 
     def handle(message: Message) -> bytes:
         more = True
@@ -259,13 +262,14 @@ def _command_answer(command: str, message: Message) -> bytes:
 
 
 def _line_answer(message: Message, lines: Iterator[bytes]) -> bytes | None:
-    """Print the request, and return the next line as its answer; None when there are no more."""
+    """Print the request, and return the next line of standard input as the answer; None if there are no more lines."""
     _print(message, payload=False, json=False)
     return next(lines, None)
 
 
 def _lines_of(file: int) -> Iterator[bytes]:
-    """Read lines without Python's buffer: a thread that waits in it holds a lock that the interpreter needs at exit."""
+    """Yield lines from a file descriptor without Python's buffered reader. A thread that waits in a buffered reader
+    holds a lock that the interpreter needs at exit."""
     rest = b""
     while data := os.read(file, 65_536):
         *whole_lines, rest = (rest + data).split(b"\n")

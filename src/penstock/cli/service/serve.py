@@ -1,4 +1,4 @@
-"""`penstock serve`: run the broker."""
+"""`penstock serve`: run a broker."""
 
 from __future__ import annotations
 

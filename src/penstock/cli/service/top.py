@@ -1,4 +1,4 @@
-"""`penstock top`: what a broker is doing, refreshed: topics by rate, subscriptions by lag, the disk."""
+"""`penstock top`: show what a broker is doing, again and again: topics by rate, subscriptions by lag, the disk."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
 _INTERVAL_SECONDS: Final = 2.0
 _INTERVAL_MS_MIN: Final = 200
-"""The shortest interval: nobody reads faster, and the broker has other work."""
+"""The shortest interval in milliseconds. A shorter one would only load the broker."""
 _INTERVAL_MS_MAX: Final = 86_400_000
 _TOPICS_MAX: Final = 20_000
-"""The most topics that are listed at a time: some MB."""
+"""The most topics that are fetched for one snapshot, which are some megabytes."""
 _METRICS_FILTER: Final = r"^(process|router|connection|storage|live|schema)\."
 _ROWS: Final = 12
-"""Rows of each table, unless the terminal has room for more."""
+"""The number of rows of each table if the output is no terminal."""
 
 
 @opt.bundled
@@ -86,9 +86,9 @@ class BrokerSnapshot:
     topics: list[dict[str, Any]]
     subscriptions: list[dict[str, Any]]
     sync_ms: float | None
-    """The average time of a sync since the last snapshot; None if there was none."""
+    """The average time of a sync in milliseconds since the last snapshot; None if there was no sync."""
     trouble: str | None = None
-    """The error that prevented a newer snapshot."""
+    """The error because of which this snapshot is not up to date; None if it is."""
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -106,7 +106,7 @@ class BrokerSnapshot:
 
 
 class BrokerWatch:
-    """A source of snapshots, which reconnects when its connection breaks."""
+    """A source of snapshots of a broker. It connects again if its connection was lost."""
 
     def __init__(self, broker: opt.BrokerOptions) -> None:
         self._broker = broker
@@ -114,7 +114,7 @@ class BrokerWatch:
         self._syncs = (0.0, 0.0)
 
     def snapshot(self) -> BrokerSnapshot:
-        """Take a snapshot. Raises the broker's error, or that of the connection."""
+        """Ask the broker for its state and return it. Raises the error of the broker or of the connection."""
         if self._client is None:
             self._client = self._broker.connect()
         client = self._client
@@ -153,7 +153,8 @@ def _some(items: Iterator[dict[str, Any]], most: int) -> Iterator[dict[str, Any]
 def _repeat(
     watch: BrokerWatch, snapshot: BrokerSnapshot, seconds: float, show: Callable[[BrokerSnapshot], None]
 ) -> None:
-    """Show snapshots until interrupted. While the broker is away, the last one stays."""
+    """Take and show snapshots until interrupted. While the broker does not answer, the last snapshot is shown with the
+    error."""
     while True:
         show(snapshot)
         time.sleep(seconds)
@@ -183,7 +184,7 @@ def _print(snapshot: BrokerSnapshot, rows: int | None, *, json: bool) -> None:
 
 @contextmanager
 def _screen(rows: int | None) -> Iterator[Callable[[BrokerSnapshot], None]]:
-    """Use the whole terminal, and restore it afterwards."""
+    """Switch the terminal to a full screen that is restored at the end; yield the function that shows a snapshot."""
     from rich.live import Live
 
     drawn_on = console()
@@ -238,8 +239,8 @@ def _uptime(seconds: float) -> str:
 
 _TOPIC_COLUMNS: Final = ("topic", "msg/s", "messages", "size", "subscriptions", "partitions")
 _SUBSCRIPTION_COLUMNS: Final = ("subscription", "topic", "lag", "seconds", "state", "in flight", "consumers")
-"""Columns, in the order in which they are kept where there is not room for all, except that the state is dropped before
-numbers."""
+"""The columns of the table of subscriptions. If there is not room for all, columns are dropped from the end, but the
+state before numbers."""
 
 
 def _topics(snapshot: BrokerSnapshot, rows: int, width: int) -> RenderableType:

@@ -1,4 +1,4 @@
-"""`penstock warm`: work that takes time once per machine, done ahead of time, for images."""
+"""`penstock warm`: do slow work that is needed once per machine in advance, such as in the build of an image."""
 
 from __future__ import annotations
 

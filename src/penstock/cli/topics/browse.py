@@ -1,4 +1,4 @@
-"""`penstock topic browse` and `penstock topic get`: messages of a durable topic, filtered by the broker."""
+"""`penstock topic browse` and `penstock topic get`: show messages of a durable topic, filtered by the broker."""
 
 from __future__ import annotations
 
@@ -18,15 +18,16 @@ if TYPE_CHECKING:
     from penstock.client.sync import Client
 
 _PAGE: Final = 1_000
-"""Messages in one answer."""
+"""The most messages in one answer."""
 _SCAN: Final = 100_000
-"""Messages scanned for one answer: the most that the broker allows, for the fewest calls."""
+"""The most messages that the broker looks at for one answer. It is the broker's limit, so that few requests are
+needed."""
 _PREVIEW: Final = 2_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrowseFilter:
-    """A filter of messages: they must match every option that is given."""
+    """The options that filter messages. A message must match each one that is given."""
 
     only_type: opt.OnlyType = None
     former_type: opt.FormerType = None
@@ -49,7 +50,7 @@ class BrowseFilter:
 
 @dataclass(slots=True)
 class BrowseProgress:
-    """Counts of messages so far."""
+    """Counts of the messages that were scanned and that matched so far."""
 
     scanned: int = 0
     matched: int = 0
@@ -97,7 +98,8 @@ def browse(
 def _entries(
     client: Client, fields: dict[str, Any], limit: int | None, progress: BrowseProgress
 ) -> Iterator[dict[str, Any]]:
-    """Yield matching messages, page by page. Messages lost to retention or damage are reported."""
+    """Yield matching messages, fetched page by page. Messages lost to retention or damage are reported on standard
+    error."""
     resume: dict[str, str] = {}
     while limit is None or progress.matched < limit:
         room = _PAGE if limit is None else min(_PAGE, limit - progress.matched)

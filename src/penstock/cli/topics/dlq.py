@@ -1,4 +1,4 @@
-"""`penstock dlq`: dead letters: messages that failed too often."""
+"""`penstock dlq`: show, send back and drop dead letters: messages whose delivery failed too often."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Dead letters: list, show, redrive, drop.", no_args_is_help=True)
 
 _REFUSALS_SHOWN: Final = 3
-"""The most refused letters that are described: most have the same problem."""
+"""The most refused letters that are described. Most of them have the same problem."""
 
 Original = Annotated[str, typer.Argument(help="The topic that the messages failed in, such as /shop/orders.")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LetterFilter:
-    """A filter of dead letters."""
+    """The options that filter dead letters."""
 
     only_type: opt.OnlyType = None
     former_type: opt.FormerType = None
@@ -144,7 +144,7 @@ def _print_plan(letters: DeadLetters, which: Which, redrives_max: int, limit: in
 
 @contextmanager
 def _summary_on_failure(letters: DeadLetters, text_of: Callable[[DeadLetters], str]) -> Iterator[None]:
-    """Add to an error, or print at an interruption, how far it came."""
+    """If the context fails, add the counts so far to the error; if it is interrupted, print them."""
     try:
         yield
     except PenstockError as error:
@@ -155,7 +155,7 @@ def _summary_on_failure(letters: DeadLetters, text_of: Callable[[DeadLetters], s
 
 
 def _refusal(letters: DeadLetters) -> PenstockError:
-    """Build the error about letters that the topic refuses to take back, with reasons and advice."""
+    """Build the error for letters that their topic refuses to take back, with the reasons and advice."""
     progress, refusals = letters.progress, letters.progress.refusals[:_REFUSALS_SHOWN]
     words = [f"{_place(refusal)}: {on_one_line(refusal.message)}" for refusal in refusals]
     if progress.refused > len(refusals):

@@ -1,4 +1,4 @@
-"""`penstock produce` and `penstock consume`: messages of durable topics, in and out."""
+"""`penstock produce` and `penstock consume`: write messages to durable topics, and print messages of them."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ if TYPE_CHECKING:
     from penstock.client.sync import Batch, Client, Consumer, Producer, StreamMessage
 
 _BATCH_BYTES: Final = 2 * MIB
-"""More than a group of lines has: each group is one block."""
+"""The producer's block size in bytes. It is larger than a group of lines, so that each group becomes one block."""
 _RECORD_BYTES: Final = 100
-"""The size of a record without payload, key, type and attributes."""
+"""The approximate size of a record in bytes, without payload, key, type and attributes."""
 
 _WINDOW: Final = 1000
-"""The most messages in flight when the number of messages is limited."""
+"""The most messages in flight if the number of messages to print is limited."""
 
 ShowMessage = Callable[["StreamMessage", int], None]
-"""A function that prints a message of a topic with so many partitions."""
+"""A function that prints a message. Its second argument is the number of partitions of the topic."""
 
 
 # produce
@@ -108,7 +108,7 @@ def _send(
     keys: Sequence[bytes | None],
     attributes: dict[str, str],
 ) -> None:
-    """Send the messages of a group that have keys."""
+    """Send the first messages of a group, as many as there are keys, and wait until they are on disk."""
     payloads = group.payloads[: len(keys)]
     if payloads:
         sent = producer.send_many(payloads, keys=keys, attributes=attributes)
@@ -117,7 +117,7 @@ def _send(
 
 @contextmanager
 def _advice_on_rejection(client: Client, topic: str, summary: ProduceSummary) -> Iterator[None]:
-    """Add advice about the first refused message to the error."""
+    """If the context raises `SchemaRejected`, raise it with advice about the first message that was refused."""
     try:
         yield
     except SchemaRejected as error:
@@ -128,7 +128,7 @@ def _advice_on_rejection(client: Client, topic: str, summary: ProduceSummary) ->
 
 
 def _sources(files: list[Path]) -> list[Path]:
-    """Check that files can be read, before anything is stored."""
+    """Check that all files can be read, before anything is stored, and return them. Raises `InvalidRequest`."""
     for file in files:
         if str(file) == "-":
             if sys.stdin is None:
@@ -141,7 +141,8 @@ def _sources(files: list[Path]) -> list[Path]:
 
 
 def _limits(client: Client, topic: str, extra: int) -> line_reader.MessageLimits:
-    """Ask the broker for the limits of messages of this topic."""
+    """Ask the broker for the limits of this topic's messages, and return them. `extra` is the size of type, key and
+    attributes."""
     takes = client.ask("system.producer.register", {"topic": topic})
     block_bytes = takes["block_bytes_max"] * 15 // 16  # the rest is for keys
     return line_reader.MessageLimits(
@@ -171,7 +172,7 @@ def _groups(
 
 
 def _total(files: list[Path]) -> int | None:
-    """Return the total size, if it is known."""
+    """Return the total size of the files in bytes; None if it is not known, as for standard input."""
     return sum(file.stat().st_size for file in files) if all(file.is_file() for file in files) else None
 
 
@@ -181,7 +182,7 @@ def _opened(file: Path) -> Any:
 
 @contextmanager
 def _named(file: Path) -> Iterator[None]:
-    """Put the name of a file before errors about it."""
+    """Put the file's name in front of errors that are raised in the context."""
     try:
         yield
     except PenstockError as error:
@@ -191,7 +192,8 @@ def _named(file: Path) -> Iterator[None]:
 
 
 def _paced(groups: Iterator[MessageGroup], rate: int | None) -> Iterator[MessageGroup]:
-    """Yield groups at no more than `rate` messages a second."""
+    """Yield the groups, with a pause after each so that there are at most `rate` messages per second; without pauses
+    for None."""
     began, count = time.monotonic(), 0
     for group in groups:
         yield group
@@ -203,7 +205,8 @@ def _paced(groups: Iterator[MessageGroup], rate: int | None) -> Iterator[Message
 def _keys(
     group: MessageGroup, fixed: bytes | None, key_field: str | None
 ) -> tuple[Sequence[bytes | None], InvalidRequest | None]:
-    """Return the keys of messages, up to the first that lacks one, and the error about that."""
+    """Return the keys of the messages, and None. If a message lacks its key field, return the keys of those before it,
+    and the error."""
     if key_field is None:
         return [fixed] * len(group.payloads), None
     keys: list[bytes | None] = []
@@ -290,7 +293,7 @@ def consume(
 
 @dataclass(frozen=True, slots=True)
 class ConsumeRequest:
-    """The options that reading and consuming share."""
+    """The options that are the same for reading a topic and for consuming with a subscription."""
 
     topic: str
     start: str | None
@@ -365,7 +368,7 @@ def _read(reading: TopicReader, show: ShowMessage, limit: int | None) -> None:
 
 
 def _exit_if_missing(*, missing: bool) -> None:
-    """Exit with a code of its own if messages were not printed; each gap has been reported."""
+    """Exit with the exit code for missing messages if `missing` is set. Each gap has been reported before."""
     if missing:
         raise typer.Exit(EXIT_MISSING)
 
@@ -375,7 +378,7 @@ def _print_wait(reason: str) -> None:
 
 
 def _consume(consumer: Consumer, batches: Iterable[Batch], show: ShowMessage, limit: int | None) -> None:
-    """Print messages, and acknowledge them once they are written."""
+    """Print messages, and acknowledge each batch after it is written. Stops after `limit` messages."""
     for batch in batches:
         shown = batch.messages[:limit]
         _show_batch(shown, consumer.partitions, show)
@@ -398,7 +401,7 @@ def _remaining(limit: int | None, count: int) -> int | None:
 
 
 def _message_printer(template: str | None, *, payload: bool, raw: bool, json: bool) -> ShowMessage:
-    """Return the function that prints messages."""
+    """Return the function that prints messages in the chosen format."""
     if sum((template is not None, payload, json)) > 1:
         raise InvalidRequest("--format, --payload and --json each say how messages are printed: give one of them")
     if template is not None:

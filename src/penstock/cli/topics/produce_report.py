@@ -1,4 +1,5 @@
-"""The summary of one `produce`: messages stored, their offsets, and messages that the topic refused."""
+"""The summary of one `penstock produce`: how many messages are stored, their offsets, and messages that were
+refused."""
 
 from __future__ import annotations
 
@@ -16,23 +17,23 @@ if TYPE_CHECKING:
     from penstock.client.sync import Sent
 
 _LAST_SECONDS: Final = 5.0
-"""The time that messages in flight have after Ctrl-C."""
+"""The time in seconds for which messages in flight are waited for after Ctrl-C."""
 _NAMED_MAX: Final = 5
-"""The most refused messages that the sentence names; `--json` has them all."""
+"""The most refused messages that the text names; `--json` has all."""
 
 
 @dataclass(frozen=True, slots=True)
 class MessageGroup:
-    """Messages that are sent together, and their source."""
+    """Messages that are sent together, and the file and lines that they come from."""
 
     payloads: list[bytes]
     source: str
     first: int
-    """The number of the first line; 0 if the input is not read by lines."""
+    """The number of the line of the first message; 0 if a whole file is one message."""
 
     @property
     def last(self) -> int:
-        """The number of the last line."""
+        """The number of the line of the last message."""
         return self.first + len(self.payloads) - 1
 
     def place(self, index: int) -> str:
@@ -62,14 +63,14 @@ class RefusedMessage:
 
 @dataclass(slots=True)
 class ProduceSummary:
-    """The messages stored so far."""
+    """The messages that are stored, and those that were refused."""
 
     topic: str
     places: dict[int, list[int]] = field(default_factory=dict)
-    """Count, first offset and last offset, by partition."""
+    """The number of stored messages, their first offset and their last offset, by partition."""
 
     refused: list[RefusedMessage] = field(default_factory=list)
-    """Refused messages, of one group: it is the last that is sent."""
+    """The refused messages. All are of one group, since sending ends after a group with refused messages."""
 
     pending: tuple[Sent, MessageGroup] | None = None
 
@@ -78,7 +79,8 @@ class ProduceSummary:
         return sum(count for count, _, _ in self.places.values())
 
     def take(self, sent: Sent, group: MessageGroup, timeout: float | None = None) -> None:
-        """Wait until messages are on disk. Raises the error of those that are not; the others are."""
+        """Wait until the messages of a group are on disk, and count them. Raises the first error if some were not
+        stored; the others are stored and counted."""
         self.pending = sent, group
         outcomes = sent.outcomes(timeout)
         self.pending = None
@@ -130,8 +132,8 @@ class ProduceSummary:
         return f"{many(self.count, 'message')} stored in {self.topic}: {', '.join(where)}"
 
     def text_of_failure(self) -> str:
-        """Return the summary for an error. After a refusal it says how far lines were sent: good ones behind the first
-        bad one are stored."""
+        """Return the summary for an error. After a refusal it names the last line that was sent, since valid lines
+        after the first refused one are stored."""
         if not self.refused:
             return f"before that: {self.text()}"
         group = self.refused[0].group
@@ -144,7 +146,8 @@ def _offsets(first: int, last: int) -> str:
 
 @contextmanager
 def summary_on_failure(summary: ProduceSummary) -> Iterator[None]:
-    """Add to an error, or print at an interruption, how much is stored; messages in flight are waited for."""
+    """If the context fails, add to the error how much is stored; if it is interrupted, print that. Messages in flight
+    are waited for, up to five seconds."""
     try:
         yield
     except PenstockError as error:

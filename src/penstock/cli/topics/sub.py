@@ -1,4 +1,4 @@
-"""`penstock sub`: durable subscriptions of a broker."""
+"""`penstock sub`: show, create and change durable subscriptions of a broker."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def create(
 
 
 def _subscription_names(client: Any, topic: str) -> list[str]:
-    """Return the subscriptions of a topic, which may not exist yet."""
+    """Return the names of a topic's subscriptions; empty if the topic does not exist."""
     try:
         names: list[str] = client.ask("system.topic.describe", {"topic": topic})["subscriptions"]
     except TopicNotSupported:
@@ -174,7 +174,7 @@ def _subscription_names(client: Any, topic: str) -> list[str]:
 
 
 class SeekCommand(TyperCommand):
-    """A command with an argument such as `-1h`, which would be parsed as options."""
+    """A command that accepts an argument such as `-1h`, which would otherwise be parsed as an option."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         return super().parse_args(ctx, [opt.absolute_position(argument) for argument in args])

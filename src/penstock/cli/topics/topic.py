@@ -1,4 +1,4 @@
-"""`penstock topic`: topics of a broker, their settings, the defaults of a namespace."""
+"""`penstock topic`: show, create and change topics of a broker, and the default settings of namespaces."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ _NONE: Final = "none"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettingOptions:
-    """Settings that can be changed on an existing topic. `none` stands for the default."""
+    """The options for settings that can be changed on an existing topic. The value `none` resets a setting to its
+    default."""
 
     retention_age: Annotated[str | None, typer.Option(help="Keep so long, such as 7d.")] = None
     retention_bytes: Annotated[str | None, typer.Option(help="Keep so much of each partition, such as 10GiB.")] = None
@@ -49,7 +50,8 @@ class SettingOptions:
     ] = None
 
     def named(self) -> dict[str, Any]:
-        """Return the given settings by the broker's names; None for `none`. Those of retention are nested."""
+        """Return the given settings by the names that the broker uses, with None for `none`. Settings of retention are
+        in a dict of their own. Raises `InvalidRequest` for an invalid value."""
         retention: dict[str, Any] = {}
         settings: dict[str, Any] = {}
         for option, text in asdict(self).items():
@@ -86,7 +88,7 @@ _SETTINGS: Final[dict[str, tuple[str, Callable[[str], Any]]]] = {
 
 
 _SCHEMA_SETTINGS: Final = ("schema_subjects", "schema_default", "schema_deprecated")
-"""Settings shown beside the policy; `penstock topic schema` sets them."""
+"""Settings that are shown with the schema policy, but set by `penstock topic schema`."""
 
 
 def _parsed(option: str, text: str, parse: Callable[[str], Any]) -> Any:
@@ -99,7 +101,7 @@ def _parsed(option: str, text: str, parse: Callable[[str], Any]) -> Any:
 
 
 def _merge(named: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
-    """Merge settings into those of before: the broker takes retention as a whole."""
+    """Merge the settings of retention with the present ones, `before`, since the broker replaces them all at once."""
     if "retention" not in named:
         return named
     both = before.get("retention", {}) | named["retention"]
@@ -220,7 +222,7 @@ def _log_row(log: dict[str, Any]) -> list[Any]:
 
 
 def _settings_shown(settings: dict[str, Any]) -> list[tuple[str, Any]]:
-    """Return settings by the names of their options."""
+    """Return settings and their values, by the names of the options."""
     shown = settings | {f"retention.{name}": value for name, value in settings.get("retention", {}).items()}
     own = [
         (option.replace("_", " "), _with_unit(name, shown[name]))
@@ -326,7 +328,7 @@ def delete(broker: opt.BrokerOptions, topic: opt.Topic, yes: opt.Yes = False, js
 
 
 def _delete(client: Client, topic: str, *, yes: bool) -> None:
-    """Delete a topic; the broker asks for confirmation if there is something to lose."""
+    """Delete a topic. If it has messages or subscriptions, the broker demands a confirmation, and the user is asked."""
     answer = client.ask("system.topic.delete", {"topic": topic})
     while answer["status"] == "confirm":
         lost = f"{many(answer['messages'], 'message')} ({bytes_text(answer['bytes'])})"

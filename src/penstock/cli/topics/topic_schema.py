@@ -1,4 +1,5 @@
-"""`penstock topic schema`: the schemas that a topic's messages may name, and the policy for those that do not."""
+"""`penstock topic schema`: the policy for which schemas a topic's messages may name, and for messages that do not
+conform."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ _DEMANDING: Final = (
     *("required", "minProperties", "maxProperties", "propertyNames", "patternProperties", "dependencies"),
     *("dependentRequired", "dependentSchemas", "$ref", "allOf", "anyOf", "oneOf", "not", "if", "enum", "const"),
 )
-"""Keywords by which a schema may constrain an object, besides those about its properties."""
+"""JSON Schema keywords by which a schema may restrict an object, besides keywords about its properties."""
 _MEANINGS: Final = {
     "none": "none: schemas are not looked at",
     "warn": "warn: what is wrong is stored, marked x-schema-warning",
@@ -100,7 +101,7 @@ def set_(
 
 
 def schema_settings(facts: dict[str, Any]) -> dict[str, Any]:
-    """Return the schema settings of a topic, with defaults for those that are not set."""
+    """Return the schema settings of a topic. Those that are not set have their defaults."""
     settings = facts["settings"]
     return {
         "topic": facts["topic"],
@@ -132,14 +133,14 @@ def _print(client: Client, facts: dict[str, Any], *, json: bool) -> None:
 
 
 def payloads_text(policy: str, *, checked: bool) -> str:
-    """Describe whether payloads are validated, or only the ids that messages name."""
+    """Describe whether the topic validates payloads, or only the schema ids that messages name."""
     if policy == NONE:
         return "not looked at"
     return "checked against the version they name" if checked else "not looked at: ids only (--payloads checks them)"
 
 
 def _hint(client: Client, policy: dict[str, Any], empty: bool) -> None:
-    """Print a hint about a topic that refuses every message, has a default that does not exist, or accepts
+    """Print a hint if the topic refuses every message, if its default version does not exist, or if its schema accepts
     any object."""
     first = on_one_line(policy["subjects"][0])
     if policy["policy"] == "enforce" and empty:
@@ -155,7 +156,7 @@ def _hint(client: Client, policy: dict[str, Any], empty: bool) -> None:
 
 
 def _takes_any_object(client: Client, subject: str) -> bool:
-    """Return True if the latest version is a JSON Schema that accepts nearly every object."""
+    """Return True if the latest version of the subject is a JSON Schema that accepts nearly every object."""
     try:
         schema = client.ask("system.schema.get", {"subject": subject, "version": LATEST})
     except InvalidRequest as error:
@@ -166,7 +167,8 @@ def _takes_any_object(client: Client, subject: str) -> bool:
 
 
 def has_open_content(text: str) -> bool:
-    """Return True if a JSON Schema requires nothing and allows any property, by its outermost keywords."""
+    """Return True if a JSON Schema requires nothing and allows any property. Only its outermost keywords are looked
+    at."""
     schema = load_json(text)
     if not isinstance(schema, dict):
         return schema is True
@@ -191,7 +193,7 @@ def _is_living(client: Client, subject: str, version: int | str) -> bool:
 
 
 def _latest(client: Client, subject: str) -> str:
-    """Return the latest version of a subject, in words."""
+    """Describe the latest version of a subject in words."""
     try:
         latest = client.ask("system.schema.versions", {"subject": subject})["versions"][-1]
     except InvalidRequest as error:

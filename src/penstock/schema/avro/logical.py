@@ -1,4 +1,4 @@
-"""Logical types: the types that they may annotate, and their equality.
+"""Logical types: the types that they may annotate, and the check of their attributes.
 
 An unknown logical type, one on the wrong type, or one with attributes that make no sense is ignored: the specification
 has implementations use the underlying type then.
@@ -31,7 +31,7 @@ UNDERLYING: Final[Mapping[str, frozenset[str]]] = {
 }
 
 FIXED_BYTES: Final[Mapping[str, int]] = {"uuid": 16, "duration": 12}
-"""The size of the underlying fixed, where the logical type prescribes it."""
+"""The size in bytes of the underlying fixed, where the logical type prescribes it."""
 
 
 def logical(kind: str, properties: Mapping[str, Any], size: int | None = None) -> Logical | None:

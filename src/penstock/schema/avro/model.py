@@ -60,7 +60,8 @@ def refuse(message: str, path: SchemaPath) -> NoReturn:
 
 
 class Logical(NamedTuple):
-    """A logical type: the meaning of a type's values."""
+    """A logical type, such as `timestamp-millis`: the meaning of a type's values. Only a decimal has precision and
+    scale."""
 
     name: str
     precision: int = 0
@@ -95,7 +96,7 @@ class Primitive(TypeNode):
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Link(TypeNode):
-    """The use of a type that is defined elsewhere."""
+    """The use, by its full name, of a named type that is defined elsewhere."""
 
     name: str
 

@@ -53,7 +53,7 @@ def parse(text: str, references: Mapping[str, str]) -> Schema:
 
 
 class ParseScope(NamedTuple):
-    """The namespace and depth that enclosing types hand to the types within."""
+    """The namespace that names without one belong to within a type, and the depth of nesting."""
 
     namespace: str = ""
     depth: int = 0
@@ -70,7 +70,7 @@ class Parser:
         self._open: set[str] = set()
         """Records whose fields are being parsed: they may contain themselves."""
         self._taken_names: set[str] = set()
-        """Names and aliases of types."""
+        """Names and aliases of all types so far; no type may use one of them again."""
 
     def read(self, text: str, root: SchemaPath) -> Type:
         return self._type(document.parse_json(text, root), root, ParseScope())

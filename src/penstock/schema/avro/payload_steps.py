@@ -35,7 +35,7 @@ class InvalidValue(Exception):
 
 
 class Walk:
-    """A payload and the state of the walk over it."""
+    """A payload, and the count of items without bytes that were met in it."""
 
     __slots__ = ("data", "size", "weightless")
 
@@ -164,7 +164,7 @@ def record(fields: Sequence[tuple[str, ValueStep]]) -> ValueStep:
 
 
 def array(item: ValueStep | None) -> ValueStep:
-    """Return a step over an array; if `item` is None, items take no bytes and are counted, not visited."""
+    """Return a step over an array. If `item` is None, the items take no bytes: they are counted but not visited."""
 
     def step(walk: Walk, at: int, depth: int) -> int:
         _check_depth(depth)

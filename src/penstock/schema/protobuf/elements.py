@@ -10,7 +10,7 @@ from penstock.schema.protobuf.parsing.options import option_key
 
 
 class ElementKind(Enum):
-    """The kind of an element, as the targets of options name it."""
+    """The kind of an element. Error messages use the values as words."""
 
     FILE = "file"
     MESSAGE = "message"
@@ -39,7 +39,7 @@ class Element(NamedTuple):
 
 
 def elements(file: Any) -> Iterator[Element]:
-    """Yield the file first, and containers before their contents."""
+    """Yield all elements of a file descriptor: the file itself first, and containers before their contents."""
     yield Element(ElementKind.FILE, file.package, file, None)
     scope = f"{file.package}." if file.package else ""
     for message in file.message_type:

@@ -1,6 +1,6 @@
 """The compatibility check of a new version against earlier ones, pair by pair: can this reader read that writer?
 
-The modes are rows of a table; the languages decide about each pair.
+A table says which pairs each compatibility mode demands; the schema languages compare each pair.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ BATCH_CHARS_MAX: Final = 4 * MIB
 class ComparisonRule(NamedTuple):
     directions: tuple[str, ...]
     transitive: bool
-    """Compare with all versions, not only with the last one."""
+    """True if all versions are compared, not only the last one."""
 
 
 COMPARISON_RULES: Final = {
@@ -71,7 +71,8 @@ def _pair(direction: str, candidate: Definition, earlier: Definition) -> SchemaP
 
 
 def find_problems(comparisons: Sequence[VersionComparison], *, lenient: bool) -> Procedure[list[Problem]]:
-    """Run the comparisons; each problem gets its version and direction. At most `PROBLEMS_MAX`."""
+    """Run the comparisons in batches and return the problems, each with its version and direction; at most
+    `PROBLEMS_MAX`."""
     problems: list[Problem] = []
     for batch in _batches(comparisons):
         answers = yield CheckCompatibility(tuple(comparison.pair for comparison in batch), lenient=lenient)

@@ -1,4 +1,4 @@
-"""Settings of one subject or of all: compatibility and mode; and edits of a version's metadata."""
+"""The settings of one subject or of all subjects: compatibility and mode. Also changes to a version's metadata."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def set_compatibility(
 
 
 def clear_compatibility(state: RegistryState, subject: str) -> Procedure[CompatibilityConfig]:
-    """Return the previous value. Raises `SubjectNotFound` if the subject had none of its own."""
+    """Clear a subject's compatibility; return what was in force. Raises `SubjectNotFound` if it had none of its own."""
     before = state.index.compatibility_config(subject)
 
     def edit(settings: SubjectSettings) -> SubjectSettings:
@@ -85,7 +85,7 @@ def set_mode(state: RegistryState, subject: str, mode: SubjectMode, *, force: bo
 
 
 def clear_mode(state: RegistryState, subject: str) -> Procedure[SubjectMode]:
-    """Return the previous value. Raises `SubjectNotFound` if the subject had none of its own."""
+    """Clear a subject's mode; return the mode that was in force. Raises `SubjectNotFound` if it had none of its own."""
     before = own_mode(state.index, subject, default_to_global=True)
 
     def edit(settings: SubjectSettings) -> SubjectSettings:

@@ -1,4 +1,4 @@
-"""Deletion of versions and subjects, first soft and then permanent, and undeletion of soft-deleted ones."""
+"""Deletion of versions and subjects, soft at first and then permanent, and undeletion of soft-deleted ones."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class DeletionOptions:
     """Options of a deletion."""
 
     permanent: bool = False
-    """Delete permanently a version that was soft-deleted before."""
+    """Delete for good, which needs a soft delete before."""
 
     archived: bool = False
     """Delete permanently even if archives have messages with the schema."""
@@ -91,10 +91,11 @@ def _delete(state: RegistryState, targets: Sequence[SubjectVersion], options: De
 
 
 def _check_unreferenced(index: RegistryIndex, deleted: Sequence[SubjectVersion], lookup: LookupFilter) -> None:
-    """Raise `ReferenceExists` if a schema that stays refers to one that is deleted.
+    """Raise `ReferenceExists` if a version that stays refers to one that is deleted. `lookup` selects the referring
+    versions that count.
 
-    A soft-deleted schema may be referred to by deleted ones; a permanently deleted one by none, or those could never be
-    read.
+    Soft-deleted versions may refer to a version that is soft-deleted. No version may refer to one that is permanently
+    deleted, because it could never be read again.
     """
     deleted_keys = {(version.subject, version.version) for version in deleted}
     for version in deleted:

@@ -44,7 +44,8 @@ def resolve_references(
 
 
 def definition_of(index: RegistryIndex, schema: Schema) -> Definition:
-    """Return the definition of a schema whose references exist, deleted or not."""
+    """Return the schema's definition: its text with the texts of all that it refers to. The references must exist,
+    deleted or not. Raises `InvalidSchema` if one name stands for two schemas."""
     texts: dict[str, str] = {}
     for name, text in _referenced_texts(index, schema):
         if texts.setdefault(name, text) != text:
@@ -84,7 +85,8 @@ def _check_size(definition: Definition) -> None:
 
 
 def _pin(index: RegistryIndex, kind: SchemaKind, reference: Reference, lookup: LookupFilter) -> Reference:
-    """Return the reference with an existing version of this kind; the latest is the one that is latest now."""
+    """Return the reference with the number of an existing version; the latest is the one that is latest now. Raises
+    `InvalidSchema` if the version does not exist or is of another kind than `kind`."""
     try:
         subject = parse_subject(reference.subject)
         version = index.version(subject, parse_version(reference.version), lookup)

@@ -115,7 +115,8 @@ class Worker:
         protocol.STATUS.pack_into(self._shared, 0, state, self._number, self._payload)
 
     def _read_body(self, first: bytes) -> bytearray | None:
-        """Read the rest of the header and the body; None if the header is wrong or the pipe ends."""
+        """Read the rest of the header, which begins with `first`, and the body. Returns the body; None if the header is
+        wrong or the pipe ends."""
         head = read_exactly(_STDIN, protocol.HEADER.size, first)
         if head is None:
             return None
@@ -125,7 +126,7 @@ class Worker:
         return read_exactly(_STDIN, size)
 
     def _answer(self, job: protocol.Job) -> tuple[protocol.Answer, bool]:
-        """Return the answer, and whether the process is unfit for another job."""
+        """Return the answer to a job, and True if the process is unfit for another one."""
         try:
             return self._run(job), False
         except PenstockError as error:

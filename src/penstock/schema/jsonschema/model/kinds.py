@@ -16,9 +16,9 @@ class ValueKind(StrEnum):
     ARRAY = "array"
     STRING = "string"
     INTEGER = "integer"
-    """A number written without a fraction."""
+    """A number written without a fraction, such as 1."""
     WHOLE = "1.0"
-    """A number written with a fraction of zero: an integer since draft 6."""
+    """A number written with a fraction of zero, such as 1.0. It is an integer since draft 6."""
     FRACTION = "number"
 
 

@@ -70,7 +70,7 @@ def integer(writer: WriterFacts) -> Any | None:
 
 
 def fraction(writer: WriterFacts) -> Any | None:
-    """Return a type for fractions; None with `multipleOf`, which msgspec checks inexactly."""
+    """Return a type for numbers with a fraction; None with `multipleOf`, which msgspec checks inexactly."""
     if writer.keyword_values("multipleOf"):
         return None
     low, high = ranges.lower(writer), ranges.upper(writer)

@@ -1,4 +1,4 @@
-"""Values that can be listed: if the writer lists them, or has no others, each can be checked by itself."""
+"""The values that a writer may write, where they can be listed: each can then be checked by itself."""
 
 from __future__ import annotations
 

@@ -250,7 +250,7 @@ def _first(library: FileLibrary) -> Any:
 
 
 def _fields(message: Any, pool: Any) -> dict[int, Any]:
-    """Return all fields of a message, extensions included: bytes do not distinguish them from fields."""
+    """Return all fields of a message by number. Extensions are included, because bytes do not tell them from fields."""
     extensions = pool.FindAllExtensions(message) if message.is_extendable else ()
     return {field.number: field for field in (*extensions, *message.fields)}
 

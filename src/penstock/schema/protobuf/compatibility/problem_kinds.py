@@ -46,7 +46,8 @@ PROBLEM_KINDS: Final[dict[str, ProblemKind]] = {
 
 
 class ProblemCollector:
-    """A collector of at most `PROBLEMS_MAX` problems; further ones are dropped."""
+    """A collector of at most `PROBLEMS_MAX` problems. Further ones are dropped, and with `lenient` so are tolerable
+    ones."""
 
     def __init__(self, *, lenient: bool) -> None:
         self.problems: list[Problem] = []

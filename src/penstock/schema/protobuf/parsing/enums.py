@@ -47,7 +47,8 @@ def names(cursor: Cursor) -> Iterator[str]:
 
 
 def enum(cursor: Cursor, into: Any, scope: str) -> None:
-    """Parse `enum Name { ... }` into `into`, a list of enums."""
+    """Parse `enum Name { ... }` and add it to `into`, a list of enum descriptors. `scope`: the full name of the message
+    around it."""
     cursor.expect("enum")
     at = cursor.token.at
     added = into.add(name=cursor.name("the name of an enum"))

@@ -16,7 +16,8 @@ from penstock.schema.protobuf.parsing.tokens import TokenKind
 
 
 def message(cursor: Cursor, into: Any, scope: str) -> None:
-    """Parse `message Name { ... }` into `into`, a list of messages."""
+    """Parse `message Name { ... }` and add it to `into`, a list of message descriptors. `scope`: the full name of the
+    message around it."""
     cursor.expect("message")
     at = cursor.token.at
     added = into.add(name=cursor.name("the name of a message"))
@@ -35,7 +36,8 @@ def body(cursor: Cursor, into: Any, path: str) -> None:
 
 
 def extend(cursor: Cursor, into: Any, nested: Any, scope: str) -> None:
-    """Parse `extend Name { ... }` into `into.extension`."""
+    """Parse `extend Name { ... }` and add its fields to `into.extension`. Messages that they declare (bodies of groups)
+    go to `nested`."""
     cursor.expect("extend")
     at = cursor.token.at
     container = FieldContainer(scope, into.extension, nested, body, extendee=cursor.qualified("the name of a message"))

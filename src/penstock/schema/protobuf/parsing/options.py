@@ -29,7 +29,8 @@ def statement(cursor: Cursor, holder: Any, path: str) -> None:
 
 
 def bracketed(cursor: Cursor, holder: Any, path: str, pseudo: PseudoOption = lambda _: False) -> None:
-    """Parse `[name = value, name = value]`, if it is next."""
+    """Parse `[name = value, name = value]`, if it is next, into the `options` of `holder`. `pseudo` may take an option
+    first."""
     if not cursor.take("["):
         return
     while True:

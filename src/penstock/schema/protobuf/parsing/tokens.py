@@ -48,7 +48,8 @@ _BYTE_ORDER_MARK: Final = "\ufeff"
 
 
 def tokens(text: str, tokens_max: int, file: str = "") -> Iterator[Token]:
-    """Yield all tokens, and one END. Raises `InvalidSchema` at the first character that belongs to none."""
+    """Yield all tokens, and one END. Raises `InvalidSchema` at the first character that belongs to none, and for more
+    than `tokens_max` tokens."""
     at = len(_BYTE_ORDER_MARK) if text.startswith(_BYTE_ORDER_MARK) else 0
     for _ in range(tokens_max):
         match = _TOKEN.match(text, at)

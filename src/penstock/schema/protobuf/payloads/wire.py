@@ -40,14 +40,15 @@ class WireField(NamedTuple):
 
 
 class WireReader:
-    """A reader of one payload, which visits no more than `PAYLOAD_STEPS_MAX` fields."""
+    """A reader of one payload. It visits at most `PAYLOAD_STEPS_MAX` fields in all, then it raises `BrokenWire`."""
 
     def __init__(self, payload: bytes) -> None:
         self.payload = payload
         self._steps_left = PAYLOAD_STEPS_MAX
 
     def pieces(self, begin: int, end: int) -> Iterator[WireField]:
-        """Yield the fields between two offsets. Raises `BrokenWire`."""
+        """Yield the fields between two offsets. Raises `BrokenWire` where the bytes are no field, and for too many
+        fields."""
         at = begin
         while at < end:
             piece = self._piece(at, end)
@@ -98,7 +99,8 @@ class WireReader:
         return at, at + _SIZES.get(wire_type, 0)
 
     def _varint(self, at: int, end: int) -> tuple[int, int]:
-        """Return a varint's value and its end."""
+        """Read the varint at `at`; return its value and the offset after it. Raises `BrokenWire` if it does not end
+        before `end` or has more than ten bytes."""
         value = 0
         for offset in range(at, min(at + _VARINT_BYTES_MAX, end)):
             byte = self.payload[offset]

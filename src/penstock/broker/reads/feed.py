@@ -319,5 +319,6 @@ def _start_before(log: Log, offset: int, frontier: int) -> FeedStart:
 
 
 def cursor_text(after: int) -> str:
-    """Return the id that a reader remembers as its position: no message up to `after` has a newer one."""
+    """Return the id, as text, that a reader remembers as its position. Only the time in it counts: the reader has read
+    everything up to `after`."""
     return format_id(cursor_id(after))

@@ -267,5 +267,5 @@ def newest_ticks(logs: Sequence[Log]) -> int:
 
 
 def cursor_id(ticks: int) -> bytes:
-    """Return the id that sorts after every message up to this id time, and before all later ones."""
+    """Return an id with this time. It stands for a position, and need not be the id of a message."""
     return id_bytes(max(ticks, 0), _LOW)

@@ -146,8 +146,8 @@ class SubscriptionRunner:
 
     @property
     def _in_blocks(self) -> bool:
-        """True if all consumers get `records` frames. It decides how the size of a message is counted: `message` frames
-        are larger."""
+        """True if all consumers get `records` frames. If not, less is read at a time, and messages count as larger: a
+        `message` frame takes more time and room."""
         return all(endpoint.blocks for endpoint in self.endpoints.values())
 
     @property
@@ -300,8 +300,8 @@ class SubscriptionRunner:
         return [Send(endpoint.client, self._notice(SOUGHT, endpoint, fields)) for endpoint in self.endpoints.values()]
 
     def _report_gap(self, partition: int, gap: Gap, messages: int) -> list[Effect]:
-        """Return the effects that tell every consumer that the messages in a gap are lost. `messages` is how many of
-        them were not acked."""
+        """Return the effects that tell every consumer, unless it may no longer consume, that the messages in a gap are
+        lost. `messages` is the number of them that were not acked."""
         fields = {"partition": partition, **gap._asdict(), "messages": messages}
         return [
             Send(endpoint.client, self._notice(GAP, endpoint, fields))

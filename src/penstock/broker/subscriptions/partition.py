@@ -34,7 +34,8 @@ class OffsetRun:
         return self.stop - self.start
 
     def count_within(self, messages: int, size: int) -> int:
-        """Return how many of the first messages are at most `messages`, and have at most `size` bytes together."""
+        """Return how many messages fit, counted from the first: at most `messages`, with at most `size` bytes together.
+        If `ends` is None, all count as equally large."""
         most = min(len(self), messages)
         if self.size <= size:
             return most

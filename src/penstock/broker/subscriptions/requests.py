@@ -87,7 +87,8 @@ def parse_subscribe(name: TopicName, fields: Fields, client: Client) -> Subscrib
 
 
 def _parse_options(fields: Fields) -> Fields:
-    """Return the options that are stored with a subscription, under the names they are stored by."""
+    """Return the options that are stored with a subscription, under the names they are stored by. Raises
+    `InvalidRequest` for a wrong value."""
     options: Fields = {}
     if "type" in fields:
         options["kind"] = _choice(SubscriptionKind, read.text(fields, "type"), "type")

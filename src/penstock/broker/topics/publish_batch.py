@@ -43,7 +43,7 @@ _PRODUCERS_KNOWN: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class MessageNumbers:
-    """The producer name and the numbers by which messages are recognised if they are posted again."""
+    """The producer and the request numbers by which messages are recognised if they are posted again."""
 
     producer: str
     first: int

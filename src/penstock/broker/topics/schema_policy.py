@@ -73,7 +73,7 @@ def _number(text: str, most: int) -> int:
 
 _LOG: Final = logging.getLogger(__name__)
 WARNING: Final = "x-schema-warning"
-"""Attribute that the broker adds to a message that violates a policy of `warn`."""
+"""The attribute that the broker adds to a message that does not conform, if the policy is `warn`."""
 _WARNING_CHARS_MAX: Final = 256
 
 Continuation = Callable[[Block, Mapping[int, PayloadFault]], list[Effect]]

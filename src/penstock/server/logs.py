@@ -1,4 +1,5 @@
-"""Logs: one structured line an event, for people or as JSON for machines. Never a payload, never a secret."""
+"""The logs of the server: one structured line for each event, as text for people or as JSON for machines. They never
+contain a payload or a secret."""
 
 from __future__ import annotations
 
@@ -23,8 +24,8 @@ Tap = Callable[[str, str, dict[str, Any]], None]
 
 
 class _SafeTime:
-    """A stand-in for the module `time` in `logging`. Python's own raises for a clock beyond the year 2262, and the
-    failed log line would end the connection, or the process, that it is about."""
+    """A stand-in for the module `time` in `logging`. Python's own raises if the clock is beyond the year 2262. Then the
+    attempt to log would end the connection, or the process, that the line is about."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(time, name)
@@ -34,7 +35,7 @@ class _SafeTime:
 
 
 class _TapHandler(logging.Handler):
-    """A log handler that hands every line to subscribers of the broker's log."""
+    """A log handler that passes each log line to a tap: a function that gets the level, the text and the fields."""
 
     def __init__(self, tap: Tap) -> None:
         super().__init__()
@@ -48,12 +49,13 @@ class _TapHandler(logging.Handler):
 
 
 def extra_fields(record: logging.LogRecord) -> dict[str, Any]:
-    """Return the fields that were logged beside the message."""
+    """Return the extra fields that were logged together with the message."""
     return {name: value for name, value in vars(record).items() if name not in _PLAIN}
 
 
 def configure(level: str, form: str, *, stream: TextIO | None = None) -> None:
-    """Send all logs of the process to standard error, one line each."""
+    """Send all logs of the process to `stream`, by default standard error, one line for each event. `form` selects text
+    or JSON."""
     stream = stream or sys.stderr
     setattr(logging, "time", _SafeTime())  # noqa: B010 - not for the type checker: it is no door of the module
     before: list[Any] = [
@@ -73,9 +75,10 @@ def configure(level: str, form: str, *, stream: TextIO | None = None) -> None:
 
 
 def _escaped(_logger: Any, _method: str, extra_fields: dict[str, Any]) -> dict[str, Any]:
-    """Escape text from outside: in an operator's terminal it must neither move the cursor nor begin a line.
+    """Return the fields of a log line with all unprintable characters escaped. Text from clients must not move the
+    cursor in an operator's terminal, or look like a further line.
 
-    Tracebacks keep their lines: they are our own.
+    Tracebacks keep their line breaks, since they are our own text.
     """
     return {
         name: _printable(value, breaks=name == _TRACEBACK) if isinstance(value, str) else value
@@ -84,7 +87,8 @@ def _escaped(_logger: Any, _method: str, extra_fields: dict[str, Any]) -> dict[s
 
 
 def _printable(text: str, *, breaks: bool) -> str:
-    """Return the text with unprintable characters written as in Python."""
+    """Return the text with unprintable characters as escapes, as in Python's `repr`. With `breaks`, line breaks and
+    tabs are kept."""
     if text.isprintable():
         return text
     return "".join(
@@ -94,7 +98,7 @@ def _printable(text: str, *, breaks: bool) -> str:
 
 
 def add_tap(tap: Tap) -> Callable[[], None]:
-    """Pass every line to `tap` as well. Returns the function that ends this."""
+    """Pass every later log line of Penstock to `tap` as well. Returns the function that ends this."""
     handler = _TapHandler(tap)
     root = logging.getLogger("penstock")
     root.addHandler(handler)

@@ -26,11 +26,11 @@ HTML: Final = "text/html; charset=utf-8"
 POLICY: Final = (
     f"default-src 'none'; style-src 'sha256-{_DIGEST}'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-"""The content security policy of pages: their own style, and nothing else."""
+"""The content security policy of the pages: only their own style is allowed, and nothing is loaded."""
 
 
 def welcome(links: Iterable[tuple[str, str]]) -> bytes:
-    """Return the front page."""
+    """Return the front page as HTML. `links` are pairs of a path and what is found there."""
     listed = "".join(f'<li><a href="{escape(path)}">{escape(path)}</a>: {escape(about)}</li>' for path, about in links)
     about = "A message broker whose log is the data pipeline's table."
     return _page("Penstock", f"<p>{about} Version {escape(__version__)}.</p><ul>{listed}</ul>")
@@ -38,7 +38,7 @@ def welcome(links: Iterable[tuple[str, str]]) -> bytes:
 
 @lru_cache(maxsize=8)
 def operations(table: RouteTable) -> bytes:
-    """Return the documentation of all operations, by group."""
+    """Return the documentation of all operations as HTML, by group."""
     groups = dict.fromkeys(route.tag for route in table.routes)
     listed = "".join(f'<li><a href="#{_anchor(group)}">{escape(group)}</a></li>' for group in groups)
     intro = '<p>The same for programs: <a href="/openapi.json">/openapi.json</a>.</p>'

@@ -39,7 +39,8 @@ _PAGE: Final = {"content-security-policy": pages.POLICY, "vary": "accept"}
 
 
 async def get_root(request: ApiRequest) -> object:
-    """Return a page for browsers, JSON for all others, with the media type of registries for their clients."""
+    """Return the front page to browsers, and the same facts as JSON to all others. Clients of schema registries get
+    that JSON under the registry's media type."""
     accept = (header(request.scope, b"accept") or "*/*").lower()
     if "text/html" in accept:
         return EncodedAnswer(pages.welcome(LINKS), pages.HTML, _PAGE)

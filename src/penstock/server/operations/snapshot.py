@@ -1,4 +1,5 @@
-"""A snapshot of a running broker as values: collected on its event loop in short slices, and bounded in size."""
+"""A snapshot of a running broker: its figures as plain values. It is collected on the event loop in short slices, and
+its size is bounded."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ from penstock.storage.store import Store
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicSnapshot:
-    """A topic, or the sum of several."""
+    """The figures of one topic, or the sum over several topics."""
 
     name: str
     published: int
@@ -32,7 +33,7 @@ class TopicSnapshot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubscriptionSnapshot:
-    """A subscription, or the sum of several."""
+    """The figures of one subscription, or the sum over several."""
 
     topic: str
     name: str
@@ -46,15 +47,17 @@ class SubscriptionSnapshot:
     lag: int
     unacked: int
     unacked_ms: int
-    """The age of the oldest unacknowledged delivery."""
+    """The age in milliseconds of the oldest delivery that is not acknowledged; 0 if there is none."""
     consumers: int
     floors: tuple[tuple[Log, int], ...] = ()
-    """The offset of the oldest unacknowledged message, in each partition that has one."""
+    """The offset of the oldest message that is not acknowledged, for the log of each partition that has such a message.
+    Empty for a sum over several subscriptions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputSnapshot:
-    """The output that waits to be sent."""
+    """The output of all connections that waits to be sent: its bytes, the bytes of the connection with the most, and
+    the number of connections that are behind."""
 
     queued: int = 0
     largest: int = 0
@@ -70,9 +73,9 @@ class StorageSnapshot:
     queued: int
     logs: int
     failed: tuple[str, ...]
-    """The reasons of logs that take no appends any more."""
+    """The reason of each log that takes no appends any more."""
     full: int
-    """The number of logs whose last append found no room."""
+    """The number of logs whose last append was refused for lack of room."""
     catalog_failed: bool
     damaged: int
     """The number of messages found damaged."""
@@ -81,7 +84,7 @@ class StorageSnapshot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerSnapshot:
-    """The snapshot of the whole broker."""
+    """The figures of the whole broker at one time."""
 
     unix_ms: int
     counts: Mapping[str, int]
@@ -91,24 +94,24 @@ class BrokerSnapshot:
     requests_open: int
     topics: int
     subscriptions: int
-    """The number of subscriptions, without internal ones."""
+    """The number of subscriptions, without those that the broker itself uses."""
     shown_topics: tuple[TopicSnapshot, ...]
     shown_subscriptions: tuple[SubscriptionSnapshot, ...]
     output: OutputSnapshot
     held: int = 0
-    """Bytes of all connections: incomplete messages, waiting reads, and unsent output."""
+    """The bytes held for all connections: incomplete messages, reads that wait for their turn, and unsent output."""
     storage: StorageSnapshot | None = None
     """The storage; None for a broker without durable topics."""
     dead_letters: Mapping[str, int] = field(default_factory=dict)
-    """Dead letters that were neither redriven nor dropped, by their topic."""
+    """The numbers of dead letters that were neither redriven nor dropped, by their topic."""
     http: Mapping[tuple[str, str, str], int] = field(default_factory=dict)
-    """Responses by method, route and status."""
+    """The numbers of HTTP responses, by method, route and status."""
     http_streams: int = 0
     """The number of open event streams."""
     http_streams_queued: int = 0
-    """Bytes that these streams have not taken yet."""
+    """The bytes that the readers of these streams have not taken yet."""
     lags: Mapping[tuple[str, str], float] = field(default_factory=dict)
-    """The lag in seconds, by topic and subscription."""
+    """The age in seconds of the oldest message that is not acknowledged, by topic and subscription."""
     free: int = 0
     """Free bytes on the disk of the logs."""
     checks: Mapping[str, bool] = field(default_factory=dict)
@@ -116,10 +119,12 @@ class BrokerSnapshot:
 
 
 OTHER_SERIES: Final = "_other"
-"""The label of the sum of all others; no topic or subscription can have this name."""
+"""The label of the series with the sum over all topics or subscriptions without series of their own. No topic or
+subscription can have this name."""
 
 TOPICS_MAX: Final = 200
-"""The most topics with series of their own in `/metrics`: about 1,000 lines, which take a hundredth of a second."""
+"""The most topics with series of their own in `/metrics`: about 1,000 lines, which take a hundredth of a second to
+write."""
 
 SUBSCRIPTIONS_MAX: Final = 300
 """The most subscriptions with series of their own in `/metrics`: some 4,000 lines, and one lookup in the log for each.
@@ -129,7 +134,8 @@ _Key = TypeVar("_Key", bound=Hashable)
 
 
 class ShownSeries(Generic[_Key]):
-    """The topics or subscriptions that have series of their own: at most `most`."""
+    """The topics or subscriptions that have series of their own in the metrics, at most `most`. One that has its series
+    keeps it as long as it exists."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -139,7 +145,8 @@ class ShownSeries(Generic[_Key]):
         return key in self._kept
 
     def choose(self, there: Collection[_Key], busy: Callable[[_Key], int]) -> None:
-        """Forget those that no longer exist, and give their series to the busiest of the others."""
+        """Choose what has a series, among all that exist (`there`). Those that no longer exist lose theirs. Free series
+        go to the busiest of those without one; `busy` returns how busy one is."""
         self._kept.intersection_update(there)
         free = self._most - len(self._kept)
         if free <= 0:
@@ -154,18 +161,20 @@ _CounterKey = TypeVar("_CounterKey", bound=Hashable)
 
 
 class CumulativeCounters(Generic[_CounterKey]):
-    """Counters that outlive what they count: at most `series_max`, without those that were read longest ago."""
+    """Counters, by series, that keep their value when the topic or subscription that they count is deleted. At most
+    `series_max` series are kept: the one that was read longest ago goes first."""
 
     def __init__(self, series_max: int) -> None:
         self._series_max = series_max
         self._series: dict[Hashable, Counter[str]] = {}
         self._before: dict[_CounterKey, Mapping[str, int]] = {}
-        """The counts at the last collection."""
+        """The counts of each key at the last collection."""
 
         self._now: dict[_CounterKey, Mapping[str, int]] = {}
 
     def add(self, key: _CounterKey, series: Hashable, counts: Mapping[str, int]) -> None:
-        """Add what `key` has counted since the last collection to the counters of its series."""
+        """Add to the counters of `series` by how much the counts of `key` have grown since the last collection.
+        `counts` has its current counts by name."""
         total = self._series.setdefault(series, Counter())
         before = self._before.get(key, {})
         for name, count in counts.items():
@@ -173,28 +182,29 @@ class CumulativeCounters(Generic[_CounterKey]):
         self._now[key] = counts
 
     def of(self, series: Hashable) -> Mapping[str, int]:
-        """Return the counters of a series, and keep them as recently read."""
+        """Return the counters of a series, zero if it is new, and mark it as read just now."""
         counters = self._series[series] = self._series.pop(series, Counter())
         return counters
 
     def end_collection(self) -> None:
-        """Finish a collection: keys that were not added no longer exist."""
+        """Finish a collection. Keys that were not added since the last one are forgotten: they no longer exist."""
         self._before, self._now = self._now, {}
         while len(self._series) > self._series_max:
             del self._series[next(iter(self._series))]
 
 
 def _increase(before: int, now: int) -> int:
-    """Return the increase of a counter; one that is lower than before has started again."""
+    """Return by how much a counter has grown. If it is lower than before, it has started again from 0."""
     return now - before if now >= before else now
 
 
 _SLICE_SECONDS: Final = 0.002
-"""The time slice: less than a group commit takes on most disks."""
+"""The time slice of the collection in seconds, shorter than a group commit takes on most disks."""
 _ITEMS_PER_CLOCK_CHECK: Final = 32
-"""The items between two looks at the clock."""
+"""The number of items between two looks at the clock."""
 _SERIES_REMEMBERED: Final = 5
-"""The ratio of remembered to shown series: a topic that is deleted and created again continues its counters."""
+"""The number of series whose counters are remembered, for each one that is shown: a topic that is deleted and created
+again then continues its counters."""
 _DAMAGED: Final = "damaged"
 _TOPIC_COUNTERS: Final = ("published", "published_bytes")
 _SUBSCRIPTION_COUNTERS: Final = ("delivered", "acked", "failed", "redelivered", "buried", "dropped", "lost")
@@ -215,7 +225,8 @@ class SessionSource(Protocol):
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of all connections: incomplete messages, waiting reads, and unsent output."""
+        """The bytes held for all connections: incomplete messages, reads that wait for their turn, and unsent
+        output."""
         ...
 
     def sessions(self) -> list[Any]:
@@ -224,7 +235,8 @@ class SessionSource(Protocol):
 
 
 class SnapshotCollector:
-    """Collects snapshots. Remembers which topics and subscriptions have series of their own, and their counters."""
+    """Collects snapshots of the broker. Between two collections it remembers which topics and subscriptions have series
+    of their own, and their counters."""
 
     def __init__(
         self,
@@ -284,7 +296,8 @@ class SnapshotCollector:
         )
 
     async def _dead_letters(self, topics: list[TopicState]) -> Mapping[str, int]:
-        """Count dead letters by topic, or under `_other` for topics without series of their own."""
+        """Return the number of dead letters by topic; those of topics without series of their own are counted under
+        `_other`."""
         left: Counter[str] = Counter()
         async for topic in _yielding(each for each in topics if each.name.holds_dead_letters):
             shown = topic.uid in self._topics
@@ -344,7 +357,7 @@ class SnapshotCollector:
 
 
 async def _yielding(items: Iterable[Any]) -> Any:
-    """Iterate, yielding to the event loop every few milliseconds."""
+    """Yield the items, and let the event loop run other tasks every few milliseconds."""
     until = time.monotonic() + _SLICE_SECONDS
     for number, item in enumerate(items):
         yield item
@@ -354,7 +367,7 @@ async def _yielding(items: Iterable[Any]) -> Any:
 
 
 def _logs(topics: list[TopicState]) -> Iterator[tuple[tuple[int, int], Log]]:
-    """Yield the logs, each with its topic and partition."""
+    """Yield each log, with the id of its topic and the number of its partition."""
     for topic in topics:
         for partition, log in enumerate(topic.logs):
             yield (topic.uid, partition), log
@@ -373,7 +386,7 @@ def _label(snapshot: SubscriptionSnapshot) -> tuple[str, str]:
 
 
 def _busy(runner: SubscriptionRunner) -> int:
-    """Return how busy a subscription is: deliveries and backlog count alike."""
+    """Return a measure of how busy a subscription is: its deliveries so far plus its backlog."""
     return runner.machine.delivered + sum(cursor.backlog for cursor in runner.machine.cursors.values())
 
 
@@ -383,7 +396,8 @@ def _snapshot_of_topic(topic: TopicState) -> TopicSnapshot:
 
 
 def _aggregate_topics(topics: list[TopicSnapshot]) -> TopicSnapshot:
-    """Sum up topics as they are now; their counters are kept by `CumulativeCounters`."""
+    """Return the sum over topics as they are now, with counters of 0: the counters of the sum are kept by
+    `CumulativeCounters`."""
     counted: dict[str, Any] = dict.fromkeys(_TOPIC_COUNTERS, 0)
     return TopicSnapshot(name=OTHER_SERIES, views=tuple(view for topic in topics for view in topic.views), **counted)
 
@@ -411,7 +425,7 @@ def _snapshot_of_subscription(runner: SubscriptionRunner, now_ms: int, *, floors
 
 
 def _aggregate_subscriptions(subscriptions: list[SubscriptionSnapshot]) -> SubscriptionSnapshot:
-    """Sum up subscriptions as they are now, likewise."""
+    """Return the sum over subscriptions as they are now, with counters of 0, as for topics."""
     counted: dict[str, Any] = dict.fromkeys(_SUBSCRIPTION_COUNTERS, 0)
     sums: dict[str, Any] = {
         name: sum(getattr(subscription, name) for subscription in subscriptions) for name in _SUBSCRIPTION_SUMS

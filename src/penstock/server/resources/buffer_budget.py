@@ -1,10 +1,12 @@
-"""The buffer budget: the bytes that connections make the broker hold, and which connections end when there is no room.
+"""The buffer budget: limits the bytes that connections make the broker hold, and ends connections when there is no
+room.
 
-A connection holds incomplete messages, and output that waits to be sent to it. One half of the budget is for the
-former, one for the latter, so that readers that do not read take nothing from those who send. A large message is
-charged whole when it begins, so that every message that has begun can be completed; without room for it the connection
-is not read until there is. Then the connections end that keep others waiting: senders whose incomplete message makes no
-progress, and readers that do not read.
+For each connection the broker holds an incomplete message, and output that waits to be sent. One half of the budget is
+for incomplete messages and one for output, so that clients that do not read take no room from those that send.
+
+A large message is charged with its whole size when it begins, so that every message that was charged can be completed.
+While there is no room for that, its connection is not read. Meanwhile the broker ends connections that keep others
+waiting: senders whose incomplete message makes no progress, and readers that do not read.
 """
 
 from __future__ import annotations
@@ -20,25 +22,26 @@ if TYPE_CHECKING:
     from penstock.server.session import Session
 
 SMALL_BYTES: Final = 64 * KIB
-"""The largest incomplete message for which no connection is ended: a part of the budget is reserved for these."""
+"""The largest incomplete message that may use the reserved part of the budget. A connection for which no more output
+than this waits is not ended for it."""
 UNAUTHENTICATED_BYTES_MAX: Final = 16 * MIB
-"""The budget of all connections together that have not authenticated: a token comes in one piece, and is not held at
-all."""
+"""The most bytes of incomplete messages of all connections together that have not authenticated. A token normally comes
+in one piece, and so takes nothing of it."""
 CHECK_SECONDS: Final = 1.0
-"""The time between two checks of which connections keep others waiting."""
+"""The seconds between two checks of which connections keep others waiting."""
 _RESERVED_SHARE: Final = 8
-"""The divisor of the reserve: an eighth of the incoming half is for small messages, and connections are ended until an
-eighth of the outgoing half is free."""
+"""The divisor for the reserves. An eighth of the half for incomplete messages is only for small ones. Readers are ended
+until an eighth of the half for output is free."""
 _PROGRESS_SHARE: Final = 16
-"""The divisor of progress: a connection stalls if less than a sixteenth of its message, or of its queued output, moves
-between two checks."""
+"""The divisor for progress: a connection makes none if between two checks less than a sixteenth of its message comes,
+or of its queued output is taken."""
 
 _UNKNOWN: Final = -1
-"""The value of a counter before the first check."""
+"""The value of a byte count before the first check."""
 
 
 class ByteBudget:
-    """A count of bytes with a limit. What is taken from a budget with a parent is taken from both."""
+    """A count of used bytes with a limit. Bytes taken from a budget with a parent are taken from the parent too."""
 
     __slots__ = ("_parent", "bytes_max", "used_bytes")
 
@@ -52,8 +55,8 @@ class ByteBudget:
         return self.used_bytes > self.bytes_max
 
     def try_take(self, size: int, *, leave: int = 0) -> bool:
-        """Take `size` bytes if at least `leave` stay free, or return False. A negative `size` gives bytes back, which
-        never fails."""
+        """Take `size` bytes, and return True, if at least `leave` bytes then stay free. Otherwise take none, and return
+        False. A negative `size` gives bytes back, which always works."""
         if size > 0 and self.used_bytes + size + leave > self.bytes_max:
             return False
         if self._parent is not None and not self._parent.try_take(size, leave=leave):
@@ -62,7 +65,8 @@ class ByteBudget:
         return True
 
     def add(self, size: int) -> None:
-        """Count bytes that are there already, even over the limit."""
+        """Count `size` bytes without asking for room, even beyond the limit, because they are held already. A negative
+        `size` gives bytes back."""
         self.used_bytes += size
         if self._parent is not None:
             self._parent.add(size)
@@ -85,10 +89,11 @@ class BufferShare:
     def __init__(self, budget: ByteBudget) -> None:
         self.budget = budget
         self.partial_bytes = 0
-        """The bytes charged for an incomplete message: its whole size, once there is room."""
+        """The bytes charged for its incomplete message: the message's whole size, or only what has come while there is
+        no room."""
 
         self.received_bytes = _UNKNOWN
-        """The bytes of that message that had come at the last check."""
+        """The bytes of its incomplete message that had come at the last check."""
 
         self.progressed = False
         """True if a message was completed since the last check."""
@@ -97,17 +102,17 @@ class BufferShare:
         """True while there is no room for the rest of its message."""
 
         self.paused_to_drain = False
-        """True while it is not read because it does not read its output."""
+        """True while it is not read because its client does not read its output."""
 
         self.queued_bytes = 0
-        """Bytes of output that waited when it was last sent to or checked."""
+        """The bytes of output that waited when this was last recorded: when output was sent to it, or at a check."""
 
         self.sent_bytes = _UNKNOWN
-        """Bytes of output that had been sent in all, at the last check."""
+        """The bytes of output that had left its queue in all, at the last check."""
 
 
 class BufferBudget:
-    """The shares of all connections, against one budget."""
+    """The budget of one broker, and the shares of it that connections have."""
 
     def __init__(
         self,
@@ -117,7 +122,8 @@ class BufferBudget:
         end: Callable[[Session, PenstockError], None],
         resume: Callable[[Session], None],
     ) -> None:
-        """`end` tells a connection the reason and closes it; `resume` reads a connection again that has room now."""
+        """Create the budget. `sessions` returns the open sessions. `end` tells a client the reason and closes its
+        session. `resume` is called to go on with a session that has room now."""
         self.incoming = ByteBudget(max(bytes_max // 2, 1))
         self.outgoing = ByteBudget(max(bytes_max // 2, 1))
         self.unauthenticated = ByteBudget(min(UNAUTHENTICATED_BYTES_MAX, self.incoming.bytes_max), self.incoming)
@@ -138,7 +144,7 @@ class BufferBudget:
         return BufferShare(self.unauthenticated if unauthenticated else self.incoming)
 
     def mark_authenticated(self, share: BufferShare) -> None:
-        """Move the share of a connection that has authenticated out of the budget of those that have not."""
+        """Move the share of a connection that has authenticated to the ordinary budget."""
         share.budget.add(-share.partial_bytes)
         share.budget = self.incoming
         self.incoming.add(share.partial_bytes)
@@ -154,7 +160,9 @@ class BufferBudget:
     # incomplete messages
 
     def measure(self, session: Session, size: int, held: int) -> None:
-        """Charge a message of `size` bytes, of which `held` are there; without room the connection waits, or ends."""
+        """Charge the incomplete message of a session: `size` is its whole size, `held` how much of it has come. Without
+        room for the rest, the connection waits and is not read; without room for what has come, or before it has
+        authenticated, it is ended."""
         share = session.share
         freed = size < share.partial_bytes
         if self._charge(share, size):
@@ -171,7 +179,8 @@ class BufferBudget:
             self._end(session, _no_room(share.budget))
 
     def _charge(self, share: BufferShare, size: int) -> bool:
-        """Charge `size` bytes if there is room. A message larger than the whole budget is taken if it is alone."""
+        """Charge `size` bytes in place of what the share has now, and return True; without room return False. A message
+        larger than the whole budget is charged if no other connection has any of it."""
         budget, more = share.budget, size - share.partial_bytes
         leave = 0 if size <= SMALL_BYTES else budget.bytes_max // _RESERVED_SHARE
         if not budget.try_take(more, leave=leave):
@@ -182,7 +191,8 @@ class BufferBudget:
         return True
 
     def _admit(self) -> None:
-        """Resume connections that wait for room, those that need least first: so most of them go on."""
+        """Resume connections that wait for room, those that need least first, so that as many as possible go on. Stops
+        at the first for which there is no room."""
         for session in sorted(self._waiting, key=self._waiting.__getitem__):
             self._resume(session)
             if session.share.waits_for_room:
@@ -191,15 +201,15 @@ class BufferBudget:
     # queued output
 
     def record_queued(self, share: BufferShare, size: int) -> None:
-        """Record how many bytes of output wait for this connection now."""
+        """Record that `size` bytes of output wait for this connection now."""
         self.outgoing.used_bytes += size - share.queued_bytes
         share.queued_bytes = size
         if self.outgoing.is_short:
             self.check_soon()
 
     def must_drain_first(self, share: BufferShare) -> bool:
-        """Return whether output is over its limit and this connection has a part in that: what it sends now would bring
-        it more answers that it does not read."""
+        """Return True if the output of all connections is over its limit and much of it is this connection's. Then it
+        is not read: more requests would bring more answers that it does not read."""
         return self.outgoing.is_short and share.queued_bytes > SMALL_BYTES
 
     # shortage
@@ -209,8 +219,8 @@ class BufferBudget:
             self._next_check = self._loop.call_soon(self._check_progress)
 
     def _check_progress(self) -> None:
-        """Measure all connections, and end those that keep others waiting. Repeats while there is no room, with time to
-        read in between."""
+        """Measure the progress of all connections, and end those that keep others waiting. Repeats every second until
+        there is room again."""
         sessions = self._sessions()
         unsent = [session for session in sessions if self._stalls_sending(session)]
         unread = [session for session in sessions if self._stalls_reading(session)]
@@ -230,7 +240,8 @@ class BufferBudget:
                 session.share.received_bytes = session.share.sent_bytes = _UNKNOWN
 
     def _stalls_sending(self, session: Session) -> bool:
-        """Return whether its message has room and hardly any of it comes. Never true at the first check."""
+        """Return True if a session's incomplete message has room, but hardly any more of it has come since the last
+        check. Never True at the first check. Records what has come for the next check."""
         share, (size, held) = session.share, session.partial_message()
         progressed, share.progressed = share.progressed, False
         before, share.received_bytes = share.received_bytes, held
@@ -240,7 +251,8 @@ class BufferBudget:
         return before != _UNKNOWN and not progressed and (held - before) * _PROGRESS_SHARE < size
 
     def _stalls_reading(self, session: Session) -> bool:
-        """Return whether it has much to read and hardly takes any of it."""
+        """Return True if much output waits for a session's client, and it has taken hardly any since the last check.
+        Never True at the first check. Records what was taken for the next check."""
         share, (sent_bytes, queued) = session.share, session.output()
         before, share.sent_bytes = share.sent_bytes, sent_bytes
         self.record_queued(share, queued)

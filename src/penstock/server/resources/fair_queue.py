@@ -18,7 +18,8 @@ def _always() -> bool:
 
 
 class Requester(NamedTuple):
-    """The client that a job is done for, and whether it still waits for the result."""
+    """The client for whom a job is done. Its name decides whose turn it is; `is_waiting` returns False once nobody
+    waits for the result."""
 
     name: str
     is_waiting: Callable[[], bool] = _always
@@ -26,11 +27,13 @@ class Requester(NamedTuple):
 
 _BROKER_ITSELF: Final = Requester("the broker")
 REQUESTER: Final[ContextVar[Requester]] = ContextVar("requester", default=_BROKER_ITSELF)
-"""The requester of the current task: HTTP requests and messages of a connection each have a task of their own."""
+"""The requester of the current asyncio task; by default the broker itself. Each HTTP request, and each effect of a
+message, has a task of its own."""
 
 
 def requester_name(principal: Principal, address: str) -> str:
-    """Return one name for all connections of a client: its principal or, if it is anonymous, its machine's address."""
+    """Return one name for all connections of a client: the name of its principal, or for an anonymous client the
+    address without the port."""
     return address.rpartition(":")[0] or address if principal is ANONYMOUS else str(principal)
 
 
@@ -53,24 +56,26 @@ class _RequesterQueue:
 
 
 class FairQueue:
-    """A queue that runs the jobs of one requester in their order, and the requesters in turn."""
+    """A queue that runs one job at a time. Requesters take turns; the jobs of one requester run in their order."""
 
     def __init__(self, waiting_max: int, waiting_each_max: int | None = None) -> None:
-        """`waiting_each_max` is the limit for one requester; jobs of normal and of low priority are counted apart."""
+        """Create a queue for at most `waiting_max` waiting jobs. `waiting_each_max` is the limit for one requester,
+        which applies separately to its jobs of normal and of low priority."""
         self._waiting_max = waiting_max
         self._each_max = waiting_each_max or waiting_max
         self._queues: dict[str, _RequesterQueue] = {}
-        """The queues of the requesters; the next turn is the first one's."""
+        """The waiting jobs by the name of their requester. The first requester has the next turn."""
 
         self._waiting = 0
         self._busy = False
 
     @asynccontextmanager
     async def turn(self, requester: Requester, *, low_priority: bool = False) -> AsyncIterator[None]:
-        """Wait for a turn. With `low_priority`, all other jobs of the same requester go first.
+        """Return a context in which the caller has the turn: entering it waits, leaving it gives the turn to the next.
+        With `low_priority`, all other jobs of the same requester go first.
 
-        Raises `QuotaExceeded` if too many jobs of this requester wait already, `ServiceUnavailable` if too many of all
-        do, `Timeout` if the requester no longer waits when its turn comes.
+        Entering raises `QuotaExceeded` if too many jobs of this requester wait already, `ServiceUnavailable` if too
+        many jobs of all do, and `Timeout` if the requester no longer waits when its turn comes.
         """
         await self._wait(requester, low_priority)
         try:
@@ -106,8 +111,9 @@ class FairQueue:
         self._waiting += 1
 
     def _make_room(self, own: int) -> None:
-        """Refuse the last job of the requester with the most: one that has few is not refused because of one that has
-        many."""
+        """Make room for a job of a requester with `own` waiting jobs: the last job of the requester with the most is
+        refused. If that one does not have clearly more, raises `ServiceUnavailable` instead, which refuses the new
+        job."""
         longest = max(self._queues.values(), key=len)
         full = ServiceUnavailable("too many schemas or payloads wait to be examined; try again")
         if len(longest) <= own + 1:
@@ -117,7 +123,8 @@ class FairQueue:
         _refuse(last, full)
 
     def _next(self) -> None:
-        """Give the turn to the next job whose requester still waits."""
+        """Give the turn to the next job whose requester still waits. Jobs before it whose requester does not are
+        refused."""
         while self._queues:
             name = next(iter(self._queues))
             queue = self._queues.pop(name)

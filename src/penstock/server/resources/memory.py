@@ -1,4 +1,5 @@
-"""Memory: freed buffers are reused, idle memory goes back to the system, and the collector skips what stays."""
+"""Memory of the process: freed buffers are used again, unused memory goes back to the system, and the garbage collector
+skips the objects that stay."""
 
 from __future__ import annotations
 
@@ -12,13 +13,14 @@ from penstock.core.limits import MIB
 _M_TRIM_THRESHOLD: Final = -1
 _M_MMAP_THRESHOLD: Final = -3
 _RETAINED_BYTES: Final = 64 * MIB
-"""The free memory that stays with the process: some commit groups, reads and blocks."""
+"""The free memory in bytes that the process keeps: enough for some commit groups, reads and blocks."""
 _CHECK_SECONDS: Final = 10.0
 
 
 def keep_freed_buffers() -> None:
-    """Have malloc keep freed buffers. By default glibc returns buffers of this size to the system, and every block that
-    arrives, is written or is read pays for fresh pages, which costs several times the work done with it."""
+    """Have malloc keep freed buffers for reuse. By default glibc returns buffers of this size to the system. Every
+    block that arrives, is written or is read would then need new pages, which cost several times as much as the work on
+    the block."""
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError):  # another C library
@@ -36,13 +38,14 @@ class Heap(Protocol):
 
 
 class _MallInfo(ctypes.Structure):
-    """The struct of `mallinfo2` in `malloc.h`: of its ten numbers only the ninth is used here."""
+    """The struct that `mallinfo2` in `malloc.h` returns. Of its ten numbers only the ninth is used."""
 
     _fields_ = (("_before", ctypes.c_size_t * 8), ("fordblks", ctypes.c_size_t), ("_keepcost", ctypes.c_size_t))
 
 
 class Glibc:
-    """The heap of this process. Raises `AttributeError` where the C library is another, or an old one."""
+    """The heap of this process, managed by glibc. Raises `AttributeError` if the C library is another one, or too
+    old."""
 
     def __init__(self) -> None:
         library = ctypes.CDLL(None)
@@ -57,17 +60,18 @@ class Glibc:
 
 
 class HeapTrimmer:
-    """Returns memory to the system that stays free for long: after a flood the heap shrinks again."""
+    """Returns memory to the system that has been free for long, so that the process shrinks again after much
+    traffic."""
 
     def __init__(self, heap: Heap) -> None:
         self._heap = heap
         self._free_before = 0
         self._returned_bytes = 0
-        """The part of the free memory that the system has already."""
+        """The bytes of the free memory that were returned to the system already."""
 
     def trim_if_idle(self) -> bool:
-        """Return memory to the system that was free at the last call and still is. Returns whether any was; call it
-        regularly."""
+        """Return free memory to the system if enough of it was free at the last call and still is. Returns True if that
+        was done. Call it at regular intervals."""
         free = self._heap.free_bytes()
         self._returned_bytes = min(self._returned_bytes, free)
         idle, self._free_before = min(self._free_before, free), free
@@ -79,7 +83,8 @@ class HeapTrimmer:
 
 
 async def trim_regularly() -> None:
-    """Trim the heap regularly, in a thread, until cancelled."""
+    """Return unused memory to the system at regular intervals, in a thread, until cancelled. Returns at once if the C
+    library is not glibc."""
     try:
         trimmer = HeapTrimmer(Glibc())
     except (AttributeError, OSError):  # another C library
@@ -90,6 +95,6 @@ async def trim_regularly() -> None:
 
 
 def freeze_startup_objects() -> None:
-    """Have the garbage collector skip the objects of the start, which live as long as the process: scanning them takes
-    a tenth of a second without any answer, and would be repeated."""
+    """Have the garbage collector skip the objects that exist now, at the end of the start: they live as long as the
+    process. Scanning them would stop the event loop for a tenth of a second, again and again."""
     gc.freeze()

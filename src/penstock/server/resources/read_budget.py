@@ -1,8 +1,8 @@
-"""The read budget: bytes of all connections that were read from their sockets and wait for their turn.
+"""The read budget: limits the bytes that were read from the sockets of all connections and wait for their turn.
 
-A connection is not read while some of its last read waits, so it holds one read at most. The budget makes the reads
-smaller as it fills: with little room left every connection still gets its turn, with fewer bytes at a time. No
-connection is ended for it, and none that sends little waits for those that send much.
+A connection is not read while a part of its last read waits, so it holds one read at most. As the budget fills, reads
+become smaller: every connection still has its turns, with fewer bytes in each. No connection is ended because of this
+budget, and one that sends little does not wait for those that send much.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ READ_BYTES_MAX: Final = 256 * KIB
 READ_BYTES_MIN: Final = 4 * KIB
 """The smallest read: some tens of messages, so that a turn is still worth its cost."""
 WAITING_BYTES_MAX: Final = 32 * MIB
-"""The bytes of waiting reads from which all further ones are the smallest: 128 of the largest, a few turns of each
-connection."""
+"""The bytes of waiting reads from which on all further reads have the smallest size: 128 of the largest reads, which
+take a few turns of each connection."""
 _ROOM_SHARE: Final = 16
-"""The divisor of a read: it takes at most a sixteenth of the room that is left."""
+"""The divisor for the size of a read: it takes at most a sixteenth of the room that is left."""
 
 
 class ReadBudget:
-    """The bytes that wait, and the buffer that the next read of any connection goes into."""
+    """The count of bytes that wait, and the buffer for the next read of any connection."""
 
     __slots__ = ("_whole", "buffer", "waiting_bytes")
 
@@ -32,8 +32,8 @@ class ReadBudget:
         self.waiting_bytes = 0
         self._whole = memoryview(bytearray(READ_BYTES_MAX))
         self.buffer = self._whole
-        """The buffer of the next read, as large as that may be. All connections share it: each read is copied before
-        the next begins."""
+        """The buffer for the next read; its length is the largest size that the read may have. All connections share
+        it, because each read is copied out before the next one begins."""
 
     def add(self, size: int) -> None:
         """Count `size` more bytes that wait, or fewer if it is negative."""
@@ -57,5 +57,5 @@ class BudgetedProtocol(asyncio.BufferedProtocol):
         self.data_received(self._reads.buffer[:nbytes].tobytes())
 
     def data_received(self, data: bytes) -> None:
-        """Handle one read."""
+        """Handle the bytes of one read."""
         raise NotImplementedError

@@ -1,4 +1,5 @@
-"""The access watcher: sets up access control from the settings, and keeps tokens and the audit log up to date."""
+"""The access watcher: sets up access control from the settings, writes the audit log, and reloads the keys that verify
+tokens."""
 
 from __future__ import annotations
 
@@ -15,11 +16,12 @@ from penstock.server.settings import Settings
 
 _LOG: Final = logging.getLogger(__name__)
 _INTERVAL_SECONDS: Final = 1.0
-"""The delay until a line of the audit log is on disk, and until a key that is no longer trusted is rejected."""
+"""The seconds between two rounds: so long it takes at most until a line of the audit log is written, and until a token
+whose key was removed is rejected."""
 
 
 class AccessWatcher:
-    """The server's side of access control: the audit log, and the verification of tokens where authentication is on."""
+    """The server's side of access control: the audit log, and the verification of tokens if authentication is on."""
 
     def __init__(self, settings: Settings, folder: Path, unix_ms: Callable[[], int]) -> None:
         self.access = AccessPolicy(enabled=settings.requires_authentication)
@@ -34,7 +36,8 @@ class AccessWatcher:
             self.access.trust(self._tokens.marks)
 
     def warn_if_unreachable(self, settings: Settings) -> None:
-        """Warn if authentication is on and no client could authenticate."""
+        """Log a warning if authentication is on, but there are no keys, no token files and no authority for client
+        certificates: then no client can authenticate."""
         if (
             settings.requires_authentication
             and not self.access.has_keys

@@ -1,8 +1,9 @@
 """The audit log: administrative actions and denials, as lines of JSON in the data directory, in a bounded number of
 files.
 
-Written once a second: repetitions within it are one line with a count, so that no client can fill the disk, or drown
-what matters, by being refused a thousand times. It contains no secrets: nothing of what was sent.
+The lines are written once a second. Repetitions within a second are one line with a count, so that a client that is
+refused a thousand times neither fills the disk nor hides other entries. The log contains no secrets, and nothing of
+what a client sent but names.
 """
 
 from __future__ import annotations
@@ -22,14 +23,16 @@ from penstock.core.limits import KIB, MIB
 
 FILE: Final = "audit.jsonl"
 FILE_BYTES_MAX: Final = 16 * MIB
-"""The size at which a file becomes `audit.1.jsonl`, that one `audit.2.jsonl`, and so on: some 60,000 lines each."""
+"""The size at which the current file becomes `audit.1.jsonl`, the one before it `audit.2.jsonl`, and so on. A file has
+some 60,000 lines."""
 
 FILES_MAX: Final = 8
 PENDING_MAX: Final = 1_000
-"""The most different entries within one second; of those beyond, only the number is written."""
+"""The most different entries within one second. Of the entries beyond, only the number is written."""
 
 REFUSED_MAX: Final = 100
-"""The most refusals among these: at full speed for an hour they do not yet push out the older lines."""
+"""The most refusals among these entries: so few that even an hour of them does not push older lines out of the
+files."""
 
 _TEXT_CHARS_MAX: Final = 512
 _DROPPED: Final = Decision("", "", "", "dropped", Origin("", ""))
@@ -38,13 +41,14 @@ _LOG: Final = logging.getLogger(__name__)
 
 
 class AuditLog:
-    """An append-only file. `note` is cheap and never fails; `take` returns the new lines, `write` stores them."""
+    """An append-only file of decisions. `note` adds an entry in memory and never fails, `take` returns the new entries
+    as lines, and `write` stores lines."""
 
     def __init__(self, folder: Path, unix_ms: Callable[[], int]) -> None:
         self._path = folder / FILE
         self._unix_ms = unix_ms
         self._pending: dict[Decision, list[int]] = {}
-        """The entries of this second, with the time of the first and their number."""
+        """The entries since the last `take`, each with the time of the first in milliseconds and their number."""
 
         self._refused = 0
         """The number of refusals among them."""
@@ -66,7 +70,7 @@ class AuditLog:
         self._refused += refused
 
     def take(self) -> bytes:
-        """Return the lines noted since the last call; call it in the thread that notes."""
+        """Return the entries noted since the last call, as lines of JSON. Call it in the same thread as `note`."""
         lines = [_line(decision, *facts) for decision, facts in self._pending.items()]
         if self._dropped:
             lines.append(_line(_DROPPED, self._unix_ms(), self._dropped))
@@ -74,7 +78,8 @@ class AuditLog:
         return b"".join(lines)
 
     def write(self, lines: bytes) -> None:
-        """Store the lines; durable on return. If the disk fails, that is logged once, and later lines are still tried.
+        """Append the lines to the file; they are durable on return. If the disk fails, nothing is raised: the lines are
+        lost, an error is logged once, and later calls try again.
 
         May be called in any thread, one call at a time.
         """
@@ -101,7 +106,7 @@ class AuditLog:
             os.close(descriptor)
 
     def _rotate(self) -> None:
-        """Shift the files by one; the oldest is deleted."""
+        """Rename each file to the next number; the oldest file is deleted."""
         for number in range(FILES_MAX - 1, 0, -1):
             older = self._path if number == 1 else self._numbered(number - 1)
             if older.exists():
@@ -112,7 +117,8 @@ class AuditLog:
 
 
 def _folded(decision: Decision) -> Decision:
-    """Merge refusals of anonymous clients into one entry for each machine, however many connections it makes."""
+    """Return the decision as it is noted. Refusals of anonymous clients lose the port of the address, so that those of
+    one machine become one entry, however many connections it makes."""
     if decision.outcome == Outcome.ALLOWED or decision.principal not in (ANONYMOUS.name, UNKNOWN_PRINCIPAL):
         return decision
     host = decision.origin.address.rpartition(":")[0]

@@ -1,4 +1,4 @@
-"""Credentials over HTTP and WebSocket: a key or token in the headers, or the name in a client's certificate."""
+"""Credentials over HTTP and WebSocket: a key or a token in a header, or the name in a client's TLS certificate."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from penstock.server.http_scope import header
 
 HTTP: Final = "http"
 CERTIFICATE: Final = "certificate"
-"""The key of a connection's certificate in the `state` of its requests."""
+"""The key, in the `state` of a request's ASGI scope, of the name in the client certificate of its connection."""
 OTHER_SITE: Final = "a page of another site"
 OTHER_NAME: Final = "a name that is none of this machine"
 _SCHEMES: Final = "the Authorization header is 'Bearer KEY-OR-TOKEN' or 'Basic base64(NAME:KEY)' here"
@@ -43,7 +43,8 @@ class HasAccess(Protocol):
 
 
 async def identify(backend: HasAccess, scope: Scope) -> Principal:
-    """Return the principal of a request; `ANONYMOUS` without credentials. Raises `Unauthorized` for invalid ones."""
+    """Return the principal of a request; `ANONYMOUS` without credentials, or if authentication is off. Raises
+    `Unauthorized` for invalid credentials."""
     access = backend.access
     if not access.enabled:
         return ANONYMOUS
@@ -54,16 +55,17 @@ async def identify(backend: HasAccess, scope: Scope) -> Principal:
 
 
 def origin(scope: Scope) -> Origin:
-    """Return the origin of a request, for the audit log."""
+    """Return the transport and the client's address of a request, for the audit log."""
     client = scope.get("client")
     return Origin(HTTP, f"{client[0]}:{client[1]}" if client else "")
 
 
 def presented_token(access: AccessPolicy, authorization: str | None, api_key: str | None, whence: Origin) -> str | None:
-    """Return the key or token in the two headers; None if there is neither.
+    """Return the key or token in the headers Authorization and X-API-Key; None if neither was sent. It is not verified
+    here.
 
-    Raises `Unauthorized` for an unknown scheme, and for a key under another's name; the audit log notes it like any
-    credentials.
+    Raises `Unauthorized`, which is noted in the audit log, for an unknown scheme, and for a key whose name is not the
+    one given with it. `whence` is the client's address, for that note.
     """
     try:
         return _token(access, authorization, api_key)
@@ -73,9 +75,9 @@ def presented_token(access: AccessPolicy, authorization: str | None, api_key: st
 
 
 def audit_denied_page(access: AccessPolicy, whence: Origin, reason: str) -> None:
-    """Note in the audit log that a web page was denied.
+    """Note in the audit log that a web page was denied. Does nothing if access control is off.
 
-    The reason is one of a few fixed sentences and nothing that the page chose, so that it cannot drown the log.
+    `reason` is one of a few fixed sentences, and has nothing that the page chose: different texts would fill the log.
     """
     if access.enabled:
         access.audit(Decision(ANONYMOUS.name, Operation.CONNECT, str(SERVER), Outcome.DENIED, whence, reason))
@@ -97,9 +99,10 @@ def _token(access: AccessPolicy, authorization: str | None, api_key: str | None)
 
 
 def _key_in_basic(access: AccessPolicy, pair: str) -> str:
-    """Return the password of `NAME:KEY`: the key as it was shown, under its name or its id.
+    """Return the key in the value of a Basic header, the base64 of `NAME:KEY`. NAME is the key's name or its id.
 
-    Raises `Unauthorized` in the same words as for an unknown key: a key found by chance does not reveal its name.
+    Raises `Unauthorized` if that is not what the value is, and also if NAME does not belong to the key. Then the
+    message is the same as for an unknown key, so that it does not tell that the key exists.
     """
     try:
         user, colon, key = b64decode(pair, validate=True).decode().partition(":")
@@ -117,7 +120,8 @@ def certificate_principal(name: str | None) -> Principal:
 
 
 def certificate_name(transport: asyncio.BaseTransport) -> str | None:
-    """Return the common name, else the first DNS name, of the client certificate that TLS has verified."""
+    """Return the name in the client certificate that TLS has verified: its common name, or else its first DNS name.
+    None without TLS, a certificate or a usable name."""
     connection = transport.get_extra_info("ssl_object")
     if not isinstance(connection, ssl.SSLObject | ssl.SSLSocket):
         return None

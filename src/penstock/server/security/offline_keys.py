@@ -1,7 +1,8 @@
-"""Keys and role bindings of a data directory, managed without a broker: the first key is created here.
+"""Keys and role bindings in a data directory, managed without a broker. The first key of a broker is created in this
+way.
 
-A user who may write to the directory could do anything to it already. A broker that runs on it sees the changes within
-a second.
+This needs no authentication: a user who may write to the directory could do anything to it already. A broker that is
+running on the directory sees the changes within a second.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ _ORIGIN: Final = Origin("directory", "")
 
 
 def ask(data: Path, topic: str, fields: Fields, clock: Clock | None = None) -> dict[str, Any]:
-    """Answer a request to the system topic `topic`, as a broker would. Raises the error with which it would refuse."""
+    """Carry out a request to a system topic for keys or bindings in the data directory `data`, and return the answer,
+    as a broker would. Raises the error with which a broker would refuse."""
     clock = clock or SystemClock()
     if topic == "system.key.create":
         _ensure(data)
@@ -38,7 +40,7 @@ def ask(data: Path, topic: str, fields: Fields, clock: Clock | None = None) -> d
 
 
 def _ensure(data: Path) -> None:
-    """Create the directory of a broker that has not run yet. Raises `InvalidRequest` if it holds other files."""
+    """Create the data directory if no broker has run on it yet. Raises `InvalidRequest` if it holds other files."""
     if (data / IDENTITY).exists():
         return
     from penstock.storage.store import Store  # slow to import, and not needed where the directory exists

@@ -1,7 +1,7 @@
-"""Response headers of all HTTP answers: they restrict what browsers do with an answer, and which pages may read it.
+"""Security headers of all HTTP answers: they restrict what browsers do with an answer, and which web pages may read it.
 
-A browser must not treat an answer as a page, store it, frame it or send a referrer. A handler that answers with a page
-sets its own policy: headers that an answer already has are kept.
+A browser must not show an answer as a page, store it, put it into a frame or send a referrer. A handler whose answer is
+a page sets its own policy: headers that an answer already has are kept.
 """
 
 from __future__ import annotations
@@ -47,15 +47,15 @@ class SecurityHeaders:
 def with_missing_headers(
     headers: Iterable[tuple[bytes, bytes]], more: tuple[tuple[bytes, bytes], ...]
 ) -> list[tuple[bytes, bytes]]:
-    """Return the headers, and those of `more` whose names are missing."""
+    """Return `headers`, followed by those of `more` whose name is not among them."""
     present = list(headers)
     names = {name.lower() for name, _ in present}
     return [*present, *(header for header in more if header[0] not in names)]
 
 
 def allow_reading(origin: str, send: Send) -> Send:
-    """Return a `send` that lets pages of this origin read the answer. Without cookies: a page must add credentials as
-    headers."""
+    """Return an ASGI `send` that adds the headers (CORS) by which pages of this origin may read the answer. Browsers do
+    not send cookies with such requests; a page must send its credentials in headers."""
     more = (
         (b"access-control-allow-origin", origin.encode("latin-1")),
         (b"access-control-expose-headers", _EXPOSED.encode()),
@@ -71,7 +71,8 @@ def allow_reading(origin: str, send: Send) -> Send:
 
 
 def preflight(origin: str, asked: str | None) -> Response:
-    """Return the answer to a browser's preflight request."""
+    """Return the answer to a browser's preflight request from a page of this origin. `asked` has the names of the
+    headers that the page wants to send; without a valid list, the usual ones are allowed."""
     plain = asked is not None and len(asked) <= _ASKED_CHARS_MAX and _ASKED.fullmatch(asked) is not None
     return Response(
         status_code=HTTPStatus.NO_CONTENT,

@@ -1,7 +1,8 @@
-"""JSON Web Tokens of trusted issuers. The key determines the algorithm; the token only names the key.
+"""JSON Web Tokens of trusted issuers.
 
-So nothing in a token chooses how it is verified: `none`, a public key taken for a secret and a key that came with the
-token itself all fail in the same way.
+The trusted key determines the algorithm that verifies a token; the token only names the key. So nothing in a token can
+choose how it is verified: the algorithm `none`, a public key used as a secret, and a key that comes with the token are
+all refused in the same way.
 """
 
 from __future__ import annotations
@@ -26,24 +27,25 @@ from penstock.core.limits import KIB
 from penstock.server.settings import TokenFiles
 
 CLAIM: Final = "penstock"
-"""The claim with bindings: a list of texts such as `consumer@topic:orders.#`."""
+"""The claim with the role bindings of a token: a list of texts such as `consumer@topic:orders.#`, that is, the role
+consumer for the topics that match."""
 
 BINDINGS_MAX: Final = 100
-"""The most bindings in one token: a client that needs more has them in the catalog, under the token's subject."""
+"""The most role bindings in one token. A client that needs more has them in the catalog, under the token's subject."""
 
 LEEWAY_SECONDS: Final = 5
-"""The tolerated difference between two machines' clocks, which time synchronisation easily keeps."""
+"""The tolerated difference in seconds between the clocks of the issuer and of this machine."""
 
 SECRET_BYTES_MIN: Final = 32
-"""The shortest secret for HS256: a shorter one can be guessed from any token."""
+"""The shortest secret for HS256 in bytes: whoever has a token could find a shorter one by trying."""
 
 RSA_BITS_MIN: Final = 2048
 KEYS_MAX: Final = 100
-"""The most keys in a JWKS file: issuers have a handful, and a token that names no key is matched with each."""
+"""The most keys in a JWKS file: issuers have a handful."""
 
 FILE_BYTES_MAX: Final = 256 * KIB
 _REMEMBERED: Final = 1_000
-"""The most verified tokens that are cached: each HTTP request of a client carries the same one."""
+"""The most tokens whose result is cached: each HTTP request of a client carries the same token."""
 _REQUIRED: Final = ("exp", "iss", "aud", "sub")
 _TIMES: Final = ("exp", "nbf", "iat")
 _LOG: Final = logging.getLogger(__name__)
@@ -59,12 +61,11 @@ class TrustedKey:
     algorithm: str
     material: Any
     mark: str
-    """A digest that identifies the key: another key has another mark."""
+    """A digest of the key. A principal keeps it, so that it loses its access when the key is no longer trusted."""
 
 
 class TokenVerifier:
-    """Verifies tokens with keys from files, which are read again when they change. Raises `InvalidRequest` where they
-    cannot be used."""
+    """Verifies tokens with keys from files. Raises `InvalidRequest` if the files cannot be used when it is created."""
 
     def __init__(self, files: TokenFiles) -> None:
         self._files = files
@@ -78,7 +79,8 @@ class TokenVerifier:
         return frozenset(key.mark for key in self._keys)
 
     def reload_if_changed(self) -> bool:
-        """Return whether new keys were loaded. If they cannot be used, log that and keep the old ones."""
+        """Load the keys again if their files have changed. Returns True if new keys were loaded. If they cannot be
+        used, logs a warning, keeps the old ones and returns False."""
         now = self._stamps()
         if now == self._seen:
             return False
@@ -96,7 +98,8 @@ class TokenVerifier:
         return tuple(_stamp(path) for path in (self._files.secret, self._files.jwks))
 
     def verify(self, token: str) -> Principal:
-        """Return the principal of a token. Raises `Unauthorized`, whose text contains nothing of the token."""
+        """Return the principal that a token proves. Raises `Unauthorized`, with a message that contains nothing of the
+        token."""
         digest = hashlib.sha256(token.encode(errors="replace")).digest()
         known = self._verified.get(digest)
         if known is None:
@@ -126,7 +129,8 @@ class TokenVerifier:
         return _principal_in(claims, key.mark)
 
     def _key_for(self, head: Mapping[str, Any]) -> TrustedKey:
-        """Return the key that the token's head names; without a name, the only one with its algorithm."""
+        """Return the trusted key that the token's head names; if it names none, the only trusted key with its
+        algorithm. Raises `Unauthorized` if no key fits, several do, or the head has the member `crit`."""
         key_id, algorithm = head.get("kid"), head.get("alg")
         fitting = [key for key in self._keys if key_id in (None, key.key_id) and key.algorithm == algorithm]
         if len(fitting) == 1 and "crit" not in head:
@@ -137,11 +141,12 @@ class TokenVerifier:
 
 
 class _DuplicateMember(ValueError):
-    """A member that occurs twice: two readers could each believe another one."""
+    """A JSON object has a member twice: two programs could each read another value of it."""
 
 
 def _parts_of(token: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the head and the claims, neither verified yet. Raises `Unauthorized` if it is not a token."""
+    """Return the head and the claims of a token, which are not verified yet. Raises `Unauthorized` if the text is not a
+    token."""
     try:
         head, claims, _ = map(jwt.utils.base64url_decode, token.split("."))
         return _members(head), _members(claims)
@@ -152,7 +157,8 @@ def _parts_of(token: str) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _members(written: bytes) -> dict[str, Any]:
-    """Return the members of an object. Raises `ValueError` for anything else, and for a name that occurs twice."""
+    """Return the members of a JSON object. Raises `ValueError` for anything else, and for an object that has a member
+    twice."""
     members = json.loads(written.decode(), object_pairs_hook=_without_duplicates, parse_constant=_no_number)
     if not isinstance(members, dict):
         raise ValueError("no object")
@@ -171,7 +177,8 @@ def _no_number(written: str) -> float:
 
 
 def _check_times(claims: Mapping[str, Any]) -> None:
-    """Refuse times that are not numbers: the library would convert a text that another reader may read differently."""
+    """Raise `Unauthorized` if a time in the claims is not a number: the library would convert a text, which another
+    program may read differently."""
     for name in _TIMES:
         value = claims.get(name, 0)
         if isinstance(value, bool) or not isinstance(value, int | float):
@@ -189,7 +196,7 @@ _REASONS: Final[tuple[tuple[type[jwt.InvalidTokenError], str], ...]] = (
 
 
 def _reason(error: jwt.InvalidTokenError) -> str:
-    """Return our own words for the error: the library's may quote the token."""
+    """Return the reason in our own words, because the library's message may quote the token."""
     return next((said for kind, said in _REASONS if isinstance(error, kind)), "it cannot be verified")
 
 
@@ -249,7 +256,8 @@ def _public_in(path: Path | None) -> Iterator[TrustedKey]:
 
 
 def _public(described: dict[str, Any], where: str) -> TrustedKey:
-    """Return a public key: RSA for RS256 or P-256 for ES256. Other and private keys are refused."""
+    """Return the public key that an entry of a JWKS describes: RSA for RS256, or P-256 for ES256. Raises
+    `InvalidRequest` for any other key, and for a private one. `where` names the entry in the message."""
     algorithm = {"RSA": "RS256", "EC": "ES256"}.get(str(described.get("kty")))
     if algorithm is None or described.get("alg", algorithm) != algorithm:
         raise InvalidRequest(f"{where}: only RSA keys (RS256) and P-256 keys (ES256) are taken")

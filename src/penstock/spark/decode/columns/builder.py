@@ -1,8 +1,8 @@
-"""The builder of the target's columns from values of a language: whole lists at a time, one list for each column.
+"""The builder of the target's columns from decoded values of rows: each column is made from the list of all its values.
 
-Made once for each pair of a target and a writer's schema. A field that the writer's schema lacks is the target's
-default, or null; a field that the target lacks is ignored. A value that cannot be turned into the target's type raises
-`ValueMismatch`, which says where it was.
+A builder is made once for each pair of a target and a writer's schema. A field that the writer's schema lacks gets the
+target's default, or null. A field that the target lacks is ignored. A value that cannot be turned into the target's
+type raises `ValueMismatch` with its path in the payload.
 """
 
 from __future__ import annotations
@@ -61,7 +61,8 @@ class ColumnsBuilder:
     """A builder of batches in the target's columns from rows of one writer's schema."""
 
     def __init__(self, target: Record, written: Record, text: Read) -> None:
-        """Prepare the columns; `text` writes any value of the language as JSON."""
+        """Prepare the columns. `text` is a function of the payloads' language that turns values of any type into JSON
+        text."""
         self.schema = arrow_schema(target)
         self._columns = _Compiler(text).fields(target, written, picking=_with_row_getter)
 
@@ -111,8 +112,10 @@ class _Compiler:
         return lambda values: read(values, target.type)
 
     def _choice(self, target: Shape, written: Shape) -> Column:
-        """Return a column that sends each of the writer's branches to a matching branch of the target, if there is
-        one."""
+        """Return a column for a union: values of each of the writer's branches go to a matching branch of the target.
+
+        Values of branches without a match raise `ValueMismatch`.
+        """
         wanted, offered = choices(target), choices(written)
         pairs = _pair_branches(wanted, offered)
         columns = [
@@ -127,7 +130,10 @@ class _Compiler:
 
 
 def _pair_branches(wanted: tuple[Field, ...], offered: tuple[Field, ...]) -> list[tuple[Field, Field | None]]:
-    """Pair branches; an identical type is preferred to a convertible one."""
+    """Pair each of the target's branches with one of the writer's; None if none is left that fits.
+
+    A branch of the identical type is preferred to one whose type can be converted.
+    """
     free = list(offered)
     exact = [_take_first(free, partial(_is_alike, field.shape)) for field in wanted]
     pairs = zip(wanted, exact, strict=True)
@@ -212,7 +218,7 @@ def _null_mask(values: Values) -> pa.Array:
 
 
 def refusing(target: Shape, written: Shape) -> Column:
-    """Return a column for types that have nothing in common: nulls are the same in both, other values raise."""
+    """Return a column for two types without a conversion. Nulls stay null; any other value raises `ValueMismatch`."""
     kind = arrow_type(target)
 
     def make(values: Values) -> pa.Array:

@@ -1,7 +1,7 @@
-"""Leaves: lists of values become arrays, many at a time, and arrays of one type become another type.
+"""Leaves: functions that turn lists of values into arrays, and arrays of one type into arrays of another.
 
-None is null everywhere. A value that does not fit raises a `ValueError`, an `OverflowError` or a `TypeError`; the
-caller finds the row by trying fewer.
+None is null everywhere. A value that does not fit raises `ValueError`, `OverflowError` or `TypeError` for the whole
+list; the caller finds its row by trying again with parts of the list.
 """
 
 from __future__ import annotations
@@ -30,8 +30,11 @@ def plain(values: Values, kind: pa.DataType) -> pa.Array:
 
 
 def whole(values: Values, kind: pa.DataType) -> pa.Array:
-    """Return integers; `1.0` is one, as in JSON. Arrow has to guess the type: told that these are integers, it takes
-    1.5 for 1."""
+    """Return integers. `1.0` counts as an integer, as in JSON; `1.5` raises `ValueMismatch`, as does a number out of
+    range.
+
+    Arrow first has to guess the type: if it were told that these are integers, it would turn 1.5 into 1.
+    """
     try:
         found = pa.array(values)
         if found.type == kind:
@@ -51,7 +54,7 @@ def _integer(value: float) -> int:
 
 
 def scaled(factor: int) -> Callable[[Values, pa.DataType], pa.Array]:
-    """Return a reader of integers of a coarser unit than the column's."""
+    """Return a reader of integers of a coarser unit than the column's: it multiplies them by `factor`."""
 
     def read(values: Values, kind: pa.DataType) -> pa.Array:
         try:
@@ -105,7 +108,8 @@ def seconds_and_nanos(values: Values, kind: pa.DataType) -> pa.Array:
 
 
 def decimals(values: Values, kind: pa.DataType) -> pa.Array:
-    """Return decimals from big-endian bytes of the number without its decimal point."""
+    """Return decimals from their digits without the point, as signed big-endian bytes. Raises `ValueMismatch` for too
+    many."""
     bound = 10**kind.precision
     return _decimal_array([None if each is None else _unscaled(each, bound) for each in values], kind)
 
@@ -130,7 +134,7 @@ def unsigned(values: Values, kind: pa.DataType) -> pa.Array:
 
 
 def long_decimals(precision: int, scale: int) -> Callable[[Values, pa.DataType], pa.Array]:
-    """Return a reader of decimals with more digits than columns have room for, as text."""
+    """Return a reader of decimals that have more digits than Spark's decimals: it returns them as text."""
     bound = 10**precision
 
     def read(values: Values, kind: pa.DataType) -> pa.Array:
@@ -168,8 +172,10 @@ def change(reader: Leaf, writer: Leaf) -> Change | None:
 
 
 def _time_change(to: pa.DataType, of: pa.DataType) -> Change | None:
-    """Return the conversion between times and their texts: a schema that declares a text to be a time changes no
-    payload."""
+    """Return the conversion between times and text; None if there is none.
+
+    In JSON a time is text: a schema that begins to declare a text to be a time changes no payload.
+    """
     if of == pa.string() and to in _TEXTS:
         return lambda array: _TEXTS[to](array.to_pylist(), to)
     if to == pa.string() and of in _TEXTS:
@@ -178,9 +184,10 @@ def _time_change(to: pa.DataType, of: pa.DataType) -> Change | None:
 
 
 def _number_change(to: pa.DataType, of: pa.DataType) -> Change | None:
-    """Return a conversion of numbers. An integer as a fraction may lose its last digits, which Avro allows.
+    """Return a conversion of numbers; None from fractions to integers, which are never converted.
 
-    A fraction is never read as an integer. A number that is too large for a smaller integer raises.
+    An integer that becomes a fraction may lose its last digits, which Avro allows. A number that is too large for a
+    smaller integer raises.
     """
     if types.is_integer(to) and not types.is_integer(of):
         return None
@@ -196,7 +203,7 @@ def _unchanged(array: pa.Array) -> pa.Array:
 
 
 def wider(first: Leaf, second: Leaf) -> Leaf | None:
-    """Return a type that takes the values of both; None if only text does."""
+    """Return a leaf whose type holds the values of both; None if only JSON text could hold them."""
     if first.type == second.type:
         return first
     kinds = first.type, second.type

@@ -1,7 +1,9 @@
-"""Merged shapes: one shape that takes the values of several: for the target `merged`, and for choices in JSON Schema.
+"""Merged shapes: one shape that holds the values of several. Used for the target `merged`, and for choices in JSON
+Schema.
 
-Types are widened where that is possible (int and long are long, int and double are double); otherwise the column is
-JSON text. Fields are the same if they share a key: a name, an alias, a number. Readers of values are dropped.
+Types become wider where that is possible: int and long become long, int and double become double. Otherwise the column
+becomes JSON text. Two fields are the same if they share a key, which is a name, an alias or a number. The merged shape
+does not know how to read values.
 """
 
 from __future__ import annotations
@@ -27,8 +29,8 @@ from penstock.spark.decode.columns.shapes import (
 
 
 def merged(first: Shape, second: Shape) -> Shape:
-    """Merge two shapes. New fields of the second come behind all of the first; names are those of the second, the later
-    one."""
+    """Return one shape for the values of both. The second counts as the later one: its names are used for shared
+    fields, and its new fields come behind those of the first."""
     match first, second:
         case (Wrapped(shape=inner), _):
             return merged(inner, second)
@@ -108,7 +110,7 @@ def _choices(first: Shape, second: Shape) -> Record:
 
 
 def choices(shape: Shape) -> tuple[Field, ...]:
-    """Return the branches of a union; any other shape is taken for a union of one."""
+    """Return the branches of a union. Any other shape counts as a union with one branch."""
     if isinstance(shape, Record) and shape.is_choice:
         return shape.fields
     return (Field("member0", shape, (kind_of(shape),), get=_itself),)

@@ -1,8 +1,8 @@
-"""Shapes: what a payload is made of, in no language of its own: leaves, records, lists, maps, and their Arrow types.
+"""Shapes: descriptions of payloads that are the same for all schema languages: leaves, records, lists and maps.
 
-A shape stands for two things. As the *target* it describes columns: it is made on the driver, and travels. As the
-*writer's* shape it also knows how to take values out of payloads (`read`, `get`, `Wrapped`), stays in its process, and
-is made by the module of its language. Neither Spark nor a payload comes in here.
+A shape is used in two ways. As the *target* it describes columns: it is made on the driver, and pickled. As the
+*writer's* shape it also has functions that take values out of payloads (`read`, `get`, `Wrapped`); it is made by the
+module of its language, and is not pickled.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import pyarrow as pa
 
 Values = Sequence[Any]
 Read = Callable[[Values, pa.DataType], pa.Array]
-"""A function that makes an array of this type from a language's values; None is null. Raises a `ValueError` or its
-like."""
+"""A function that makes an array of a given type from values of a language; None becomes null. Raises `ValueError` or
+another of `VALUE_ERRORS` for a value that does not fit."""
 Get = Callable[[Any], Any]
 
 TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
@@ -25,9 +25,10 @@ DECIMAL_DIGITS_MAX: Final = 38
 """Digits of the longest decimal that Spark and the tables hold."""
 
 DEPTH_MAX: Final = 32
-"""Levels of records, lists and maps: deeper values are JSON text. Spark's own plans grow with each level."""
+"""The most levels of records, lists and maps: values deeper than that are JSON text. Spark's own plans grow with each
+level."""
 SHAPES_MAX: Final = 10_000
-"""Shapes of one schema, with references written out as often as they are used. Further ones are JSON text."""
+"""The most shapes of one schema; a type counts as often as it is used. Any further ones are JSON text."""
 
 ROOT_COLUMN: Final = "value"
 """The one column of payloads that are no records."""
@@ -80,20 +81,20 @@ class Field:
     keys: tuple[str, ...]
     """Keys of the field in payloads: names and aliases; in Protobuf numbers. Its own comes first."""
     default: Any = None
-    """The value for messages whose schema lacks the field; as `pa.scalar` takes it."""
+    """The value for messages whose schema lacks the field, in a form that `pa.scalar` accepts; None for null."""
     is_required: bool = False
     get: Get | None = None
     pick: Callable[[Values], Values] | None = None
-    """The getter for many values at once, none of which is None; if there is no `pick`, `get` is called for each."""
+    """A getter for many values at once, none of which is None. If it is None, `get` is called for each value."""
     slot: str = ""
-    """The attribute that holds the value, where values are objects made for the purpose."""
+    """The attribute that holds the value, if rows are objects of a class made for the schema (JSON); else ""."""
 
 
 ANYTHING: Final = Leaf(pa.string(), is_text=True)
 
 
 def arrow_type(shape: Shape) -> pa.DataType:
-    """Return the Arrow type as Spark names it: Spark compares the names of inner fields, too."""
+    """Return the Arrow type, with inner fields named as Spark names them: Spark compares these names, too."""
     match shape:
         case Leaf(type=kind):
             return kind
@@ -108,7 +109,7 @@ def arrow_type(shape: Shape) -> pa.DataType:
 
 
 def arrow_field(field: Field) -> pa.Field:
-    """Return a nullable Arrow field: a schema that requires a field may come after messages without it."""
+    """Return the Arrow field, which may always be null: an older schema may lack a field that a newer one requires."""
     return pa.field(field.name, arrow_type(field.shape))
 
 
@@ -132,9 +133,9 @@ def _itself(value: Any) -> Any:
 
 
 def without_readers(shape: Shape) -> Any:
-    """Return the shape without readers, so that it can be pickled.
+    """Return the shape without its functions, so that it can be pickled.
 
-    No record has two names that differ by case alone, which Spark and the tables would take for one.
+    Fields of a record whose names differ by case alone are renamed, since Spark and the tables would take them for one.
     """
     match shape:
         case Leaf():
@@ -169,7 +170,7 @@ def _distinct(names: Iterable[str]) -> Iterator[str]:
 
 
 def kind_of(shape: Shape) -> str:
-    """Return a word for people, which also tells the branches of a union apart."""
+    """Return a name of the shape's type, for error messages and for comparing the branches of a union."""
     match shape:
         case Leaf(is_text=True):
             return "any JSON"
@@ -188,7 +189,7 @@ def kind_of(shape: Shape) -> str:
 
 
 class Budget:
-    """The bound on the size of a shape. Builders of shapes detect recursive types themselves."""
+    """A limit on the size of one schema's shape. It does not detect recursive types: the builders of shapes do."""
 
     def __init__(self) -> None:
         self._left = SHAPES_MAX

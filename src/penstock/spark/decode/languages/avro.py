@@ -90,7 +90,8 @@ class AvroWriterSchema:
     text: Read = staticmethod(texts)
 
     def __init__(self, definition: Definition) -> None:
-        """Prepare reading. Raises `InvalidSchema`, or `InvalidRequest` for a schema that fastavro does not take."""
+        """Prepare reading payloads of this schema. Raises `InvalidSchema`, or `InvalidRequest` for a schema that
+        fastavro rejects."""
         schema = parse(definition.text, dict(definition.references)).schema
         self.shape = root_record(_Shapes(schema).of(schema.root, 0))
         self._decode = AvroCodec(_without_logical_types(definition), branches=True).decode
@@ -204,7 +205,7 @@ def _logical(logical: Logical | None) -> Leaf | None:
 
 
 def _uuid(logical: Logical | None) -> Leaf | None:
-    """Return the leaf of a UUID on a fixed; on a string the logical type changes nothing."""
+    """Return the leaf for a `fixed` that is a UUID; None if it is not. A UUID in a string stays a plain string."""
     return Leaf(pa.string(), leaves.uuids) if logical is not None and logical.name == "uuid" else None
 
 
@@ -213,8 +214,10 @@ def _is_named(type_: Type) -> bool:
 
 
 def _branch(type_: Type) -> Get:
-    """Return a getter of a branch's value, None for other branches. A named branch comes as a pair of name and
-    value."""
+    """Return a getter for one branch of a union: it returns the value if it is of this branch, else None.
+
+    fastavro gives the value of a record, an enum or a fixed as a pair of the type's name and the value.
+    """
     if isinstance(type_, AvroRecord | Enum | Fixed):
         name = type_.name
         return lambda value: value[1] if type(value) is tuple and value[0] == name else None

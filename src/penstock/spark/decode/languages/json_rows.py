@@ -51,11 +51,12 @@ class JsonReader:
         return one_by_one(payloads, self._decode_one) if rows is None else PayloadRows(rows, range(len(rows)))
 
     def _decode_together(self, payloads: pa.Array) -> list[Any] | None:
-        """Return all rows decoded at once; None if a payload is not that plain.
+        """Return all rows, decoded at once; None if that is impossible, and each payload has to be decoded by itself.
 
-        The decoder of lines goes by values, not by lines. Where every payload begins with `{` and ends with `}` that is
-        the same: a value never goes on with `{` behind `}`, and no text has a newline in it. So each payload is at
-        least one value, and as many values as payloads are one each.
+        The payloads are joined with newlines and decoded as a sequence of JSON values. Every payload begins with `{`
+        and ends with `}`, and a JSON value can neither go on from `}` to `{` nor have a newline within a string. So no
+        value reaches from one payload into the next, and if there are as many values as payloads, each payload is
+        exactly one value.
         """
         if not _all_braced(payloads):
             return None
@@ -69,8 +70,11 @@ class JsonReader:
         return rows if len(rows) == len(payloads) else None
 
     def _decode_one(self, payload: bytes) -> Any:
-        """Decode one payload. Integers may be written `1.0`, which the lenient types take; errors come from the exact
-        ones."""
+        """Decode one payload. Raises `ValueError` or an error of msgspec if it does not fit.
+
+        An integer may be written `1.0`: the lenient types accept that. If they fail, too, the error of the exact types
+        is raised.
+        """
         if not payload:
             raise ValueError("it is empty, which is no JSON")
         str(payload, "utf-8")
@@ -111,10 +115,11 @@ def raw_texts(values: Values, kind: pa.DataType) -> pa.Array:
 
 @lru_cache(SHAPES_MAX)
 def picker(slot: str) -> Callable[[Values], Values]:
-    """Return a function that takes the attribute `slot` of each row.
+    """Return a function that takes the attribute `slot` of each row in a list. Raises `ValueError` for another name
+    than `f0`, `f1` and so on.
 
-    As a comprehension it takes half the time of an `attrgetter`, and is most of the work that Python itself does for a
-    column; the name of an attribute can only be put in there by writing it down.
+    The function is made by `eval`, with the name written into a comprehension: that takes half the time of an
+    `attrgetter`, and taking attributes is most of the work that Python does for a column.
     """
     if _SLOT.fullmatch(slot) is None:
         raise ValueError(f"{slot!r} is no slot")
@@ -139,7 +144,8 @@ class _Types:
         return msgspec.Raw if found is None else _or_null(self.of(found.shape, written.fields[0].shape))
 
     def of(self, target: Shape, written: Shape) -> Any:
-        """Return the type of a value; a value that the target takes as text, or in no way at all, is not parsed."""
+        """Return the type for msgspec to decode a value into. It is `Raw`, unparsed JSON, if the target takes the value
+        as text or cannot take it."""
         match target, written:
             case (Leaf(is_text=False), Leaf(is_text=False)) if change(target, written) is not None:
                 return self._leaf(written)
@@ -168,8 +174,8 @@ class _Types:
         )
 
     def _field(self, target: Field, written: Field) -> tuple[str, Any] | tuple[str, Any, Any]:
-        """Return a field of a msgspec struct. A field that is not required may be left out, or null: both mean the
-        same."""
+        """Return a field of a msgspec struct. A field that is not required may be missing or null, with the same
+        meaning."""
         kind = self.of(target.shape, written.shape)
         if written.is_required:
             return written.slot, kind

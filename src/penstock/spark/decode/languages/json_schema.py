@@ -65,7 +65,7 @@ class JsonWriterSchema:
     text: Read = staticmethod(raw_texts)
 
     def __init__(self, definition: Definition) -> None:
-        """Prepare reading. Raises `InvalidSchema`."""
+        """Prepare reading payloads of this schema. Raises `InvalidSchema`."""
         schema = parse(definition.text, dict(definition.references))
         found = _Shapes().of(schema.documents[0].nodes[""], 0)
         self.shape = root_record(_readable(found.shape or _TEXT))
@@ -153,7 +153,7 @@ class _Shapes:
 
 
 def _kinds(node: SchemaNode) -> ValueKinds | None:
-    """Return the types that a schema allows, in whatever keywords; None if it does not say."""
+    """Return the types that a schema allows, by `type` or by other keywords; None if it does not limit them."""
     words = node.keywords
     if "type" in words:
         said: ValueKinds = words["type"]
@@ -221,7 +221,8 @@ def _slotted(place: int, field: Field) -> Field:
 
 
 def _default(shape: Shape, value: Any) -> Any:
-    """Return the default converted to the column; None for a default that does not fit, since it is but a remark."""
+    """Return the default as a value of the column; None if it does not fit, since JSON Schema does not demand that it
+    does."""
     if value is None:
         return None
     target = without_readers(shape)

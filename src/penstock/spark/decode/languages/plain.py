@@ -1,4 +1,4 @@
-"""Payloads without a schema's text: text, numbers, bytes. One column."""
+"""Payloads of the kinds that need no schema text: text, numbers and bytes. They have a single column."""
 
 from __future__ import annotations
 

@@ -97,8 +97,10 @@ class ProtobufWriterSchema:
     text: Read = staticmethod(texts)
 
     def __init__(self, definition: Definition, which: Which = None) -> None:
-        """Prepare reading. Raises `InvalidSchema`, or `InvalidRequest` or `ValueMismatch` for a message that is not in
-        the schema."""
+        """Prepare reading payloads of one message of this schema; `which` chooses it.
+
+        Raises `InvalidSchema`, and `InvalidRequest` or `ValueMismatch` for a message that is not in the schema.
+        """
         generated = message_class(definition, which)
         self.shape = _of_message(root_record(_Shapes().message(generated.DESCRIPTOR, 0)), generated.DESCRIPTOR.name)
         self._parse = ClassCodec(generated).decode
@@ -109,10 +111,8 @@ class ProtobufWriterSchema:
         return lambda payloads: one_by_one(payloads, self._message)
 
     def _message(self, payload: bytes) -> Any:
-        """Decode a payload; raises `ValueMismatch` for bytes without a known field, or with a wrong wire type.
-
-        The library would accept both.
-        """
+        """Decode a payload. Raises `ValueMismatch` also for bytes without any known field, and for a field with a wrong
+        wire type: the library would accept both."""
         try:
             message = self._parse(payload)
         except ValueMismatch:
@@ -125,8 +125,10 @@ class ProtobufWriterSchema:
         return message
 
     def _check_unknown(self, unknown: Iterable[Any]) -> None:
-        """Raise for unknown fields with a wrong wire type; unknown values of an enum are unknown fields, and
-        correct."""
+        """Raise `ValueMismatch` for a field that the library calls unknown because it has a wrong wire type.
+
+        Values that an enum does not list are also called unknown, and are correct.
+        """
         for each in unknown:
             field = self._fields.get(each.field_number)
             if field is not None and each.wire_type != _WIRE_TYPES.get(field.type, WireType.VARINT):
@@ -139,7 +141,8 @@ class ProtobufWriterSchema:
 
 
 def _of_message(shape: Record, name: str) -> Record:
-    """Return the shape with keys for this message: field numbers of another message mean other fields."""
+    """Return the shape with keys that contain the message's name: the same field number means another field in another
+    message."""
     fields = (replace(each, keys=tuple(f"{name}{key}" for key in each.keys)) for each in shape.fields)
     return shape if is_bare_value(shape) else replace(shape, fields=tuple(fields))
 

@@ -25,7 +25,7 @@ class PayloadRows:
 
 
 Reader = Callable[[pa.Array], PayloadRows]
-"""A reader of payloads, none of which is null. It raises for no payload, but reports its fault."""
+"""A reader of payloads, none of which is null. A bad payload raises nothing: its fault is in the result."""
 
 
 class WriterSchema(Protocol):
@@ -36,11 +36,11 @@ class WriterSchema(Protocol):
 
     @property
     def text(self) -> Read:
-        """The function that writes any of its values as JSON."""
+        """A function that turns values of this language, of any type, into JSON text."""
         ...
 
     def reader(self, target: Record) -> Reader:
-        """Return a reader; fields without a column in the target need not be read."""
+        """Return a reader of payloads. It may skip fields that have no column in the target."""
         ...
 
 

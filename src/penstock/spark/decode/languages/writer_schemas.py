@@ -11,7 +11,7 @@ from penstock.spark.decode.languages.rows import WriterSchema
 
 
 class Schemas(Protocol):
-    """The calls to a registry. See `penstock.spark.files.registry.SchemaSource`."""
+    """An open registry: the calls that decoding needs. See `penstock.spark.files.registry.SchemaSource`."""
 
     def schema(self, schema_id: int) -> Definition:
         """Return a schema. Raises `InvalidRequest`, with the `schema_id` in its details, for an unknown id."""
@@ -31,9 +31,10 @@ class Registry(Protocol):
 
 
 def writer_schema(definition: Definition, message: str | tuple[int, ...] | None = None) -> WriterSchema:
-    """Return the writer's schema; `message` chooses one of a Protobuf schema, None the first.
+    """Return the schema with its reader of payloads; `message` chooses one of a Protobuf schema, None the first.
 
-    Raises `InvalidSchema`, `InvalidRequest` or `ValueMismatch`. Languages are imported when they are first met.
+    Raises `InvalidSchema` for a wrong schema, and `InvalidRequest` or `ValueMismatch` for a message that is not in it.
+    The module of a language is imported when it is first needed.
     """
     match definition.kind:
         case SchemaKind.AVRO:

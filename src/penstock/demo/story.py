@@ -58,7 +58,7 @@ class DemoOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoResult:
-    """The result of a run. `holds` is False if a sum does not add up."""
+    """The result of a run. `holds` is False if a number of the account is not what it must be."""
 
     counts: Counts
     seconds: float

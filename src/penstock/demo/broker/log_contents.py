@@ -32,7 +32,7 @@ _DECODER: Final = msgspec.json.Decoder(_Numbered)
 
 @dataclass(frozen=True, slots=True)
 class LogContents:
-    """The number of the event at each offset, of each partition."""
+    """The events that a topic's log has: for each partition an array of event numbers by offset."""
 
     partitions: tuple[npt.NDArray[np.int64], ...]
 
@@ -45,7 +45,7 @@ class LogContents:
         return np.bincount(everything[everything != NO_EVENT], minlength=count)
 
     def missing(self, acknowledged: Acknowledged) -> int:
-        """Return how many of these are not where the broker said that they are."""
+        """Return how many acknowledged events are not at the partition and offset that the broker had named."""
         found = np.zeros(len(acknowledged), np.bool_)
         for partition, numbers in enumerate(self.partitions):
             mine = np.flatnonzero((acknowledged.partitions == partition) & (acknowledged.offsets < len(numbers)))
@@ -54,7 +54,7 @@ class LogContents:
 
 
 def read_log(data: Path, topic: TopicName) -> LogContents:
-    """Read the events of a topic. Raises `TopicNotSupported` if the topic is missing."""
+    """Return the events in the files of a topic's log. Raises `TopicNotSupported` if the topic is missing."""
     reader = DataReader(data).topic(topic)
     return LogContents(tuple(_numbers(reader.partition(number)) for number in range(reader.partitions)))
 

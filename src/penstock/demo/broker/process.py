@@ -33,7 +33,7 @@ _KEPT: Final = ("PENSTOCK_KERNEL_CACHE",)
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """Ports; 0 for any free one."""
+    """The ports of the broker; 0 lets the broker take any free port."""
 
     tcp: int = 0
     ws: int = 0
@@ -41,7 +41,8 @@ class Ports:
 
 
 class BrokerProcess:
-    """`penstock serve` with its own defaults, whatever the environment says; its files are in one directory."""
+    """A process of `penstock serve` with default settings; variables of the environment do not change them. Its files
+    are in one directory."""
 
     host: Final = "127.0.0.1"
 
@@ -72,8 +73,10 @@ class BrokerProcess:
         return {"pid": self.pid, "tcp": self.url, "websocket": self.ws_url, "http": self.http_url}
 
     def start(self) -> None:
-        """Start the broker; it takes connections on return. Raises `ServiceUnavailable` with its log if it does not
-        start."""
+        """Start the broker, and wait until it takes connections. After the first start it always has the same ports.
+
+        Raises `ServiceUnavailable`, with the end of its log, if it does not start.
+        """
         self.ready_file.unlink(missing_ok=True)
         self.killed_on_purpose.clear()
         with self.log_file.open("ab") as log, deferred_interrupts():

@@ -25,7 +25,7 @@ PIPELINE: Final = Path(__file__).with_name("revenue.toml")
 
 @dataclass(frozen=True, slots=True)
 class Revenue:
-    """Revenue of each hour since `BEGIN`."""
+    """Paid orders and their sum in cents, in arrays by hour since `BEGIN`."""
 
     orders: IntArray
     cents: IntArray
@@ -51,7 +51,8 @@ def _run(spark: SparkSession, file: Path) -> None:
 
 
 def _read(lake: Path) -> Revenue:
-    """Read the table without Spark. Raises `PenstockError` for an hour without orders."""
+    """Return the revenue in the table, read without Spark. Raises `PenstockError` for revenue at a time outside of the
+    demo's hours."""
     from penstock.spark.lake import open_table
 
     orders, cents = np.zeros(HOURS, np.int64), np.zeros(HOURS, np.int64)

@@ -22,7 +22,7 @@ _TOPIC: Final = TopicName.parse(TOPIC)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observations:
-    """Observations of the steps."""
+    """The results of the demo's steps, from which the account is made."""
 
     by_transport: dict[str, int]
     killed: KillReport

@@ -46,7 +46,7 @@ class Publisher(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class KillReport:
-    """The losses of the kill: none, or the demo fails."""
+    """The outcome of killing the broker. The demo fails if an acknowledged event is missing."""
 
     acknowledged: int
     found: int
@@ -122,7 +122,10 @@ class Traffic:
         return KillReport(len(acknowledged), len(found), found.missing(acknowledged), seconds)
 
     def _watch(self, is_over: Callable[[float], bool], show: Callable[[], None]) -> None:
-        """Wait until `is_over`, which is called again and again with a time to wait."""
+        """Wait until `is_over` returns True; it is called again and again, with the seconds that it may wait.
+
+        Between the calls `show` updates the bars. Raises the error of any thread, and of a broker that has ended.
+        """
         while not is_over(_LOOK_SECONDS):
             self._check()
             show()
@@ -130,7 +133,7 @@ class Traffic:
         show()
 
     def _check(self) -> None:
-        """Raise the error of any thread."""
+        """Raise the error of a broker that has ended unexpectedly, or of any thread that failed."""
         self._broker.check()
         for future in self._futures:
             if future.done():

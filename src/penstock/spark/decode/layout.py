@@ -70,7 +70,8 @@ class Layout:
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """The columns of messages that are needed, with those that identify a bad row."""
+        """The columns that have to be read of each message: those kept, those needed for decoding, and those that
+        identify a bad row."""
         own = (name for origin, name in self.sources if origin == "message")
         return tuple(dict.fromkeys((*own, *NEEDED, *IDENTIFYING)))
 

@@ -151,7 +151,7 @@ class _SliceReader:
         return LostRange(self._part.topic, self._part.partition, start, stop, reason)
 
     def read(self, start: int, stop: int) -> Iterator[Block | LostRange]:
-        """Yield everything from `start` to `stop`, as blocks and losses, without a gap between them."""
+        """Yield blocks and losses that together are exactly the offsets from `start` to `stop`, in order."""
         stuck_at = -1
         while start < stop:
             view = view_within(self._data, self._part.topic, self._part.partition, start, stop)

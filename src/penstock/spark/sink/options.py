@@ -99,7 +99,7 @@ class SinkOptions:
 
     @property
     def staged(self) -> bool:
-        """Return True if tasks stage rows in files and the driver publishes them when all are there."""
+        """True if the tasks write rows to staged files, which the driver publishes when all tasks are done."""
         return self.staging is not None
 
 

@@ -125,7 +125,7 @@ class ProgressReporter:
             self._changed.wait_for(lambda: self._closing, seconds)
 
     def _next_positions(self) -> dict[tuple[str, int], int] | None:
-        """Wait for positions and return them; None at the end."""
+        """Wait for positions to send, and return them. None when the reporter is closed and has sent all."""
         with self._changed:
             self._changed.wait_for(lambda: self._pending or self._closing)
             positions, self._pending = self._pending, {}

@@ -64,7 +64,7 @@ class Entries:
 
 @dataclass(frozen=True, slots=True)
 class Wrapped:
-    """A written value within another one, from which `get` takes it."""
+    """A shape whose written value lies within another value, from which `get` takes it, as in Protobuf's wrappers."""
 
     shape: Shape
     get: Get

@@ -36,7 +36,7 @@ whole."""
 
 
 def parse_sink(name: str, section: Section, defaults: Defaults) -> Sink | None:
-    """Return the sink; None, with problems noted, where not exactly one key says its destination."""
+    """Return the sink. If not exactly one key says its destination, note a problem and return None."""
     kind = one_kind(section, tuple(_KINDS))
     if kind is None:
         return None

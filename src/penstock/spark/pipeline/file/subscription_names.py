@@ -39,7 +39,8 @@ def _renamed(source: Source, sink: Sink) -> Source:
 
 
 def wrong_names(sources: Sequence[Source], steps: Sequence[Step], sinks: Sequence[Sink]) -> Iterator[str]:
-    """Yield problems of names that become too long with the sink's name."""
+    """Yield a problem for each subscription whose name, with the sink's name added, is not allowed: it may be too
+    long."""
     for sink in sinks:
         for source in sources_of(sink, sources, steps, sinks):
             for name in _subscriptions(source):

@@ -42,7 +42,7 @@ class BatchReport:
 
 
 def batch_report(report: Mapping[str, Any]) -> BatchReport:
-    """Return the batch of one of Spark's progress reports."""
+    """Return the report of a batch, made from one of Spark's progress reports."""
     sources = report.get("sources") or []
     return BatchReport(
         query=str(report.get("name") or report.get("id")),
@@ -66,7 +66,7 @@ def _rows_out(report: Mapping[str, Any]) -> int | None:
 
 
 def _of_operators(report: Mapping[str, Any], number: str) -> int | None:
-    """Return the sum over all stateful operators; None where there are none."""
+    """Return the sum of a number over all stateful operators of a query; None if it has none."""
     operators = report.get("stateOperators") or []
     return sum(int(operator.get(number) or 0) for operator in operators) if operators else None
 

@@ -89,7 +89,7 @@ class _TableBatches:
 
 
 def _compute(frame: DataFrame) -> None:
-    """Compute all rows and discard them: a repeated batch has to restore the query's state."""
+    """Compute all rows and discard them. A batch that the table has already still has to restore the query's state."""
     frame.write.format("noop").mode("overwrite").save()
 
 

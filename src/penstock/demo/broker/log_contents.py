@@ -1,6 +1,6 @@
-"""The contents of the log: every record of a topic read from the files, beside a broker or after its death.
+"""The contents of a topic's log: every record is read from the files, while the broker runs or after it was killed.
 
-The broker is not asked: the disk shows whether it kept its word.
+The broker is not asked, so the result shows whether it stored what it acknowledged.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from penstock.record.block import Block
 from penstock.storage.inspect.data_reader import DataReader, LogReader
 
 NO_EVENT: Final = -1
-"""The number in place of an event's where the log has no readable record, or one that is no event."""
+"""The number that stands for an offset whose record is missing, cannot be read, or is no event of the demo."""
 
 
 class _Numbered(msgspec.Struct):

@@ -1,7 +1,8 @@
-"""The lakehouse: one Spark session, started while events are published; the archive into a Delta table, and the audit.
+"""The lakehouse of the demo: a Spark session, which starts while events are published, the archive into Delta tables,
+and the audit.
 
-Spark's work has a thread of its own. Ctrl-C then meets the main thread waiting, and not in the middle of a call into
-the JVM, which cannot be left in order.
+Spark is called in a thread of its own, while the main thread waits. So Ctrl-C interrupts the waiting, and not a call
+into the JVM, which would be left in disorder.
 """
 
 from __future__ import annotations

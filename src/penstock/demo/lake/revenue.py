@@ -1,4 +1,5 @@
-"""The revenue pipeline: revenue per hour, in SQL over the topic, into a table; compared to the cent."""
+"""The revenue pipeline: SQL sums the revenue of each hour from the topic into a table, and the demo compares every
+cent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Counting: from the observations of the steps to the account, with a last look at the log on disk."""
+"""Counting: makes the account's numbers from the results of the steps and from the log on disk."""
 
 from __future__ import annotations
 

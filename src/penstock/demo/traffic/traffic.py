@@ -50,10 +50,11 @@ class KillReport:
 
     acknowledged: int
     found: int
-    """Records on the disk after the restart: some more than were acknowledged, since their answers were lost."""
+    """Records on the disk after the restart. There may be more than were acknowledged: the answers of some were
+    lost."""
     missing: int
     seconds: float
-    """The time until it took connections again."""
+    """Seconds until the broker took connections again."""
 
 
 class Traffic:

@@ -59,7 +59,7 @@ class ProgressReporter:
         self._changed = threading.Condition()
         self._pending: dict[tuple[str, int], int] = {}
         self._requested: dict[tuple[str, int], int] = {}
-        """Positions that were to be reported, sent or not."""
+        """The last position requested for each partition, sent or not."""
 
         self._sending = False
         self._closing = False

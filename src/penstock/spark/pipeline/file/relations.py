@@ -58,7 +58,8 @@ class _Search:
     tokens: list[_Token]
     levels: list[_Parentheses] = field(default_factory=lambda: [_Parentheses()])
     own: set[str] = field(default_factory=set)
-    """Names that WITH has defined so far: within its own query, such a name is still the table outside."""
+    """Names that WITH has defined so far. A name counts as a table from outside until the query that defines it has
+    ended."""
     found: dict[str, None] = field(default_factory=dict)
 
 

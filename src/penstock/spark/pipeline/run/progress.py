@@ -1,6 +1,7 @@
-"""Reports of a query's batches, as numbers: rows in and out, time taken, lag. Pure.
+"""Reports of a query's batches as numbers: rows in and out, time taken, lag. Pure.
 
-They come from Spark's JSON. Rows out are counted as they pass (`ROWS_OUT`), since few sinks report their number.
+They are made from Spark's progress reports. Rows out are counted by the query itself (`ROWS_OUT`), since few sinks of
+Spark report them.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ class BatchReport:
     rows_out: int | None
     ms: int
     lag: int | None
-    """Records that were in the topics and not yet in a batch."""
+    """Records that were in the topics when the batch was planned, and are in no batch yet."""
     watermark: str | None = None
     late: int | None = None
     """Rows that came behind the watermark and were left out."""

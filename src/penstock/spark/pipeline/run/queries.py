@@ -1,4 +1,5 @@
-"""Queries, one for every sink: started with its checkpoint and trigger, or, in a batch, written once."""
+"""Queries, one for each sink: started as a stream with its checkpoint and trigger, or written once in the mode
+`batch`."""
 
 from __future__ import annotations
 

@@ -102,7 +102,7 @@ class _PipelineRun:
     stop: threading.Event
     once: bool
     results: dict[str, Result]
-    """Results by sink; they go on from one round to the next."""
+    """Results by sink. When the queries are started again for a refresh, the same results are added to."""
     running: list[_RunningQuery] = field(default_factory=list)
     events: queue.SimpleQueue[ConsoleRows] = field(default_factory=queue.SimpleQueue)
 

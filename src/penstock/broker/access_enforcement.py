@@ -55,8 +55,8 @@ class AccessEnforcer:
         return self._context.access
 
     def attach(self, catalog: AccessCatalog, subscriptions: Subscriptions) -> None:
-        """Set the catalog of keys and bindings, which is read at once, and the subscriptions whose consumers are
-        removed when they lose access."""
+        """Set the catalog of keys and bindings, and the subscriptions whose consumers are removed when they lose
+        access. If access control is on, the catalog is read at once."""
         self._catalog, self._subscriptions = catalog, subscriptions
         if self.access.enabled:
             self.access.load(catalog.load())

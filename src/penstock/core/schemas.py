@@ -115,10 +115,10 @@ def is_subject(text: str) -> bool:
 
 
 def default_subject(topic: TopicName) -> str:
-    """Return the subject of a topic whose settings name none: the topic's name with the ending that other registries'
-    clients use.
+    """Return the subject of a topic whose settings name none, as other registries' clients name it.
 
-    No two topics share a subject, because the parts of a name are joined by a character that no part can contain.
+    That is the topic's name with `-value` behind it; outside the default namespace, the namespace and a slash stand
+    before it. Topic names have no slash, so no two topics share a subject.
     """
     if topic.namespace == DEFAULT_NAMESPACE:
         return f"{topic.topic}-value"

@@ -25,7 +25,7 @@ LENGTH_BYTES: Final = 4
 
 
 class Frame(NamedTuple):
-    """A valid message."""
+    """A valid message: its parsed header, and its payload."""
 
     header: Header
     payload: bytes

@@ -241,7 +241,7 @@ def raise_header_error(raw: bytes, timeout_ms_max: int = REQUEST_TIMEOUT_MS_CEIL
 
 
 def _field(number: int, fields: list[bytes]) -> str:
-    """Return the text of a field, or raise the error if it breaks its rule."""
+    """Return the text of a field. Raises `MalformedMessage` if the field breaks its rule."""
     field = FIELDS[number]
     if number >= len(fields):
         raise MalformedMessage(

@@ -65,7 +65,7 @@ class _FrameHead(NamedTuple):
     opcode: int
     masked: bool
     flag: int
-    """The size, or the code for the number of bytes that encode it."""
+    """The size if it is below 126; otherwise 126 or 127, which means that the size follows in 2 or 8 bytes."""
 
     size: int
     payload_at: int

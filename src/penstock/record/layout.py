@@ -11,7 +11,7 @@ TYPE_LENGTH_AT: Final = 16
 MESSAGE_LENGTH_BYTES: Final = 4
 CHECKSUM_BYTES: Final = 8
 HEAD_BYTES: Final = ID_BYTES + 1 + MESSAGE_LENGTH_BYTES
-"""Bytes before the message, without the type."""
+"""Bytes of a record before its message, without those of the type."""
 RECORD_BYTES_MIN: Final = HEAD_BYTES + CHECKSUM_BYTES
 
 # envelope: the fixed part, from the first byte of the message
@@ -25,14 +25,14 @@ SCHEMA_ID_AT: Final = 34
 SCHEMA_VERSION_AT: Final = 42
 NAME_LENGTH_AT: Final = 46
 ENVELOPE_BYTES_MIN: Final = 52
-"""The fixed part and the three empty variable fields: producer name, key, attributes."""
+"""Bytes of an envelope whose variable fields (producer name, key, attributes) are empty, without the payload."""
 
 FLAG_SCHEMA: Final = 1
 FLAG_KEY: Final = 2
 FLAGS_KNOWN: Final = FLAG_SCHEMA | FLAG_KEY
 
 MESSAGE_RECORD_BYTES_MIN: Final = RECORD_BYTES_MIN + ENVELOPE_BYTES_MIN
-"""The least room that a message takes in a segment."""
+"""The fewest bytes that a message takes in a segment."""
 
 # columns of a scan: the fields of each record, one int64 each
 START: Final = 0
@@ -56,13 +56,14 @@ ROW_BYTES: Final = COLUMNS * 8
 
 # modes of a scan
 VERIFY: Final = 1
-"""Check the checksum of every record."""
+"""Mode of a scan: the checksum of every record is checked."""
 ENVELOPES: Final = 2
-"""The message is a Penstock envelope; otherwise any bytes."""
+"""Mode of a scan: messages must be Penstock envelopes. Without it they may be any bytes."""
 STAMPED: Final = 4
-"""Ids are UUIDv6 and rise, zeros are unused space, and offsets are dense where the first is known."""
+"""Mode of a scan: the records are stamped. Ids must be UUIDv6 and rise, and offsets must have no gaps if the first is
+known. Zeros where a record might begin are unused space."""
 TEXTS: Final = 8
-"""Check that type, producer name and attributes are UTF-8, so that decoding cannot fail."""
+"""Mode of a scan: type, producer name and attributes must be UTF-8, so that decoding cannot fail."""
 
 # reasons why a scan stopped
 AT_END: Final = 0

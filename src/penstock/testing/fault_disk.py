@@ -57,7 +57,7 @@ class _Inode:
     dirty: dict[int, list[bytes]] = field(default_factory=dict)
     """By sector number: what the sector held after each write since the last sync."""
     sizes: list[int] = field(default_factory=list)
-    """Sizes set since the last sync, in order. A write that makes the file longer sets one."""
+    """Sizes set since the last sync by `truncate` and `preallocate`, in order."""
 
     def resize(self, size: int) -> None:
         _resize(self.data, size)

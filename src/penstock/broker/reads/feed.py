@@ -1,9 +1,9 @@
-"""Feeds: all messages behind a message id, for readers that follow topics and acknowledge nothing.
+"""Feeds: all messages after a message id, for readers that follow topics and acknowledge nothing.
 
-Contents and order of a feed are decided here, its format and recipients elsewhere. Blocks of several logs become
-durable together, in groups, and by then all ids of the group are spent: the `frontier` is the time in the newest of
-them. No message with an older id can still be stored, in any log. So a reader that has read everything up to an id not
-behind the frontier has missed nothing, and that one id is all that it has to remember.
+This module decides which messages a feed has, and their order; other modules format and send them. Blocks of several
+logs become durable in groups, whose ids are all taken by then. The `frontier` is the time in the newest of these ids:
+no message with an older id can still be stored, in any log. So a reader that has read everything up to an id that is
+not after the frontier has missed nothing, and needs to remember only that id.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ from penstock.storage.log.log import Log
 
 EVERYTHING: Final = TopicPattern(DEFAULT_NAMESPACE, "#")
 LOGS_MAX: Final = 4_096
-"""Logs read as one feed: each is checked now and then for new messages."""
+"""The most logs that one feed reads: each is checked now and then for new messages."""
 MATCHER_CHARS_MAX: Final = 256
-"""The length of a regular expression for types; it is tried on every type of a block."""
+"""The most characters of a regular expression for types. It is tried on every type of a block."""
 _MATCHER_BYTES_MAX: Final = 256 * KIB
-"""Memory of one regular expression: some thousand states."""
+"""The most memory of one compiled regular expression: some thousand states."""
 _MATCHERS_KEPT: Final = 512
-"""Compiled expressions that are kept: as many as streams that may be open, 128 MiB at worst."""
+"""The most compiled expressions in the cache: one for each stream that may be open, 128 MiB at worst."""
 _SELECTIONS_KEPT: Final = 512
-"""Topic patterns whose logs are kept: 16 MiB if each has as many logs as it may have."""
+"""The most topic patterns whose logs are cached: 16 MiB if each has as many logs as it may have."""
 _EMPTY_END: Final = 0
-"""The end if nothing is stored: before every message and, unlike the beginning, a position that a reader can resume
-from."""
+"""The id time at which a feed starts if nothing is stored. It is before every message. Unlike the beginning, -1, a
+reader can resume from it."""
 _WILD: Final = frozenset("+#")
 
 
@@ -61,7 +61,7 @@ class FeedRequest:
     topics: TopicPattern = EVERYTHING
     partition: int | None = None
     matcher: str = ""
-    """A regular expression that is searched in the type of every message; empty for all types."""
+    """A regular expression that must be found in the type of a message; empty for all types."""
 
     @property
     def topic(self) -> TopicName | None:
@@ -72,26 +72,27 @@ class FeedRequest:
 
 
 class FeedSelection(NamedTuple):
-    """The logs of a feed at one revision of the topics, and the frontier up to which all of them are known.
+    """The logs that a feed reads, and `until`, the frontier when they were selected.
 
-    Both are of the same moment: a topic that is created later has nothing up to `until`.
+    A topic that is created later has no messages up to `until`, so no log is missing.
     """
 
     revision: int
     sources: tuple[LogSource, ...]
     accept: Accept | None
     until: int
-    """The frontier. Messages behind it may be in logs that the selection lacks."""
+    """The frontier. Later messages may be in logs that this selection does not have."""
 
 
 class FeedStart(NamedTuple):
-    """The start of a feed: behind a time of ids."""
+    """The start of a feed: it has the messages whose id time is later than `after`."""
 
     after: int
     resumed: bool = False
-    """True if the reader has read up to there before, and is told what is lost since."""
+    """True if the reader has read everything up to `after` before. It is then told which messages since have been
+    lost."""
     ahead: bool = False
-    """True if the position named lies ahead of everything stored."""
+    """True if the reader named a position later than everything that is stored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,17 +109,17 @@ class Feeds:
         self._revision = -1
         self._sources_by_topic: dict[TopicName, list[LogSource]] = {}
         self._sources_by_request: dict[tuple[TopicPattern, int | None], tuple[LogSource, ...]] = {}
-        """Logs by request, the most recently used last."""
+        """The logs of a request, by topics and partition. The most recently used are last."""
         self._waiting: dict[int, _FeedWaiter] = {}
         self._numbers = count()
         self.frontier = newest_ticks([log for topic in topics for log in topic.logs])
-        """The time up to which every message is stored, or never will be."""
+        """The id time up to which no further message can be stored."""
 
     # requests
 
     def select(self, request: FeedRequest) -> FeedSelection:
-        """Return the logs of a request. Raises `TopicNotSupported`, `InvalidRequest` or `QuotaExceeded` if they cannot
-        be read."""
+        """Return the logs of a request as they are now. Raises `TopicNotSupported`, `InvalidRequest` or
+        `QuotaExceeded`."""
         if self._revision != self._topics.revision:
             self._revision = self._topics.revision
             self._sources_by_topic.clear()
@@ -126,7 +127,7 @@ class Feeds:
         return FeedSelection(self._revision, self._sources(request), _compile_cached(request.matcher), self.frontier)
 
     def _sources(self, request: FeedRequest) -> tuple[LogSource, ...]:
-        """Return the logs of a request, cached by its topics and partition."""
+        """Return the logs of a request. They are cached by its topics and partition."""
         key = request.topics, request.partition
         sources = self._sources_by_request.pop(key, None)
         if sources is None:
@@ -151,7 +152,8 @@ class Feeds:
         return sources
 
     def _matching_topics(self, request: FeedRequest) -> list[TopicState]:
-        """Return the durable topics that match. A single topic that may still be created by a message is waited for."""
+        """Return the durable topics that match. If the request names one topic that does not exist yet, but a message
+        may create it, there are none. Otherwise raises `TopicNotSupported`."""
         name = request.topic
         if name is None:
             return [topic for topic in self._topics if topic.is_durable and request.topics.matches(topic.name)]
@@ -164,7 +166,8 @@ class Feeds:
         return [topic]
 
     def _sources_of_topic(self, topic: TopicState, partition: int | None) -> list[LogSource]:
-        """Return the sources of a topic or of one partition: one source per log, shared by all readers."""
+        """Return the sources of all partitions of a topic, or of one. All readers share them. Raises `InvalidRequest`
+        for a partition that does not exist."""
         if partition is not None and not 0 <= partition < len(topic.logs):
             raise InvalidRequest(
                 f"{topic.name} has partitions 0 to {len(topic.logs) - 1}, not {partition}", field="partition"
@@ -175,7 +178,8 @@ class Feeds:
         return sources if partition is None else [sources[partition]]
 
     def start(self, request: FeedRequest, position: Position, *, resumed: bool, reply: Reply) -> list[Effect]:
-        """Reply with the start of a feed. With `resumed`, `place` is the id of the last message that was read."""
+        """Reply with the `FeedStart` of a position. With `resumed`, a `position` that is an id names the last message
+        that the reader has read: the feed starts after it."""
         end = max(self.frontier, _EMPTY_END)
         if resumed and isinstance(position, AtId):
             after = ticks_of_id(position.id)
@@ -207,7 +211,8 @@ class Feeds:
         written: Callable[[MergedSlice], Any],
         reply: Reply,
     ) -> list[Effect]:
-        """Reply with the messages behind `after`, formatted by `written`; both are done in another thread."""
+        """Read the messages whose id time is later than `after`, in another thread. The reply gets what `written` makes
+        of them, in that thread too."""
 
         def read() -> Any:
             sources, accept = selection.sources, selection.accept
@@ -218,7 +223,8 @@ class Feeds:
         return [RunInThread(read, reply, read_only=True)]
 
     def wait(self, request: FeedRequest, reply: Reply) -> Callable[[], None]:
-        """Call `reply` once when there may be something new. Returns a function that ends the wait."""
+        """Call `reply` once, with None, when the topics of a request may have a new message. Returns a function that
+        ends the wait."""
         number = next(self._numbers)
         self._waiting[number] = _FeedWaiter(request, reply)
         return partial(self._stop_waiting, number)
@@ -227,8 +233,8 @@ class Feeds:
         self._waiting.pop(number, None)
 
     def log_grown(self, stored: Sequence[tuple[TopicState, Sequence[AppendResult]]]) -> list[Effect]:
-        """Move the frontier behind blocks that became durable, always whole groups, and wake the readers of their
-        topics."""
+        """Advance the frontier past blocks that became durable, and wake the readers that wait for their topics. The
+        blocks must be whole groups."""
         for _, appended in stored:
             last = appended[-1]
             self.frontier = max(self.frontier, last.first_ticks + last.records - 1)
@@ -255,7 +261,8 @@ def _sources_of(topic: TopicState) -> list[LogSource]:
 
 
 def compile_matcher(matcher: str) -> Accept | None:
-    """Return a function that accepts matching texts, in linear time; None for an empty expression.
+    """Return a function that tells in linear time whether the expression is found in a text; None for an empty
+    expression.
 
     Raises `InvalidRequest` for an invalid expression, or one that takes too much memory.
     """
@@ -279,7 +286,7 @@ def compile_matcher(matcher: str) -> Accept | None:
 
 
 def re2_reason(error: re2.error) -> str:
-    """Return why RE2 rejects an expression, which it says in bytes."""
+    """Return the reason for which RE2 rejects an expression, as text: RE2 gives it as bytes."""
     reason = error.args[0] if error.args else ""
     return reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)
 
@@ -301,8 +308,8 @@ def _ticks_before(position: Position, frontier: int) -> int:
 
 
 def _start_before(log: Log, offset: int, frontier: int) -> FeedStart:
-    """Return the start behind the message before an offset, in another thread. Raises `OffsetOutOfRange` for a missing
-    one."""
+    """Return a start from which the message at `offset` is the first of its log to be read. Reads the log, so call it
+    in another thread. Raises `OffsetOutOfRange` if there is no such message."""
     if offset == int(log.next_offset):
         return FeedStart(frontier)
     chunk = log.read(offset, bytes_max=at.MESSAGE_RECORD_BYTES_MIN)
@@ -312,5 +319,6 @@ def _start_before(log: Log, offset: int, frontier: int) -> FeedStart:
 
 
 def cursor_text(after: int) -> str:
-    """Return the id that a reader remembers as its position: no message that it has read has a newer one."""
+    """Return the id, as text, that a reader remembers as its position. Only the time in it counts: the reader has read
+    everything up to `after`."""
     return format_id(cursor_id(after))

@@ -1,7 +1,7 @@
-"""The merge: messages of several logs behind a message id, in the order of ids, which is the order of publishing.
+"""The merge: messages of several logs after a given message id, in the order of ids, which is the order of publishing.
 
-All logs of a data directory take their ids from one generator, so the order is total, and one id says how far a reader
-has read in all of them. The merge reads logs in another thread and changes no other state.
+All logs of a data directory take their ids from one generator. So the order is total, and one id says how far a reader
+has read in all logs. The merge reads logs in another thread and changes no other state.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from penstock.storage.log.log import Log
 from penstock.storage.log.log_view import ReadChunk
 
 SLICE_BYTES: Final = 128 * KIB
-"""Bytes read in one call: a few milliseconds, also where the filter matches nothing."""
+"""Bytes that one call reads: a few milliseconds' worth, even where the filter matches nothing."""
 _READ_BYTES_MIN: Final = 4 * KIB
 _MERGED_MAX: Final = 64
-"""Logs read side by side: the ones whose next messages are the oldest. Others wait for their turn."""
+"""The most logs that one call reads: those whose next messages are the oldest. Later calls read the others."""
 _LOW: Final = 0x8000_0000_0000_0000
 
 Accept = Callable[[str], bool]
-"""A predicate over the types of messages."""
+"""A function that returns whether a feed wants messages of this type."""
 
 
 class LogSource(NamedTuple):
-    """One log, and its name as a partition in MessageIDs."""
+    """A log with its topic and partition, and the name that message ids have for that partition."""
 
     log: Log
     topic: TopicName
@@ -46,45 +46,47 @@ class LogSource(NamedTuple):
 
 
 class ReadPosition(NamedTuple):
-    """A reader's position in one log: the next offset, and the time in the id of the message there, if known."""
+    """A reader's position in one log: the next offset, and the time in the id of the message there; None if that is not
+    known."""
 
     offset: int
     head: int | None = None
 
 
 ReadPositions = Mapping[Log, ReadPosition]
-"""Positions in the logs read so far. They only save a search: the id alone is enough to resume."""
+"""Positions in the logs that were read before. They only save a search: a reader can resume from the id alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeedGap:
-    """Messages that should have come but are lost."""
+    """A range of messages that belong in the feed but are lost."""
 
     topic: TopicName
     partition: int
     start: int | None
     """The first missing offset; None if it is not known."""
     stop: int
-    """The first offset that can be read again."""
+    """The first offset after the gap."""
     reason: str
     certain: bool = True
-    """False if the lost messages may all have been read before."""
+    """False if the reader may have read all of the lost messages before they were lost."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergedSlice:
-    """One slice of a feed."""
+    """One part of a feed."""
 
     rows: list[tuple[LogSource, RecordRow]]
     gaps: list[FeedGap]
     after: int
-    """The id time up to which every message is in the slice, was filtered out, or is lost."""
+    """The id time up to which the feed is complete: every message is in this slice or earlier ones, was filtered out,
+    or is lost."""
     positions: ReadPositions
 
 
 @dataclass(slots=True)
 class _LogReader:
-    """The read of one log that has messages in the range."""
+    """A log that has messages in the range, with what was read of it."""
 
     source: LogSource
     offset: int
@@ -111,11 +113,12 @@ def merge_logs(
     resumed: bool = False,
     bytes_max: int = SLICE_BYTES,
 ) -> MergedSlice:
-    """Return messages behind `after` and not behind `until` (times of ids), the oldest first, as many as fit, at least
-    one.
+    """Return the messages whose id time is later than `after` and at most `until`, the oldest first, about `bytes_max`
+    bytes of them. The slice is empty if the filter accepts none of those that were read: its `after` says where to go
+    on.
 
-    With `resumed`, a reader has read up to `after` before, and gets the gaps since. Raises the error of a log that
-    cannot be read.
+    With `resumed`, a reader has read up to `after` before, and is told of the gaps since. Raises the error of a log
+    that cannot be read.
     """
     known = {source.log: positions[source.log] for source in sources if source.log in positions}
     merge = _MergeState(after, until, resumed, known)
@@ -143,8 +146,8 @@ def _open_readers(merge: _MergeState, sources: Sequence[LogSource]) -> list[_Log
 
 
 def _open_reader(merge: _MergeState, source: LogSource, *, few: bool) -> _LogReader | None:
-    """Open a log's reader; None at its end. With `few` logs all are read anyway, so the time of the next message need
-    not be known."""
+    """Return a reader for a log; None if the log has nothing more. With `few` logs all of them are read, so the time of
+    the next message is not looked up."""
     position = merge.positions.get(source.log) or ReadPosition(_find_start(merge, source))
     first = int(source.log.first_offset)
     if position.offset < first:
@@ -160,7 +163,8 @@ def _open_reader(merge: _MergeState, source: LogSource, *, few: bool) -> _LogRea
 
 
 def _find_start(merge: _MergeState, source: LogSource) -> int:
-    """Return the offset of the first message behind `after`, and add a gap if retention deleted messages since."""
+    """Return the offset of the first message whose id time is later than `after`. If retention may have deleted
+    messages since then, add a gap."""
     log = source.log
     if merge.after < 0:
         return int(log.first_offset)
@@ -186,7 +190,8 @@ def _gap(source: LogSource, start: int, stop: int, reason: str = RETENTION) -> F
 
 
 def _peek_ticks(merge: _MergeState, source: LogSource, offset: int) -> int:
-    """Return the time in the id of the message at an offset."""
+    """Return the time in the id of the message at an offset, or of the first readable one after it; a time after
+    `until` if there is none."""
     chunk = _read(merge, source, offset, at.MESSAGE_RECORD_BYTES_MIN)
     if not len(chunk.block):
         return merge.until + 1
@@ -196,7 +201,8 @@ def _peek_ticks(merge: _MergeState, source: LogSource, offset: int) -> int:
 
 
 def _oldest(readers: list[_LogReader], until: int) -> tuple[list[_LogReader], int]:
-    """Return the readers to read, and the bound: the time before the first message of the others."""
+    """Return the readers to read now, and the id time up to which they are enough: the others have only later
+    messages."""
     if len(readers) <= _MERGED_MAX:
         return readers, until
     *chosen, following = heapq.nsmallest(_MERGED_MAX + 1, readers, key=lambda reader: reader.head)
@@ -204,7 +210,7 @@ def _oldest(readers: list[_LogReader], until: int) -> tuple[list[_LogReader], in
 
 
 def _fill(merge: _MergeState, reader: _LogReader, size: int) -> int:
-    """Read the next block. Returns the time up to which all messages of this log are then known."""
+    """Read the next block of a log. Returns the id time up to which all messages of this log have then been read."""
     chunk = _read(merge, reader.source, reader.offset, size)
     reader.block, reader.offset = chunk.block, int(chunk.next_offset)
     if not len(reader.block):
@@ -216,7 +222,8 @@ def _fill(merge: _MergeState, reader: _LogReader, size: int) -> int:
 
 
 def _read(merge: _MergeState, source: LogSource, offset: int, size: int) -> ReadChunk:
-    """Read from an offset. Messages that are deleted or damaged meanwhile are added as gaps, and skipped."""
+    """Read from an offset. Messages that are deleted or damaged are added as gaps, and skipped. Raises `StorageFailed`
+    if nothing can be read."""
     while True:
         try:
             chunk = source.log.read(offset, bytes_max=size)
@@ -236,7 +243,7 @@ def _read(merge: _MergeState, source: LogSource, offset: int, size: int) -> Read
 def _rows_up_to(
     merge: _MergeState, reader: _LogReader, bound: int, accept: Accept | None
 ) -> list[tuple[LogSource, RecordRow]]:
-    """Return the accepted messages up to the bound."""
+    """Return the accepted messages up to the id time `bound`, and move the position behind them."""
     block = reader.block
     if not len(block):
         return []
@@ -255,10 +262,10 @@ def _rows_up_to(
 
 
 def newest_ticks(logs: Sequence[Log]) -> int:
-    """Return the time in the newest id of all logs; -1 if they are empty."""
+    """Return the time in the newest id of all logs; -1 if all are empty."""
     return max((ticks_of_id(log.last_id) for log in logs if any(log.last_id)), default=-1)
 
 
 def cursor_id(ticks: int) -> bytes:
-    """Return an id that stands for a time between messages."""
+    """Return an id with this time. It stands for a position, and need not be the id of a message."""
     return id_bytes(max(ticks, 0), _LOW)

@@ -1,6 +1,7 @@
 """Message filters: by type, key, attributes, and bytes in the payload.
 
-Whole columns of a block are matched first; only the remaining candidates become Python objects. Nothing is read here.
+The columns of a whole block are matched first. Only the remaining candidates become Python objects. This module reads
+no log.
 """
 
 from __future__ import annotations
@@ -26,40 +27,40 @@ from penstock.record.rows import RecordRow, attributes_of
 from penstock.storage.catalog.subscriptions import FILTER_CHARS_MAX, FILTERS_MAX
 
 PATTERN_CHARS_MAX: Final = 256
-"""The length of a regular expression; it is tried on every type of a block."""
+"""The most characters of a regular expression. It is tried on every type of a block."""
 CONTAINS_BYTES_MAX: Final = 4 * KIB
-"""The size of the text searched in payloads: a sentence, not a document."""
+"""The most bytes to search for in payloads: enough for a sentence."""
 FILTER_ATTRIBUTES_MAX: Final = 16
-"""Attributes of one filter: each is compared with every message that passed the conditions before it."""
+"""The most attributes in one filter: each is compared with every message that passed the conditions before it."""
 
 FILTER_FIELDS: Final = ("type", "type_regex", "key", "key_base64", "attributes", "contains", "contains_base64")
-"""The request fields of a filter: all that are given must match."""
+"""The request fields of a filter. A message must match all that are given."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageFilter:
-    """The conditions of a filter, all of which must match; an empty one matches everything."""
+    """A filter of messages. A message must match all conditions; a filter without conditions matches everything."""
 
     types: tuple[str, ...] = ()
-    """Globs, one of which must match the type."""
+    """Globs for the type: at least one must match. Empty for any type."""
 
     pattern: Pattern | None = None
-    """A regular expression that is searched in the type."""
+    """A regular expression that must be found in the type."""
 
     keys: tuple[str, ...] = ()
-    """Globs, one of which must match the key."""
+    """Globs for the key: at least one must match. Empty for any key."""
 
     key: bytes | None = None
-    """The exact key."""
+    """The exact key; None for any."""
 
     attributes: Mapping[str, str] = field(default_factory=dict)
-    """Attributes and their exact values."""
+    """Attributes that a message must have, with exactly these values."""
 
     contains: bytes = b""
-    """Bytes that the payload contains."""
+    """Bytes that must be in the payload."""
 
     def mask(self, block: Block) -> Bools:
-        """Return a mask of the matching records of a block."""
+        """Return an array with True for each record of the block that matches."""
         mask = block.matching(self.types, self.keys)
         if self.pattern is not None:
             pattern = self.pattern
@@ -75,8 +76,8 @@ class MessageFilter:
         return self.key is not None or bool(self.attributes) or bool(self.contains)
 
     def _candidates(self, block: Block) -> Bools:
-        """Return a mask of records that may match, by searching the raw bytes: the few that are left are checked one by
-        one."""
+        """Return a mask of the records that may match. It searches raw bytes, which is fast but may find too much:
+        `_matches` then checks each of the few candidates."""
         columns = block.columns
         starts, payloads, ends = columns[:, at.START], columns[:, at.PAYLOAD], columns[:, at.END] - at.CHECKSUM_BYTES
         matched = np.ones(len(block), np.bool_)
@@ -87,7 +88,7 @@ class MessageFilter:
         return matched
 
     def _encoded_needles(self) -> Iterator[bytes]:
-        """Yield the key and the attributes as a record encodes them."""
+        """Yield the key and each attribute in the bytes in which a record contains them."""
         if self.key is not None:
             yield len(self.key).to_bytes(2) + self.key
         for name, value in self.attributes.items():
@@ -104,8 +105,9 @@ class MessageFilter:
 
 
 def rows_containing(block: Block, needle: bytes, starts: Longs, stops: Longs) -> Bools:
-    """Return a mask of the records whose bytes between `starts` and `stops`, positions in the block's data, contain
-    `needle`. The buffer is searched as a whole; after each match the search goes on at the next record."""
+    """Return a mask of the records that contain `needle`. Of each record, the bytes from its `starts` to its `stops`
+    count, which are positions in the block's data. One search runs through the whole buffer; after a match it continues
+    at the next record."""
     matched = np.zeros(len(block), np.bool_)
     raw, base = block.raw.tobytes(), int(block.columns[0, at.START])
     begins, ends = (starts - base).tolist(), (stops - base).tolist()
@@ -145,7 +147,8 @@ def _parse_globs(fields: Fields, name: str) -> tuple[str, ...]:
 
 
 def _parse_pattern(fields: Fields, name: str) -> Pattern | None:
-    """Compile an expression with RE2, whose time is linear in the text."""
+    """Compile the regular expression in a field with RE2, which takes linear time. None if the field is absent. Raises
+    `InvalidRequest`."""
     if name not in fields:
         return None
     written = read.text(fields, name)

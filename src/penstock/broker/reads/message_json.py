@@ -1,7 +1,8 @@
-"""Messages as JSON, for people and for programs without our formats; long values are cut and marked as cut.
+"""Messages as JSON, for people and for programs that do not know the binary formats. Long values are cut, and marked as
+cut.
 
-Bytes are text where they are UTF-8 and base64 where they are not, under a name that says so. The JSON of one message
-has a bound, whatever the message contains.
+Bytes that are UTF-8 are shown as text, others as base64 in a field whose name says so. The JSON of one message has a
+maximal size, whatever the message contains.
 """
 
 from __future__ import annotations
@@ -16,18 +17,19 @@ from penstock.core.limits import KIB
 from penstock.record.rows import RecordRow
 
 PREVIEW_BYTES: Final = 1 * KIB
-"""The default length of a payload in a list."""
+"""The default number of bytes to which a payload is cut in a list."""
 PREVIEW_BYTES_MAX: Final = 64 * KIB
-"""The largest length of a payload in a list: a longer payload is fetched alone."""
+"""The most bytes of a payload that a list may have. A longer payload is fetched by itself."""
 _KEY_BYTES_MAX: Final = 4 * KIB
 _ATTRIBUTE_BYTES_MAX: Final = 16 * KIB
-"""The size of one message's attribute names and values in a list."""
+"""The most bytes of attribute names and values that a list has for one message."""
 _CONTINUES: Final = 0b1000_0000
 _MARK: Final = 0b1100_0000
 
 
 def message_json(partition: int, row: RecordRow, preview: int = PREVIEW_BYTES, *, whole: bool = False) -> Fields:
-    """Return a message. With `whole`, only the payload is cut, at `preview`."""
+    """Return the fields of a message, with its payload cut to `preview` bytes. Key and attributes are cut too, unless
+    `whole`."""
     id_, offset, time_ms, type_, key, payload, producer, producer_id, request_id, schema, attributes = row
     fields: Fields = {
         "partition": partition,
@@ -49,13 +51,15 @@ def message_json(partition: int, row: RecordRow, preview: int = PREVIEW_BYTES, *
 
 
 def message_stub(partition: int, row: RecordRow) -> Fields:
-    """Return the least that identifies a message: its position and its size."""
+    """Return the smallest description of a message: its position, time and size, with an empty payload that is marked
+    as cut."""
     position = {"partition": partition, "offset": row[1], "id": format_id(row[0]), "publish_time": row[2]}
     return position | {"payload_bytes": len(row[5]), "payload": "", "payload_cut": True, "attributes_cut": True}
 
 
 def bytes_field(name: str, data: bytes, room: int) -> Fields:
-    """Return a field of text, or of base64 if it is no UTF-8; cut at `room`, with a second field that says so."""
+    """Return a field with the bytes as text, or as base64 if they are not UTF-8. If they are longer than `room`, they
+    are cut, and a second field says so."""
     cut = {f"{name}_cut": True} if len(data) > room else {}
     try:
         data.decode()
@@ -65,7 +69,7 @@ def bytes_field(name: str, data: bytes, room: int) -> Fields:
 
 
 def _cut(data: bytes, room: int) -> bytes:
-    """Cut UTF-8 to a length, but not within a character."""
+    """Cut UTF-8 to at most `room` bytes, without splitting a character."""
     if len(data) <= room:
         return data
     while room and data[room] & _MARK == _CONTINUES:
@@ -74,7 +78,7 @@ def _cut(data: bytes, room: int) -> bytes:
 
 
 def _attributes(attributes: Mapping[str, str]) -> Fields:
-    """Return the first attributes that there is room for."""
+    """Return the attributes that there is room for, in their order, and a mark if some are left out."""
     kept: dict[str, str] = {}
     room = _ATTRIBUTE_BYTES_MAX
     for name, value in attributes.items():

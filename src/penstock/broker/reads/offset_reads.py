@@ -17,7 +17,8 @@ from penstock.storage.log.log import Log
 
 @dataclass(frozen=True, slots=True)
 class OffsetRead:
-    """The outcome of one read: the records, the offsets that are lost, and the offsets that are yet to be read."""
+    """The result of one read: the records, the offsets that are lost, with the reason, and the offsets that another
+    read must get."""
 
     blocks: list[Block]
     missing: list[Gap]
@@ -25,7 +26,8 @@ class OffsetRead:
 
 
 def read_spans(log: Log, spans: Sequence[Span]) -> OffsetRead:
-    """Read the log once, and return all that these spans want of it. Runs in another thread."""
+    """Read the log once, from the first of these offsets, and return what the spans select. The rest is for another
+    read. Runs in another thread. Raises `StorageFailed` if nothing can be read."""
     start = spans[0][0]
     try:
         chunk = log.read(start)
@@ -47,7 +49,7 @@ def read_spans(log: Log, spans: Sequence[Span]) -> OffsetRead:
 
 
 def _reason(damages: Sequence[Gap], offset: int) -> str:
-    """Return the reason why the record at this offset was not read."""
+    """Return the reason for which the record at this offset could not be read."""
     return next(
         (damage.reason for damage in damages if damage.start <= offset < damage.stop), "it is not there any more"
     )

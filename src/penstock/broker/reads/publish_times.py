@@ -1,4 +1,4 @@
-"""Publish times of messages. A message never changes, so a time that was read once is remembered."""
+"""Publish times of messages. They never change, so they are cached."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from penstock.record import layout as at
 from penstock.storage.log.log import Log
 
 _TIMES_KEPT: Final = 4_096
-"""Times that are remembered: about as many as subscriptions that are listed again and again."""
+"""The most times in the cache: one for each of the subscriptions that are listed again and again."""
 
 
 def published_ms(log: Log, offset: int) -> int | None:
@@ -26,7 +26,8 @@ def published_ms(log: Log, offset: int) -> int | None:
 
 @lru_cache(maxsize=_TIMES_KEPT)
 def _read(log: Log, offset: int) -> int:
-    """Read the time. Exceptions are not cached."""
+    """Read the time, or take it from the cache. Raises `LookupError` if no message can be read. Errors are not
+    cached."""
     block = log.read(offset, bytes_max=1).block
     if not len(block):
         raise LookupError(offset)

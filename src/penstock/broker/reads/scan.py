@@ -1,8 +1,8 @@
-"""Scans: browsing topics in bounded pieces, each of which resumes exactly where the last one stopped.
+"""Scans: topics are browsed in bounded pieces. Each piece resumes exactly where the last one stopped.
 
-Partitions are merged by message id, which is the order in which the broker stored them. A scan runs in another thread,
-in steps; other work gets its turn between two steps, and a scan whose caller has gone ends there. It reads logs and
-changes no other state.
+Partitions are merged by message id, which is the order in which the broker stored the messages. A scan runs in another
+thread, in steps: between two steps other work gets its turn, and the scan ends if its caller has disconnected. It reads
+logs and changes no other state.
 """
 
 from __future__ import annotations
@@ -37,20 +37,21 @@ SCAN_MESSAGES: Final = 10_000
 SCAN_MESSAGES_MAX: Final = 100_000
 """The largest number of messages scanned in one call: some tens of milliseconds of one processor."""
 SCAN_BYTES_MAX: Final = 16 * MIB
-"""Bytes scanned in one call: what an idle disk reads in a moment."""
+"""The most bytes that one call scans: an idle disk reads them in a moment."""
 SCANS_MAX: Final = 16
-"""Concurrent scans: each may hold some megabytes, and they share two threads."""
+"""The most scans at one time: each may hold some megabytes, and they share two threads."""
 _STEP_MESSAGES: Final = 4_096
 _STEP_BYTES: Final = 1 * MIB
-"""Bytes of a step, after which the scan checks that its caller still waits, and lets others read."""
+"""Bytes of one step. After each step the scan checks that its caller still waits, and lets others read."""
 _CHUNK_BYTES: Final = 256 * KIB
 _CHUNK_BYTES_MIN: Final = 4 * KIB
 _HELD_BYTES_MAX: Final = 8 * MIB
-"""Bytes read of all partitions and not scanned yet; partitions with large messages are read twice in part."""
+"""The most bytes in memory that were read but not scanned yet, of all partitions. Past it, blocks are dropped and read
+a second time."""
 _DAMAGES_MAX: Final = 100
-"""Damaged ranges in one answer; a call ends where there are more."""
+"""Damaged ranges in one answer, at which the call ends."""
 _TOKEN_CHARS_MAX: Final = 16 * KIB
-"""The length of a resume token: nine bytes for each of a thousand partitions, in base64."""
+"""The most characters of a resume token: nine bytes for each of a thousand partitions, in base64."""
 _TOKEN_VERSION: Final = 1
 _LOW: Final = 0xFFFF_FFFF_FFFF_FFFF
 _COLUMNS: Final = (at.OFFSET, at.ID_HIGH, at.ID_LOW)
@@ -63,7 +64,7 @@ Positions = dict[int, int]
 
 
 def resume_token(topic: TopicState, positions: Mapping[int, int]) -> str:
-    """Return the positions to resume from as an opaque text."""
+    """Return the positions as a text from which a later call can resume. Clients must not interpret it."""
     first, count = min(positions), len(positions)
     offsets = [positions[first + number] for number in range(count)]
     packed = msgspec.msgpack.encode([_TOKEN_VERSION, topic.uid, first, offsets])
@@ -71,8 +72,8 @@ def resume_token(topic: TopicState, positions: Mapping[int, int]) -> str:
 
 
 def parse_resume_token(topic: TopicState, text: object, partition: int | None, name: str = "resume") -> Positions:
-    """Parse a resume token. Raises `InvalidRequest` for other texts, and for tokens of another topic or of other
-    partitions."""
+    """Return the positions in a resume token. Raises `InvalidRequest` if the text is no token, or is one of another
+    topic or of other partitions; `name` is the field of the request that the error names."""
     try:
         if not isinstance(text, str) or len(text) > _TOKEN_CHARS_MAX:
             raise InvalidRequest("too long")
@@ -95,7 +96,7 @@ _TOKEN: Final = msgspec.msgpack.Decoder(tuple[int, int, int, list[int]])
 
 
 class ScanHit(NamedTuple):
-    """A message that matches the filter."""
+    """A message that matches the filter: a row of a block."""
 
     partition: int
     block: Block
@@ -103,13 +104,13 @@ class ScanHit(NamedTuple):
 
 
 class TakeResult(Enum):
-    """The outcome of taking a hit."""
+    """The answer of the function that a scan calls with each matching message."""
 
     YES = auto()
     NO = auto()
-    """The hit is not wanted after all."""
+    """The message is not wanted: the scan goes on and does not count it as matched."""
     FULL = auto()
-    """There is no room for the hit: the scan ends before it."""
+    """There is no room for the message: the scan ends before it."""
 
 
 Take = Callable[[ScanHit], TakeResult]
@@ -117,17 +118,17 @@ Take = Callable[[ScanHit], TakeResult]
 
 @dataclass(slots=True)
 class _PartitionReader:
-    """One partition of a scan."""
+    """One partition of a scan, with the block that was read last and the current row in it."""
 
     partition: int
     log: Log
     stop: int
     block: Block = EMPTY_BLOCK
     table: list[list[int]] = field(default_factory=list)
-    """The size and the values of `_COLUMNS` of every record in the block."""
+    """For each record of the block, its size and the columns named in `_COLUMNS`."""
 
     ends: list[int] = field(default_factory=list)
-    """The cumulative sizes of the records."""
+    """For each record of the block, the size of all records up to and including it."""
 
     wanted: list[bool] = field(default_factory=list)
     row: int = 0
@@ -138,7 +139,7 @@ class _PartitionReader:
 
     @property
     def head(self) -> tuple[int, int]:
-        """The id of the next message."""
+        """The id of the next message, as two integers."""
         _, _, high, low = self.table[self.row]
         return high, low & _LOW
 
@@ -158,11 +159,12 @@ class _PartitionReader:
 
 @dataclass(slots=True)
 class Scan:
-    """One scan of some partitions of a topic, from given positions to their present ends."""
+    """One scan of partitions of a topic, from `positions` up to, not including, `stops`. `take` is called with each
+    matching message."""
 
     topic: TopicState
     positions: Positions
-    """The next offsets: all before them were scanned, or are lost."""
+    """The next offset of each partition: every message before it was scanned, or is lost."""
 
     stops: Positions
     message_filter: MessageFilter
@@ -173,7 +175,7 @@ class Scan:
     matched: int = 0
     bytes: int = 0
     lost: list[Fields] = field(default_factory=list)
-    """Ranges that retention deleted before they were scanned."""
+    """Ranges that retention deleted before the scan came to them."""
 
     damaged: list[Fields] = field(default_factory=list)
     done: bool = False
@@ -183,11 +185,12 @@ class Scan:
 
     @property
     def at_end(self) -> bool:
-        """True if there is nothing more for now."""
+        """True if the scan has reached `stops` in every partition."""
         return all(self.positions[partition] >= self.stops[partition] for partition in self.positions)
 
     def step(self) -> None:
-        """Scan one step further. Raises the error of a log that cannot be read."""
+        """Scan some further messages. Sets `done` when a limit or the end is reached. Raises the error of a log that
+        cannot be read."""
         if not self._readers:
             self._begin()
         until, until_bytes = self.scanned + _STEP_MESSAGES, self.bytes + _STEP_BYTES
@@ -201,7 +204,7 @@ class Scan:
             self._push(reader)
 
     def _next(self) -> None:
-        """Scan the oldest message of all partitions."""
+        """Scan the message with the oldest id among all partitions."""
         if not self._heads or self._is_full():
             self.done = True
             return
@@ -216,7 +219,8 @@ class Scan:
         self._push(reader)
 
     def _pass_over(self, reader: _PartitionReader) -> None:
-        """Skip rows that do not match, all at once: there is no other partition with messages in between."""
+        """Skip the next rows that do not match, all at once. Only for the last partition that has messages: no others
+        come in between."""
         row, before = reader.row, reader.ends[reader.row - 1] if reader.row else 0
         fitting = bisect_left(reader.ends, before + SCAN_BYTES_MAX - self.bytes, lo=row) + 1
         stop = min(reader.next_wanted(), row + self.scanned_max - self.scanned, fitting)
@@ -235,7 +239,8 @@ class Scan:
         )
 
     def _take_next(self, reader: _PartitionReader) -> bool:
-        """Scan the next message of a partition. Returns False if it matches and there is no room for it."""
+        """Scan the next message of a partition. Returns False if it matches and there is no room for it: the position
+        then stays before it."""
         if reader.wanted[reader.row]:
             taken = self.take(ScanHit(reader.partition, reader.block, reader.row))
             if taken is TakeResult.FULL:
@@ -249,7 +254,8 @@ class Scan:
         return True
 
     def _push(self, reader: _PartitionReader) -> None:
-        """Put the next message of a partition among the candidates, if there is one."""
+        """Add the next message of a partition to the heap from which the oldest is taken. Nothing is added at its
+        end."""
         if not reader.left:
             self._drop(reader)
             self._read(reader)
@@ -263,7 +269,7 @@ class Scan:
         reader.load(EMPTY_BLOCK, [])
 
     def _read(self, reader: _PartitionReader) -> None:
-        """Read the next messages of a partition; none at its end."""
+        """Read the next block of a partition. Leaves the reader empty at the end."""
         partition = reader.partition
         while self.positions[partition] < reader.stop and not reader.left and len(self.damaged) < _DAMAGES_MAX:
             chunk = self._chunk(reader)
@@ -299,7 +305,7 @@ class Scan:
                 )
 
     def summary(self) -> Fields:
-        """Return how far the scan came, and the token to resume from."""
+        """Return the counts of the scan, what was lost, and the token to resume from, as fields of an answer."""
         summary: Fields = {
             "scanned": self.scanned,
             "matched": self.matched,
@@ -320,7 +326,7 @@ def check_durable(topic: TopicState) -> None:
 
 
 class Scans:
-    """The running scans of a broker: a bounded number."""
+    """The scans that run now: at most `SCANS_MAX`."""
 
     def __init__(self) -> None:
         self.open = 0
@@ -332,9 +338,10 @@ class Scans:
         reply: Reply,
         then: Callable[[Scan], list[Effect]],
     ) -> list[Effect]:
-        """Run a scan step by step, then continue with `then`; an error is the reply.
+        """Run a scan step by step, then call `then` with it. An error goes to `reply`. If the client disconnects, the
+        scan ends and neither is called. Raises `QuotaExceeded` if too many scans run.
 
-        `begin` is called in the other thread, as finding the start may read the log.
+        `begin` makes the scan. It is called in another thread, as finding the start may read the log.
         """
         if self.open >= SCANS_MAX:
             raise QuotaExceeded(f"at most {SCANS_MAX} look through messages at once: try again", scans_max=SCANS_MAX)

@@ -1,1 +1,1 @@
-"""Durable subscriptions: the machine that decides, and the code that carries its decisions out."""
+"""Durable subscriptions: the machine that decides what happens, and the code that carries out its decisions."""

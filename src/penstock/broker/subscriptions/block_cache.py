@@ -1,5 +1,5 @@
-"""The block cache: blocks that were fetched but not delivered yet, for all subscriptions together. Evicted blocks are
-read again."""
+"""The block cache, shared by all subscriptions: blocks that were fetched but not delivered yet. A block that was
+evicted is read again."""
 
 from __future__ import annotations
 
@@ -15,14 +15,16 @@ from penstock.record import layout as at
 from penstock.record.block import Block
 
 BYTES_MAX: Final = 32 * MIB
-"""One read's worth for thirty subscriptions that deliver at the same time; with more than that, some read twice."""
+"""The most bytes in the cache: one read for each of thirty subscriptions that deliver at the same time. If there are
+more, some blocks are read twice."""
 
 Key = tuple[int, int]
-"""Subscription uid and partition."""
+"""The uid of a subscription, and a partition."""
 
 
 class BlockCache:
-    """The last block of each subscription and partition; the least recently used are evicted first."""
+    """The last block of each subscription and partition. If they take too much room, the least recently used are
+    evicted."""
 
     def __init__(self, bytes_max: int = BYTES_MAX) -> None:
         self._bytes_max = bytes_max
@@ -50,7 +52,7 @@ class BlockCache:
 
 
 def records_at(block: Block, spans: Sequence[Span]) -> Block | None:
-    """Return the records at these offsets, in order; None if the block lacks one of them."""
+    """Return the records at these offsets, in their order; None if the block lacks any of them."""
     offsets = block.columns[:, at.OFFSET]
     edges = np.array(spans, dtype=np.int64)
     rows = np.searchsorted(offsets, edges)

@@ -1,4 +1,5 @@
-"""The cursor store: changed cursors, saved together. A change marked before a save is durable when the save ends."""
+"""The cursor store: cursors that have changed are saved together. A change that was marked before a save began is
+durable when the save has succeeded."""
 
 from __future__ import annotations
 
@@ -12,15 +13,15 @@ from penstock.storage.catalog.catalog import Catalog
 from penstock.storage.catalog.subscriptions import Cursor
 
 _LAZY_MS: Final = 100
-"""The longest time that a change waits for others if no request waits for it."""
+"""The longest time that a change waits to be saved together with others, if no request waits for it."""
 _AGAIN_MS: Final = 1_000
 
 Key = tuple[int, int]
-"""Subscription uid and partition."""
+"""The uid of a subscription, and a partition."""
 
 
 class CursorStore:
-    """Group commit of cursors: one save at a time; while it runs, the next one gathers changes."""
+    """Group commit of cursors. One save runs at a time; changes that come meanwhile are gathered for the next."""
 
     def __init__(self, catalog: Catalog, context: BrokerContext) -> None:
         self._catalog = catalog
@@ -28,13 +29,14 @@ class CursorStore:
         self._changed: dict[Key, Callable[[], Cursor]] = {}
         self._waiting: list[Reply] = []
         self._saving: dict[Key, Callable[[], Cursor]] | None = None
-        """The changes that are being saved; None between saves."""
+        """The cursors of the save that runs now; None if none runs."""
 
         self._due_ms: int | None = None
 
     @property
     def due_ms(self) -> int | None:
-        """The time to save the changes even if no request waits for them; None while a save is under way."""
+        """The time at which changes are saved even if no request waits for them. None if there are no changes, or a
+        save runs."""
         return None if self._saving is not None else self._due_ms
 
     @property
@@ -42,24 +44,26 @@ class CursorStore:
         return self._saving is None and not self._changed
 
     def mark_dirty(self, key: Key, cursor: Callable[[], Cursor]) -> None:
-        """Note that a cursor has changed. `cursor` is called for its value when the save begins."""
+        """Note that a cursor has changed. `cursor` returns its value; it is called when the save begins."""
         self._changed[key] = cursor
         if self._due_ms is None:
             self._due_ms = self._context.now_ms + _LAZY_MS
 
     def forget(self, subscription_uid: int) -> None:
-        """Forget the cursors of a deleted subscription."""
+        """Drop the unsaved cursors of a deleted subscription."""
         self._changed = {key: cursor for key, cursor in self._changed.items() if key[0] != subscription_uid}
 
     def when_durable(self, reply: Reply, result: object) -> list[Effect]:
-        """Answer with `result` once all changes so far are durable."""
+        """Call `reply` with `result` once all changes up to now are durable, or with the error if they cannot be
+        saved."""
         if self.idle:
             return reply(result)
         self._waiting.append(lambda outcome: reply(outcome if isinstance(outcome, PenstockError) else result))
         return self.flush()
 
     def flush(self) -> list[Effect]:
-        """Begin a save, unless one is under way: that one is followed by another."""
+        """Begin to save the changes. If a save runs already, nothing happens now: another save follows it if a request
+        waits."""
         if self._saving is not None or not (self._changed or self._waiting):
             return []
         changed, self._changed = self._changed, {}
@@ -79,6 +83,7 @@ class CursorStore:
         return [RunInThread(lambda: self._catalog.save_cursors(cursors), saved)]
 
     def close(self) -> None:
-        """Save all changes now, those of an unfinished save too, as its outcome will never arrive."""
+        """Save all changes now, and wait for the disk. Includes the cursors of an unfinished save, whose outcome will
+        never arrive."""
         changed = (self._saving or {}) | self._changed
         self._catalog.save_cursors({key: cursor() for key, cursor in changed.items()})

@@ -1,8 +1,9 @@
-"""The dead-letter writer: stores messages that had their last delivery in the dead-letter topic, each once.
+"""The dead-letter writer: stores messages whose last delivery failed in the dead-letter topic, each once.
 
-The last delivery is saved before anything else. Then the dead letter is stored, under a request id that only this
-message of this subscription can have, and then the cursor moves past it. A stop in between repeats the same steps, and
-the request id is recognised: the dead letter exists once, and the message is not delivered again.
+First the failed delivery is saved in the cursor. Then the dead letter is stored, under a request id that only this
+message of this subscription can have. Then the cursor moves past the message. If the broker stops in between, it
+repeats the remaining steps: the request id is recognised, so the dead letter exists once, and the message is not
+delivered again.
 """
 
 from __future__ import annotations
@@ -44,25 +45,26 @@ from penstock.storage.catalog.topics import TopicSettings
 
 _LOG: Final = logging.getLogger(__name__)
 _PERMANENT_ERRORS: Final = (InvalidRequest, MalformedMessage, PayloadTooLarge)
-"""Errors that a retry cannot mend."""
+"""Errors that come again however often the write is tried."""
 _OFFSET_BITS: Final = 40
 _REASON_CHARS_MAX: Final = 1024
 
 
 class DeadLetterWriter:
-    """The writer of dead letters, in steps of one effect each: read, create the topic, get a producer id, append."""
+    """The writer of dead letters. It takes these steps, with one effect each: read the message, create the topic, get a
+    producer id, append."""
 
     def __init__(self, topics: Topics, publisher: TopicPublisher) -> None:
         self._topics = topics
         self._publisher = publisher
         self._numbers: dict[tuple[int, int], int] = {}
-        """The producer ids that dead letters are stored under, by subscription and partition."""
+        """The producer id under which dead letters are stored, by subscription and partition."""
 
         self.count = 0
 
     def write(self, runner: SubscriptionRunner, letter: events.DeadLetter) -> list[Effect]:
-        """Read the message and store it in the dead-letter topic. The answer to the machine is `DeadLettered` or
-        `Lost`."""
+        """Read a message and store it in the dead-letter topic. When that is done, the machine gets `DeadLettered`, or
+        `Lost` if the message can no longer be read."""
         log = runner.topic.logs[letter.partition]
 
         def read() -> Message | Gap:
@@ -150,8 +152,8 @@ class DeadLetterWriter:
             return self._failed(runner, letter, error)
 
     def _failed(self, runner: SubscriptionRunner, letter: events.DeadLetter, error: PenstockError) -> list[Effect]:
-        """Report the failure for a retry; or, where a retry is useless, let the message block until an operator
-        decides."""
+        """Report a failure to the machine. It tries again later, unless the error is permanent: then the message blocks
+        its partition until an operator decides."""
         if not isinstance(error, _PERMANENT_ERRORS):
             runner.last_error = error
             return runner.handle(events.DeadLettered(letter.partition, letter.offset, stored=False, seek=letter.seek))
@@ -170,14 +172,14 @@ class DeadLetterWriter:
 
 
 def _number(letter: events.DeadLetter) -> int:
-    """Return the request id of a dead letter: distinct for each message, and again after a seek, when it may fail once
-    more."""
+    """Return the request id of a dead letter. It differs for each message, and after each seek, as the same message may
+    then fail again."""
     return letter.seek << _OFFSET_BITS | letter.offset + 1
 
 
 def _attributes(runner: SubscriptionRunner, letter: events.DeadLetter, message: Message) -> Mapping[str, str]:
-    """Return the attributes of a dead letter: the message's own, traces among them, and its origin. If there are too
-    many, the origin's are kept."""
+    """Return the attributes of a dead letter: those that say where it came from, and as many of the message's own as
+    there is room for."""
     topic = runner.topic.catalog_topic
     name = f"/{topic.name.namespace}/{topic.name.partition(letter.partition, topic.partitions)}"
     origin = {
@@ -202,5 +204,5 @@ def _attributes(runner: SubscriptionRunner, letter: events.DeadLetter, message: 
 
 
 def _size(attribute: tuple[str, str]) -> int:
-    """Return the size of an attribute in a record, with the lengths of its name and value."""
+    """Return the bytes that an attribute takes in a record, with the lengths of its name and value."""
     return len(attribute[0].encode()) + len(attribute[1].encode()) + 6

@@ -1,5 +1,5 @@
-"""Delivery: the runner of one subscription, which reads what the machine fetches, sends what it delivers, and saves its
-cursors."""
+"""Delivery: the runner of one subscription. It reads the log for the machine, sends the messages that the machine
+delivers, and saves the cursors."""
 
 from __future__ import annotations
 
@@ -44,38 +44,37 @@ if TYPE_CHECKING:
 
 _VERSION: Final = "1.0.0"
 _MESSAGE_BYTES: Final = 512
-"""The approximate size of the line before the payload of a `message`."""
+"""The approximate size of the metadata line in front of the payload of a `message` frame."""
 _REPLACED_MAX: Final = 1_000
-"""Replaced consumers that are remembered. A consumer that comes back after so many others were replaced counts as new.
-"""
+"""The most replaced consumers that are remembered. One that was forgotten and comes back counts as a new consumer."""
 _FETCH_BYTES_MIN: Final = 64 * 1024
 _FETCH_RETRY_MS: Final = 1_000
 _NONE_REPLACED: Final[deque[str]] = deque(maxlen=0)
-"""The list of every subscription without a replaced consumer: an empty deque takes most of a KiB."""
+"""The empty list that all subscriptions without a replaced consumer share: an empty deque takes most of a KiB."""
 
 _PendingSpans = deque[tuple[Span, ...]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerEndpoint:
-    """A consumer's connection: where its messages go, and in which form."""
+    """The connection of a consumer: where its messages are sent, and in which kind of frame."""
 
     consumer: str
     client: str
     topic: str
-    """The topic as the subscriber spelled it."""
+    """The topic as the `subscribe` spelled it; frames repeat it so."""
 
     parent: str | None
-    """The request id of its `subscribe`."""
+    """The request id of the `subscribe`, which frames to the consumer name as their parent."""
 
     blocks: bool
-    """True for a consumer of `records` frames, false for one of `message` frames."""
+    """True if the consumer gets `records` frames, False if it gets `message` frames."""
 
     stream_id: str
-    """The id of its `records` frames; the last group is replaced by the partition."""
+    """The id of its `records` frames. In each frame the last group is the partition."""
 
     connection: Client | None = None
-    """The connection itself, for its principal and address."""
+    """The client of the connection, for its principal and address."""
 
     def records(self, partition: int, block: Block) -> bytes:
         parent = f":{self.parent}" if self.parent else ""
@@ -90,7 +89,7 @@ class ConsumerEndpoint:
 
 @dataclass(frozen=True, slots=True)
 class FetchResult:
-    """One read, matched against the subscription's filter."""
+    """The result of one read: the block, and the runs of messages in it that match the subscription's filter."""
 
     block: Block
     runs: list[OffsetRun]
@@ -100,7 +99,7 @@ class FetchResult:
 
 
 class SubscriptionRunner:
-    """One durable subscription, or one reader, at work: carries out the effects of its machine."""
+    """One durable subscription, or one reader: passes events to its machine, and carries out the effects."""
 
     def __init__(
         self,
@@ -122,21 +121,21 @@ class SubscriptionRunner:
         self.endpoints: dict[str, ConsumerEndpoint] = {}
         self.ended = False
         self.last_counts = events.AckCounts(0)
-        """Counts of the last ack, nack or extend."""
+        """The counts that the last ack, nack or extend had as its result."""
 
         self.last_error: PenstockError | None = None
-        """The reason why the last read, save or dead letter failed; None after a success."""
+        """The error with which the last read, save or dead letter failed; None if it succeeded."""
 
         self._retry_ms: int | None = None
         self._pending_reads: dict[tuple[str, int], _PendingSpans] = {}
-        """Reads under way, by consumer and partition, with the deliveries that wait behind each."""
+        """For each consumer and partition with a read under way, the deliveries that wait behind it."""
 
         self._failed_reads: list[tuple[str, int, Sequence[Span]]] = []
-        """Reads that failed and are tried again: consumer, partition and offsets."""
+        """Reads that failed and will be tried again: consumer, partition and offsets."""
 
         self._replaced = _NONE_REPLACED
-        """Consumers, by the id of their `subscribe`, that were replaced by another connection: they do not take their
-        place back."""
+        """The request ids of the `subscribe` of consumers that another connection has replaced. Such a consumer cannot
+        join again, or the two would replace each other for ever."""
 
         self._context = context
         self._cursor_store = cursor_store
@@ -147,23 +146,25 @@ class SubscriptionRunner:
 
     @property
     def _in_blocks(self) -> bool:
-        """True if all consumers get `records`: a `message` takes longer to write, and more room."""
+        """True if all consumers get `records` frames. If not, less is read at a time, and messages count as larger: a
+        `message` frame takes more time and room."""
         return all(endpoint.blocks for endpoint in self.endpoints.values())
 
     @property
     def is_internal(self) -> bool:
-        """True for the broker's own subscriptions."""
+        """True for a subscription that the broker itself uses, such as that for redrives."""
         return is_redrive_subscription(self.topic.name, self.name)
 
     @property
     def is_reader(self) -> bool:
-        """True for a reader: its cursor is not saved."""
+        """True for a reader: it belongs to a connection, and its cursor is not saved."""
         return self._cursor_store is None
 
     # consumers
 
     def join(self, endpoint: ConsumerEndpoint, name: str, window: int, window_bytes: int) -> list[Effect]:
-        """Add a consumer. Raises `NotOwner` if another consumer has the subscription."""
+        """Add a consumer. Raises `NotOwner` if the subscription is exclusive and taken, or if this consumer was
+        replaced by another connection."""
         if endpoint.parent in self._replaced:
             raise NotOwner(f"{self.name}: another connection has taken this consumer's place")
         self.endpoints[endpoint.consumer] = endpoint
@@ -174,7 +175,7 @@ class SubscriptionRunner:
             raise
 
     def dismiss(self, consumer: str, reason: str) -> list[Effect]:
-        """Return the notice that tells a consumer that it is about to be removed."""
+        """Return the effect that tells a consumer that it is about to be removed. The caller removes it."""
         endpoint = self.endpoints.get(consumer)
         return [] if endpoint is None else [self._end_notice(endpoint, reason)]
 
@@ -183,7 +184,7 @@ class SubscriptionRunner:
         return self.handle(events.Disconnect(consumer))
 
     def end(self, reason: str) -> list[Effect]:
-        """End the subscription, and tell its consumers."""
+        """End the subscription, which ignores all events from now on. Returns the effects that tell its consumers."""
         self.ended = True
         for partition in self.machine.cursors:
             self._cache.drop((self.uid, partition))
@@ -198,14 +199,14 @@ class SubscriptionRunner:
         return own_message(topic, json_bytes(body))
 
     def note_report(self, partitions: Iterable[int]) -> list[Effect]:
-        """Note that an external reader (such as Spark) reported its position for these partitions."""
+        """Note that an external reader, such as Spark, reports its position in these partitions now, and save that."""
         for partition in partitions:
             self.machine.cursors[partition].reported_ms = self._context.unix_ms_of(self._context.now_ms)
         return [effect for partition in partitions for effect in self._carry_out(events.SaveCursor(partition))]
 
     @property
     def reported_at(self) -> str | None:
-        """The last time an external reader reported its position; None if none has."""
+        """The time at which an external reader last reported its position, as text; None if none has."""
         last_ms = max(cursor.reported_ms for cursor in self.machine.cursors.values())
         return iso_time(last_ms) if last_ms else None
 
@@ -228,7 +229,8 @@ class SubscriptionRunner:
     # events
 
     def handle(self, event: events.MachineEvent) -> list[Effect]:
-        """Give an event to the machine, and carry out its effects. Raises what the machine refuses."""
+        """Pass an event to the machine, and carry out its effects. Raises the error of an event that the machine
+        refuses. Does nothing once the subscription has ended."""
         if self.ended:
             return []
         decided = self.machine.handle(event, self._context.now_ms)
@@ -263,8 +265,8 @@ class SubscriptionRunner:
                 return self._report_gap(partition, gap, messages)
 
     def _dead_letter_once_saved(self, effect: events.DeadLetter) -> list[Effect]:
-        """Save that this was the last delivery before writing the dead letter: however soon the broker is killed, the
-        message is not delivered again."""
+        """Save the cursor, which says that this was the last delivery, then write the dead letter. So the message is
+        never delivered again, even if the broker is killed in between."""
         if self._cursor_store is None:
             return self._dead_letter(self, effect)
 
@@ -289,7 +291,8 @@ class SubscriptionRunner:
         return [self._end_notice(gone, "another connection took its place")]
 
     def _announce_seek(self, event: events.Seek) -> list[Effect]:
-        """Tell consumers of a seek, before anything else is delivered, and drop the reads that it makes useless."""
+        """Return the effects that tell consumers of a seek, and drop reads from before it. These effects come before
+        any delivery."""
         self._pending_reads = {
             key: waiting for key, waiting in self._pending_reads.items() if key[1] not in event.starts
         }
@@ -297,7 +300,8 @@ class SubscriptionRunner:
         return [Send(endpoint.client, self._notice(SOUGHT, endpoint, fields)) for endpoint in self.endpoints.values()]
 
     def _report_gap(self, partition: int, gap: Gap, messages: int) -> list[Effect]:
-        """Tell every consumer of messages that none of them will get."""
+        """Return the effects that tell every consumer, unless it may no longer consume, that the messages in a gap are
+        lost. `messages` is the number of them that were not acked."""
         fields = {"partition": partition, **gap._asdict(), "messages": messages}
         return [
             Send(endpoint.client, self._notice(GAP, endpoint, fields))
@@ -314,7 +318,8 @@ class SubscriptionRunner:
     # reading
 
     def _fetch(self, partition: int, offset: int) -> list[Effect]:
-        """Fetch messages of a partition: from memory if they were stored just now, else by reading the log."""
+        """Get messages for the machine: from memory if they have just been stored, otherwise with a read of the log.
+        The machine gets `Supplied`."""
         block = self.topic.lent_block(partition, offset)
         if block is not None:
             return self._fetched(partition, offset, self._match(block, int(block.offsets.stop)))
@@ -326,7 +331,7 @@ class SubscriptionRunner:
         return [RunInThread(read, partial(self._fetched, partition, offset), read_only=True)]
 
     def _read(self, log: Log, offset: int, size: int) -> FetchResult:
-        """Read the log, in another thread: changes no state of the broker."""
+        """Read the log and match the filter. Runs in another thread, and changes no state of the broker."""
         chunk = log.read(offset, bytes_max=size)
         return self._match(chunk.block, int(chunk.next_offset), gaps_of(chunk.damages))
 
@@ -363,7 +368,8 @@ class SubscriptionRunner:
     # sending
 
     def _deliver(self, consumer: str, partition: int, spans: tuple[Span, ...]) -> list[Effect]:
-        """Deliver messages at once if the cache has them; else read them first. Later deliveries wait for the read."""
+        """Send messages at once if they are in the cache; otherwise read them first. While a read is under way, later
+        deliveries of this consumer and partition wait, so that the order is kept."""
         waiting = self._pending_reads.get((consumer, partition))
         if waiting is not None:
             waiting.append(spans)
@@ -421,8 +427,8 @@ class SubscriptionRunner:
         return [Send(endpoint.client, b"".join(frames))]
 
     def _is_allowed(self, endpoint: ConsumerEndpoint) -> bool:
-        """Tell whether a consumer may still consume. Checked with every delivery: one that may not is about to be
-        removed."""
+        """Return whether a consumer may still consume the topic. Checked at every delivery, as a permission may end
+        before the consumer is removed."""
         access = self._context.access
         if not access.enabled:
             return True
@@ -430,7 +436,7 @@ class SubscriptionRunner:
         return access.allows(principal, Operation.CONSUME, self._resource)
 
     def _metadata(self, partition: int, block: Block, row: int) -> dict[str, Any]:
-        """Return the fields of a StreamMessage, without its payload."""
+        """Return the fields of the JSON line in a `message` frame."""
         record = block.record(row)
         message = record.message
         topic = self.topic.catalog_topic
@@ -493,7 +499,7 @@ class SubscriptionRunner:
         }
 
     def _state(self) -> list[str]:
-        """Return the reasons why the subscription does not move; or that it moves, or has nothing to do."""
+        """Return sentences that say why the subscription does not move, or else that it moves or has nothing to do."""
         return stall_reasons(
             self.machine,
             now_ms=self._context.now_ms,
@@ -504,7 +510,7 @@ class SubscriptionRunner:
         )
 
     def _address_of(self, consumer: str) -> str:
-        """Return where a consumer's connection comes from; empty if that is not known."""
+        """Return the address of a consumer's connection; empty if that is not known."""
         endpoint = self.endpoints.get(consumer)
         return "" if endpoint is None or endpoint.connection is None else endpoint.connection.address
 
@@ -534,7 +540,8 @@ def _slots(block: Block) -> Any:
 
 
 def _runs(block: Block, matching: Any, overhead: int) -> Iterator[OffsetRun]:
-    """Yield the selected messages as runs of consecutive offsets, with their sizes on the wire."""
+    """Yield the records where `matching` is True, as runs of consecutive offsets. Each record's size is its bytes plus
+    `overhead`."""
     if not len(block):
         return
     first = int(block.columns[0, at.OFFSET])

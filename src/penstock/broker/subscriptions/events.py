@@ -1,4 +1,5 @@
-"""Events and effects of the subscription machine: all that can happen to a subscription, and all it can decide."""
+"""Events and effects of the subscription machine. Events are what can happen to a subscription, effects are what it can
+decide."""
 
 from __future__ import annotations
 
@@ -16,9 +17,9 @@ class Connect(NamedTuple):
     consumer: str
     name: str
     window: int
-    """The most messages in flight at this consumer."""
+    """The most messages that may be in flight at this consumer."""
     window_bytes: int
-    """The most bytes in flight; a single larger message is delivered all the same."""
+    """The most bytes that may be in flight. A single larger message is delivered if nothing else is in flight."""
 
 
 class Disconnect(NamedTuple):
@@ -26,24 +27,25 @@ class Disconnect(NamedTuple):
 
 
 class LogGrown(NamedTuple):
-    """The log of a partition has grown, and now ends at `end`."""
+    """New messages are in the log of a partition, whose next offset is now `end`."""
 
     partition: int
     end: int
 
 
 class Supplied(NamedTuple):
-    """The answer to a `Fetch` from `offset`. Messages between the runs do not pass the subscription's filter."""
+    """The answer to a `Fetch`: the messages from `offset` up to `next_offset`. Those that are in no run were excluded
+    by the filter or are in a gap."""
 
     partition: int
     offset: int
     runs: Sequence[OffsetRun]
     next_offset: int
     slots: Sequence[int] = ()
-    """For key_shared: the key slot of each message of the runs, one after another; `NO_KEY` for a message without a
+    """Only for key_shared: the key slot of each message of all runs, in their order; `NO_KEY` for a message without a
     key."""
     gaps: Sequence[Gap] = ()
-    """Messages in this range that cannot be read."""
+    """Messages in this range that can no longer be read."""
 
 
 class Ack(NamedTuple):
@@ -53,7 +55,7 @@ class Ack(NamedTuple):
 
 
 class AckThrough(NamedTuple):
-    """A cumulative ack: every message up to and including this offset."""
+    """A cumulative ack: acknowledges every message up to this offset, and including it."""
 
     consumer: str
     partition: int
@@ -69,7 +71,7 @@ class Nack(NamedTuple):
 
 
 class Extend(NamedTuple):
-    """Messages still being worked on: their ack timeout starts again."""
+    """A consumer still works on these messages: their ack timeout starts again."""
 
     consumer: str
     partition: int
@@ -93,20 +95,21 @@ class Tick(NamedTuple):
 
 
 class DeadLettered(NamedTuple):
-    """The answer to a `DeadLetter`: the message is durably in the dead-letter topic, or could not be stored there."""
+    """The answer to a `DeadLetter`: the message is durable in the dead-letter topic, or could not be stored there."""
 
     partition: int
     offset: int
     stored: bool
     seek: int = 0
-    """The seek counter of the `DeadLetter` that this answers: after another seek, the answer is void."""
+    """The `seek` of the `DeadLetter` that this answers. If the subscription was moved since, the answer is ignored."""
 
     permanent_error: str = ""
-    """The reason why the message can never become a dead letter; empty if a retry may help."""
+    """The reason why this message can never be stored as a dead letter; empty if it was stored or another try may
+    help."""
 
 
 class Lost(NamedTuple):
-    """Messages that can no longer be read, because of retention or damage."""
+    """Messages that can no longer be read, because retention deleted them or they are damaged."""
 
     partition: int
     start: int
@@ -115,7 +118,7 @@ class Lost(NamedTuple):
 
 
 class Skip(NamedTuple):
-    """Messages that an operator or a report marks as done although no consumer acknowledged them."""
+    """Messages that are acked without a consumer, because an operator or an external reader's report says so."""
 
     partition: int
     start: int
@@ -150,51 +153,52 @@ class Deliver(NamedTuple):
 
 
 class Fetch(NamedTuple):
-    """A read of the log from `offset`, answered with `Supplied`."""
+    """A request to read the log from `offset`. Its answer is `Supplied`."""
 
     partition: int
     offset: int
 
 
 class DeadLetter(NamedTuple):
-    """A message for the dead-letter topic, once all pending cursors are durable; answered with `DeadLettered`."""
+    """A request to store a message in the dead-letter topic, once all changed cursors are durable. Its answer is
+    `DeadLettered`."""
 
     partition: int
     offset: int
     attempts: int
     reason: str
     seek: int
-    """The number of seeks so far: after another seek the same message may fail once more."""
+    """The number of seeks so far. It distinguishes failures of the same message before and after a seek."""
 
 
 class SaveCursor(NamedTuple):
-    """The partition whose cursor has changed and must be saved."""
+    """A request to save the cursor of a partition, which has changed."""
 
     partition: int
 
 
 class AckCounts(NamedTuple):
-    """Counts of an ack, nack or extend: `messages` were in flight at this consumer, and `already` were acked before.
-    All others that it named are ignored."""
+    """The counts of an ack, nack or extend. `messages` were in flight at this consumer, so that the request had effect;
+    `already` had been acked before. Other offsets that it named are ignored."""
 
     messages: int
     already: int = 0
 
 
 class Promote(NamedTuple):
-    """The consumer that is the active one now."""
+    """The consumer that is active from now on, in an exclusive or failover subscription."""
 
     consumer: str
 
 
 class Evict(NamedTuple):
-    """The consumer that was replaced by another connection with its name."""
+    """A consumer that is removed, because another connection has taken its name."""
 
     consumer: str
 
 
 class ReportGap(NamedTuple):
-    """A gap that consumers are told of; `messages` of its messages were not acked before."""
+    """A gap that consumers must be told of. `messages` of the messages in it were not acked."""
 
     partition: int
     gap: Gap

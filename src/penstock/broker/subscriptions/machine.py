@@ -1,8 +1,8 @@
-"""The subscription machine: which consumer gets which message, what is in flight, what is acknowledged.
+"""The subscription machine: decides which consumer gets which message, and knows what is in flight and what is acked.
 
-Pure: events in, effects out, with no clock, socket or disk. Time comes with each event, messages are offsets and sizes,
-and whatever must be read, sent, saved or dead-lettered is returned as an effect. One `SubscriptionMachine` is one
-subscription with all its consumers and partitions.
+It takes events and returns effects, and has no clock, socket or disk. Each event comes with the time; messages are
+offsets and sizes. Everything to read, send, save or dead-letter is returned as an effect. One `SubscriptionMachine` is
+one subscription with all its consumers and partitions.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ from penstock.storage.catalog.subscriptions import Cursor, SubscriptionKind, Sub
 from penstock.storage.catalog.topics import Exhausted
 
 WAITING_MAX: Final = 10_000
-"""Messages of one partition that failed and wait for redelivery or for the dead letters. Past this limit no new
-messages are fetched, so that a consumer that refuses everything does not pull the whole log into memory."""
+"""The most messages of one partition that wait for redelivery or for the dead letters. With more, no new messages are
+fetched: otherwise a consumer that refuses everything would bring the whole log into memory."""
 
 _DEADLINES_MIN: Final = 1_000
-"""Deadlines kept before the ones of messages acknowledged long ago are dropped."""
+"""The number of deadlines from which on those of messages that are no longer in flight are dropped."""
 
 _DEAD_LETTER_RETRY_MS: Final = 1_000
 _BEFORE: Final = "the last delivery failed before the broker was started again"
@@ -77,11 +77,12 @@ class _Deadline(NamedTuple):
 
 
 _NO_DEADLINES: Final[deque[_Deadline]] = deque(maxlen=0)
-"""Deadlines of a subscription before its first delivery. Shared by all of them: an empty deque takes most of a KiB."""
+"""The empty list of deadlines that all subscriptions share before their first delivery: an empty deque takes most of a
+KiB."""
 
 
 class SubscriptionMachine:
-    """One subscription. Events go into `handle`; an event that is refused raises and changes nothing."""
+    """One subscription. `handle` takes its events. An event that is refused raises an error and changes nothing."""
 
     def __init__(
         self,
@@ -92,8 +93,8 @@ class SubscriptionMachine:
         paused: bool = False,
         expires: bool = True,
     ) -> None:
-        """Restore the subscription from its cursors. With `expires`, a message that is not acknowledged in time has
-        failed."""
+        """Restore the subscription from its saved cursors and the end of each log. With `expires`, a message that is
+        not acknowledged within the ack timeout counts as failed; without, it stays in flight."""
         self.options = options
         self.paused = paused
         self.cursors = {
@@ -101,24 +102,25 @@ class SubscriptionMachine:
             for partition, cursor in cursors.items()
         }
         self.consumers: dict[str, Consumer] = {}
-        """Connected consumers, in the order in which they connected."""
+        """The connected consumers by id, in the order in which they connected."""
 
         self.delivered = 0
         self.acked = 0
         self.failed = 0
-        """Deliveries that were refused, or not acknowledged in time."""
+        """The number of times that a delivered message was refused, or not acknowledged in time."""
 
         self.redelivered = 0
-        """Messages made ready for another delivery because they failed or their consumer left."""
+        """The number of times that a message was made ready again, because it failed or its consumer left."""
 
         self.dead_lettered = 0
         self.dropped = 0
         self.lost = 0
         self.matched = 0
-        """Messages that passed the filter; without a filter, all that were fetched."""
+        """Messages that passed the filter. Without a filter, all that were fetched."""
 
         self.filtered = 0
-        """Messages that the filter excluded: acked without a delivery."""
+        """Messages that a fetch passed over, because the filter excluded them or they are lost. They are acked without
+        a delivery."""
 
         keyed = options.kind is SubscriptionKind.KEY_SHARED
         self._queue: ReadyQueue = KeySharedQueue() if keyed else OrderedQueue(self.cursors)
@@ -132,40 +134,44 @@ class SubscriptionMachine:
 
     @property
     def active(self) -> str | None:
-        """The one consumer that gets messages, for exclusive and failover subscriptions."""
+        """The id of the one consumer that gets messages in an exclusive or failover subscription. None if there is no
+        consumer, and for other kinds."""
         return next(iter(self.consumers), None) if self.options.kind in _ALONE else None
 
     @property
     def eligible(self) -> list[Consumer]:
-        """Consumers that messages are delivered to."""
+        """The consumers that may get messages now."""
         active = self.active
         return list(self.consumers.values()) if active is None else [self.consumers[active]]
 
     def ready_by_holder(self) -> Mapping[str, int]:
-        """Count the ready messages that wait for the consumer that has their key, by that consumer."""
+        """Return, for key_shared, how many ready messages wait for each consumer, because it has their keys. Empty for
+        other kinds."""
         return self._queue.ready_by_holder()
 
     def next_retry_ms(self, partition: int) -> int | None:
-        """Return when the next failed message of a partition is redelivered; None if none waits."""
+        """Return the time of the next redelivery of a failed message of a partition; None if none waits."""
         due = (retry.due_ms for retry in self._retries if retry.partition == partition and not retry.dead_letters)
         return min(due, default=None)
 
     def attempt(self, partition: int, offset: int) -> int:
-        """Return the number of a message's current or next delivery, from 1."""
+        """Return the number of a message's delivery: 1 for the first. If it is not in flight, of its next one."""
         return self.cursors[partition].failures.get(offset, 0) + 1
 
     def is_drained(self, partition: int) -> bool:
-        """Tell whether no fetched message of a partition waits for its first delivery."""
+        """Return whether every fetched message of a partition has been delivered at least once."""
         return self._queue.is_drained(partition)
 
     def quiet_ms(self, now_ms: int) -> int:
-        """Return for how long no consumer has acknowledged anything of what is in flight."""
+        """Return the ms since a consumer that may get messages last acknowledged one, or since the oldest delivery in
+        flight if that is later. 0 if there was neither."""
         last = [consumer.acks.last_ms for consumer in self.eligible if consumer.acks.last_ms is not None]
         since = [*last, *([] if (oldest := self.unacked_since_ms()) is None else [oldest])]
         return now_ms - max(since, default=now_ms)
 
     def unacked_since_ms(self) -> int | None:
-        """Return when the oldest unacknowledged delivery was made; None if nothing is in flight."""
+        """Return the time of the oldest delivery that is still in flight; None if there is none, or if deliveries do
+        not expire."""
         oldest = min((lease.delivery for cursor in self.cursors.values() for lease in cursor.leases), default=None)
         if oldest is None:
             return None
@@ -177,7 +183,8 @@ class SubscriptionMachine:
         return min(due, default=None)
 
     def check(self) -> None:
-        """Raise AssertionError if an invariant is broken: an offset in two places, or leases beyond a window."""
+        """Raise AssertionError if an invariant is broken: an offset is in two places, or a consumer has more in flight
+        than its window. For tests."""
         held: dict[str, list[int]] = {consumer: [0, 0] for consumer in self.consumers}
         for cursor in self.cursors.values():
             cursor.check(self._queue.spans(cursor.partition))
@@ -192,7 +199,8 @@ class SubscriptionMachine:
     # events
 
     def handle(self, event: MachineEvent, now_ms: int) -> list[MachineEffect]:
-        """Return the effects of an event, then of dispatching what is ready. Time never goes back."""
+        """Return the effects of an event, and the deliveries and fetches that are possible after it. `now_ms` must
+        never decrease."""
         return [*self._handle(event, now_ms), *self._dispatch(now_ms)]
 
     def _handle(self, event: MachineEvent, now_ms: int) -> list[MachineEffect]:  # noqa: C901 - one row an event
@@ -254,7 +262,7 @@ class SubscriptionMachine:
                 )
 
     def _disconnect(self, consumer: str) -> list[MachineEffect]:
-        """Remove a consumer. Its messages in flight are ready for other consumers at once: they did not fail."""
+        """Remove a consumer. Its messages in flight did not fail: they are ready for other consumers at once."""
         if consumer not in self.consumers:
             return []
         was_active = self.active == consumer
@@ -267,7 +275,7 @@ class SubscriptionMachine:
         return [Promote(self.active)] if was_active and self.active is not None else []
 
     def _release(self, cursor: PartitionCursor, leases: list[Lease]) -> list[Lease]:
-        """End leases, so that their consumers have room again. Returns the leases."""
+        """Note that leases have ended: their consumers have room again. Returns the same leases."""
         for lease in leases:
             self.consumers[lease.consumer].remove_in_flight(lease.stop - lease.start, lease.size)
             self._queue.release(cursor.partition, lease.start, lease.stop)
@@ -296,7 +304,7 @@ class SubscriptionMachine:
         return [*effects, SaveCursor(cursor.partition)] if cursor.floor != floor else effects
 
     def _count_lost(self, cursor: PartitionCursor, gap: Gap) -> Iterator[ReportGap]:
-        """Count the messages of a gap that were not acked before."""
+        """Count the messages of a gap that were not acked, and yield the gap to report. Yields nothing if all were."""
         messages = sum(stop - start for start, stop in cursor.acked.gaps(max(gap.start, cursor.floor), gap.stop))
         if messages:
             self.lost += messages
@@ -327,8 +335,8 @@ class SubscriptionMachine:
         return cursor
 
     def _take_leases(self, cursor: PartitionCursor, consumer: str, spans: Sequence[Span]) -> list[Lease]:
-        """End the leases that a consumer has within these spans, and return them. Offsets it has no lease on are
-        ignored."""
+        """End the leases that a consumer has within these spans, and return them. Offsets that are not in flight at it
+        are ignored."""
         return [lease for start, stop in spans for lease in cursor.leases.take(start, stop, consumer=consumer)]
 
     def _ack(self, consumer: str, partition: int, spans: Sequence[Span], now_ms: int) -> list[MachineEffect]:
@@ -367,7 +375,7 @@ class SubscriptionMachine:
         return [AckCounts(_message_count(leases))]
 
     def _start_lease(self, cursor: PartitionCursor, lease: Lease, now_ms: int) -> None:
-        """Put a lease in flight, and set its deadline."""
+        """Put messages in flight, and set the deadline for their acknowledgement."""
         self._delivery += 1
         lease.delivery = self._delivery
         cursor.leases.add(lease)
@@ -380,7 +388,8 @@ class SubscriptionMachine:
             self._drop_stale_deadlines()
 
     def _drop_stale_deadlines(self) -> None:
-        """Drop the deadlines of messages no longer in flight: there are many of them where the ack timeout is long."""
+        """Drop the deadlines of messages that are no longer in flight. With a long ack timeout there are many of
+        them."""
         in_flight = {lease.delivery for cursor in self.cursors.values() for lease in cursor.leases}
         self._deadlines = deque(deadline for deadline in self._deadlines if deadline.delivery in in_flight)
         self._deadlines_max = 2 * len(self._deadlines) + _DEADLINES_MIN
@@ -394,7 +403,8 @@ class SubscriptionMachine:
     def _fail(
         self, cursor: PartitionCursor, lease: Lease, reason: str, delay_ms: int | None, now_ms: int
     ) -> Iterator[MachineEffect]:
-        """Schedule every message of a lease for redelivery, or treat it as exhausted if this was its last delivery."""
+        """Count a failed delivery of every message of a lease. Each is scheduled for redelivery, or treated as
+        exhausted if this was its last delivery."""
         again: dict[int, list[int]] = {}
         self.failed += lease.stop - lease.start
         for offset in range(lease.start, lease.stop):
@@ -488,7 +498,7 @@ class SubscriptionMachine:
         cursor.seek(offset)
 
     def _resume(self) -> list[MachineEffect]:
-        """Resume dispatching. Poison messages are tried once more, from the first attempt."""
+        """End the pause. Poison messages are delivered again, with their count of failures at zero."""
         self.paused = False
         blocked = [cursor for cursor in self.cursors.values() if cursor.poison]
         for cursor in blocked:
@@ -499,7 +509,8 @@ class SubscriptionMachine:
         return [SaveCursor(cursor.partition) for cursor in blocked]
 
     def _skip(self, cursor: PartitionCursor, start: int, stop: int) -> list[MachineEffect]:
-        """Count these messages as acked, wherever they are. A fetch under way within them no longer counts."""
+        """Ack these messages, whether they are in flight, waiting or not fetched yet. The answer to a fetch that began
+        among them is ignored."""
         partition, looked_at = cursor.partition, min(stop, cursor.fetched)
         if start <= cursor.fetched < stop:
             cursor.fetched, cursor.fetching = stop, False
@@ -518,7 +529,8 @@ class SubscriptionMachine:
     # deliveries
 
     def _dispatch(self, now_ms: int) -> list[MachineEffect]:
-        """Deliver what consumers have room for, and fetch more where room is left."""
+        """Deliver what the consumers have room for. If there is room left, fetch more. Does nothing while paused or
+        without consumers."""
         if self.paused or not self.consumers:
             return []
         consumers = self.eligible

@@ -1,4 +1,5 @@
-"""Partition cursors: the state of one partition in a subscription. Offsets acked, in flight, waiting, or exhausted."""
+"""Partition cursors: the state of one partition in a subscription, that is which offsets are acked, in flight, waiting
+or exhausted."""
 
 from __future__ import annotations
 
@@ -17,23 +18,24 @@ _START = attrgetter("start")
 
 @dataclass(slots=True)
 class OffsetRun:
-    """A run of consecutive offsets, and their size in bytes."""
+    """A run of consecutive offsets, with the size of all its messages in bytes."""
 
     start: int
     stop: int
     size: int
     ends: Sequence[int] | None = None
-    """The end of each message in bytes, counted from the start of the read; known for messages never delivered before.
-    """
+    """The end of each message in bytes, counted from the start of the read. None for messages that were delivered
+    before: only their total size is known."""
 
     before: int = 0
-    """The number of entries in `ends` that belong to messages before this run."""
+    """The number of leading entries in `ends` that belong to messages before this run."""
 
     def __len__(self) -> int:
         return self.stop - self.start
 
     def count_within(self, messages: int, size: int) -> int:
-        """Return how many messages from the front are within these bounds."""
+        """Return how many messages fit, counted from the first: at most `messages`, with at most `size` bytes together.
+        If `ends` is None, all count as equally large."""
         most = min(len(self), messages)
         if self.size <= size:
             return most
@@ -43,8 +45,8 @@ class OffsetRun:
         return bisect_right(self.ends, first + size, self.before, self.before + most) - self.before
 
     def take_first(self, count: int) -> OffsetRun:
-        """Remove the first `count` messages and return them as a run. Where sizes are unknown, each gets an equal
-        share."""
+        """Remove the first `count` messages, and return them as a run. If `ends` is None, the size is divided equally
+        among messages."""
         if self.ends is None:
             size = self.size * count // len(self)
         else:
@@ -57,7 +59,7 @@ class OffsetRun:
         return head
 
     def split_at(self, offsets: Collection[int]) -> Iterator[OffsetRun]:
-        """Yield the same messages as runs, with each of these offsets in a run of its own."""
+        """Yield all messages as runs, in which each of these offsets is a run of its own. The run itself is used up."""
         for offset in sorted(each for each in offsets if self.start <= each < self.stop):
             if self.start < offset:
                 yield self.take_first(offset - self.start)
@@ -68,7 +70,7 @@ class OffsetRun:
 
 @dataclass(slots=True)
 class Lease:
-    """Messages in flight at one consumer since one delivery."""
+    """Messages that one delivery put in flight at one consumer."""
 
     start: int
     stop: int
@@ -78,7 +80,7 @@ class Lease:
 
 
 class Leases:
-    """The leases of one partition: disjoint, in the order of offsets."""
+    """The leases of one partition. They do not overlap, and are in the order of offsets."""
 
     def __init__(self) -> None:
         self._leases: list[Lease] = []
@@ -93,7 +95,8 @@ class Leases:
         insort(self._leases, lease, key=_START)
 
     def take(self, start: int, stop: int, *, consumer: str | None = None, delivery: int | None = None) -> list[Lease]:
-        """End the leases within `[start, stop)`, of one consumer or one delivery where given, and return them."""
+        """End the leases within `[start, stop)`, and return them. If a consumer or a delivery is given, only its
+        leases. A lease that reaches beyond is split, and the rest stays in flight."""
         if start >= stop:
             return []
         first = max(0, bisect_right(self._leases, start, key=_START) - 1)
@@ -112,7 +115,7 @@ class Leases:
         return taken
 
     def take_all(self, consumer: str | None = None) -> list[Lease]:
-        """End all leases, of one consumer where given, and return them."""
+        """End all leases, or all of one consumer, and return them."""
         taken = [lease for lease in self._leases if _is(lease, consumer, None)]
         self._leases = [] if consumer is None else [each for each in self._leases if each.consumer != consumer]
         return taken
@@ -123,7 +126,7 @@ def _is(lease: Lease, consumer: str | None, delivery: int | None) -> bool:
 
 
 def _split(lease: Lease, start: int, stop: int, kept: list[Lease]) -> Lease:
-    """Return the part of a lease within `[start, stop)`, and append the parts before and after it to `kept`."""
+    """Return the part of a lease within `[start, stop)`. The parts before and after are appended to `kept`."""
     rest = OffsetRun(lease.start, lease.stop, lease.size)
     if lease.start < start:
         head = rest.take_first(start - lease.start)
@@ -135,7 +138,8 @@ def _split(lease: Lease, start: int, stop: int, kept: list[Lease]) -> Lease:
 
 
 class ExhaustedMessage(NamedTuple):
-    """A message after its last delivery: on its way to the dead letters, or poison that blocks those behind it."""
+    """A message whose last delivery failed. It is about to become a dead letter, or it is poison, which blocks the
+    messages behind it."""
 
     attempts: int
     size: int
@@ -145,11 +149,11 @@ class ExhaustedMessage(NamedTuple):
 
 @dataclass(slots=True)
 class PartitionCursor:
-    """The state of one partition: everything below `floor` is acked, nothing from `fetched` on was read yet, `end` is
-    the end of the log.
+    """The state of one partition. Every offset below `floor` is acked. Nothing from `fetched` on has been read yet.
+    `end` is the next offset of the log.
 
-    Acked means done for good: acknowledged, filtered out, dropped, dead-lettered or skipped. Offsets acked before a
-    restart may lie beyond `fetched`; the floor passes `fetched` when it reaches them.
+    Acked means done for good: acknowledged, filtered out, dropped, dead-lettered, lost or skipped. Offsets that were
+    acked before a restart may lie after `fetched`; the floor passes `fetched` when it reaches them.
     """
 
     partition: int
@@ -158,24 +162,24 @@ class PartitionCursor:
     end: int
     acked: OffsetSet = field(default_factory=OffsetSet)
     failures: dict[int, int] = field(default_factory=dict)
-    """The number of failed deliveries, by offset."""
+    """The number of failed deliveries of each message that has failed, by offset."""
 
     waiting: OffsetSet = field(default_factory=OffsetSet)
-    """Offsets that failed and wait for redelivery."""
+    """Offsets of messages that failed and wait for their redelivery."""
 
     leases: Leases = field(default_factory=Leases)
     dead_lettering: dict[int, ExhaustedMessage] = field(default_factory=dict)
     poison: dict[int, ExhaustedMessage] = field(default_factory=dict)
     fetching: bool = False
     seeks: int = 0
-    """The number of seeks, so that an answer from before a seek is recognised."""
+    """The number of seeks. It shows whether an answer is from before the last seek."""
 
     reported_ms: int = 0
-    """The time of the last report by an external reader."""
+    """The time of the last report by an external reader, in ms since 1970; 0 if there was none."""
 
     @classmethod
     def restore(cls, partition: int, saved: Cursor, end: int) -> PartitionCursor:
-        """Restore the state from a saved cursor. Messages in flight when it was saved are delivered again."""
+        """Restore the state from a saved cursor. Messages that were in flight are fetched and delivered again."""
         acked = OffsetSet((each.start, each.stop) for each in saved.acked)
         floor = int(saved.floor)
         cursor = cls(partition, floor, floor, end, acked, dict(saved.failures))
@@ -183,7 +187,7 @@ class PartitionCursor:
         return cursor
 
     def snapshot(self) -> Cursor:
-        """Return the cursor to save: everything that must survive a restart."""
+        """Return the part of the state that is saved and survives a restart."""
         acked = tuple(OffsetRange.of(start, stop) for start, stop in self.acked)
         return Cursor(
             floor=Offset(self.floor),
@@ -200,18 +204,19 @@ class PartitionCursor:
 
     @property
     def failing(self) -> int:
-        """The number of messages that wait for redelivery or for the dead letters."""
+        """The number of messages that wait for redelivery or for the dead letters. Poison is not counted."""
         return self.waiting.count + len(self.dead_lettering)
 
     def unacked(self, run: OffsetRun) -> Iterator[OffsetRun]:
-        """Yield the parts of a fetched run that are not acked already."""
+        """Yield the parts of a fetched run that are not acked yet. The run itself is used up."""
         for start, stop in self.acked.gaps(max(run.start, self.floor), run.stop):
             if start > run.start:
                 run.take_first(start - run.start)
             yield run.take_first(stop - start)
 
     def exhausted(self, start: int, stop: int, redeliveries: int) -> set[int]:
-        """Return the fetched offsets that had their last delivery before a restart."""
+        """Return the offsets within `[start, stop)` whose last delivery failed before a restart: they have more
+        failures than `redeliveries`."""
         return {offset for offset, failed in self.failures.items() if failed > redeliveries and start <= offset < stop}
 
     def acked_within(self, start: int, stop: int) -> int:
@@ -220,7 +225,7 @@ class PartitionCursor:
         return above + max(0, min(stop, self.floor) - start)
 
     def mark_acked(self, start: int, stop: int) -> None:
-        """Count `[start, stop)` as done for good."""
+        """Mark `[start, stop)` as acked, and move the floor if possible. Their failures are forgotten."""
         start = max(start, self.floor)
         if start >= stop:
             return
@@ -235,7 +240,7 @@ class PartitionCursor:
             self.failures = {key: count for key, count in self.failures.items() if not start <= key < stop}
 
     def seek(self, offset: int) -> None:
-        """Start again at `offset`: nothing from there on is acked, and nothing is in flight."""
+        """Start again at `offset`: everything before it is acked, nothing from there on, and nothing is in flight."""
         self.floor = self.fetched = offset
         self.seeks = (self.seeks + 1) % (SEEKS_MAX + 1)
         self.fetching = False
@@ -246,7 +251,8 @@ class PartitionCursor:
             offsets.clear()
 
     def check(self, ready: Iterable[Span]) -> None:
-        """Raise AssertionError unless every offset between the floor and `fetched` is in exactly one place."""
+        """Raise AssertionError unless every offset between the floor and `fetched` is in exactly one place. `ready` has
+        the offsets in the ready queue."""
         leased = ((each.start, each.stop) for each in self.leases)
         alone = ((offset, offset + 1) for offset in (*self.dead_lettering, *self.poison))
         seen, total = OffsetSet(), 0

@@ -1,7 +1,8 @@
-"""Progress reports: the position of a reader of the log's files, such as a Spark job, that the broker does not serve.
+"""Progress reports: a reader that the broker does not serve, such as a Spark job that reads the log's files, reports
+its position.
 
-The position is kept as a subscription's cursor, which the first report creates. So its lag is listed among all others,
-and retention can wait for it. While a consumer is connected to the subscription, reports are refused.
+The position is kept as the cursor of a subscription, which the first report creates. So its lag is listed with all
+others, and retention can wait for it. While a consumer is connected to the subscription, reports are refused.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ _FIELDS: Final = ("topic", "subscription", "positions", "archive")
 
 
 def report(topics: Topics, subscriptions: Subscriptions, fields: Fields, reply: Reply) -> list[Effect]:
-    """Store reported positions: the next offset of each partition that is named. A position never goes back."""
+    """Store the positions that a request reports: the next offset of each partition that it names. A lower position
+    than the stored one is ignored. The reply comes when they are durable, and has the positions of all partitions."""
     read.check_known(fields, _FIELDS)
     topic = topics.find(read.topic_name(fields))
     name = read.text(fields, "subscription")
@@ -59,7 +61,8 @@ def _positions(topic: TopicState, positions: object) -> dict[int, int]:
 
 
 def _start_offsets(topic: TopicState, positions: Mapping[int, int]) -> dict[int, Offset]:
-    """Return the start of a new subscription: the reported positions, and the beginning of partitions not named."""
+    """Return where a new subscription starts: at the reported positions, and at the beginning of partitions that the
+    report does not name."""
     return {
         number: Offset(min(max(positions.get(number, 0), int(log.first_offset)), int(log.next_offset)))
         for number, log in enumerate(topic.logs)
@@ -67,8 +70,8 @@ def _start_offsets(topic: TopicState, positions: Mapping[int, int]) -> dict[int,
 
 
 def _advance(runner: SubscriptionRunner, positions: Mapping[int, int]) -> list[Effect]:
-    """Move the cursor forward, no further than the log's end: files may show a message a moment before the broker knows
-    it."""
+    """Move the cursor forward, at most to the log's end: the reader may have seen messages in the files a moment before
+    the broker knows of them. Raises `NotOwner` if a consumer is connected."""
     if runner.machine.consumers:
         names = ", ".join(sorted(each.name for each in runner.machine.consumers.values())[:3])
         raise NotOwner(

@@ -1,4 +1,5 @@
-"""Ready queues: messages to deliver, and the choice of the consumer for each. In order, or in order per key."""
+"""Ready queues: the messages that can be delivered now, and the choice of a consumer for each. One queue keeps the
+order of offsets, the other the order of each key."""
 
 from __future__ import annotations
 
@@ -16,11 +17,11 @@ from penstock.broker.subscriptions.partition import OffsetRun
 from penstock.core.offset_set import Span
 
 SLOTS: Final = 4096
-"""The number of key slots: a key's slot is its hash modulo this. Enough to spread over any number of consumers, few
-enough to list."""
+"""The number of key slots. The slot of a key is its hash modulo this: enough to spread over many consumers, few enough
+to list."""
 
 READY_MAX: Final = 10_000
-"""Messages that wait for their key's turn. Past this limit nothing more is fetched, so that a slow key does not fill
+"""The most messages that wait for their key's turn. With more, nothing is fetched, so that one slow key does not fill
 the memory."""
 
 NO_KEY: Final = -1
@@ -28,12 +29,12 @@ NO_KEY: Final = -1
 _PRIME: Final = 2**61 - 1
 
 Dispatched = dict[tuple[str, int], list[OffsetRun]]
-"""Runs to deliver, by consumer and partition."""
+"""The runs to deliver, by consumer and partition."""
 
 
 @dataclass(slots=True)
 class Consumer:
-    """A connected consumer, and how much is in flight at it."""
+    """A connected consumer, its window, and how much is in flight at it."""
 
     id: str
     name: str
@@ -45,7 +46,8 @@ class Consumer:
 
     @property
     def room(self) -> int:
-        """The number of messages it can be given: at least one, however large, where nothing is in flight."""
+        """The number of messages that can be given to it now. While nothing is in flight it is at least one, however
+        large that message is."""
         if self.in_flight and self.in_flight_bytes >= self.window_bytes:
             return 0
         return self.window - self.in_flight
@@ -64,22 +66,24 @@ class Consumer:
 
 
 class ReadyQueue(Protocol):
-    """Ready messages of all partitions of a subscription."""
+    """The ready messages of all partitions of a subscription."""
 
     def supply(self, partition: int, run: OffsetRun, slots: Sequence[int]) -> None:
-        """Add messages never delivered before, behind all others of their partition."""
+        """Add messages that were never delivered, behind all others of their partition. `slots` has the key slot of
+        each, for key_shared."""
         ...
 
     def register_key(self, partition: int, offset: int, slots: Sequence[int]) -> None:
-        """Note the key of a message that is not delivered now but may be requeued."""
+        """Note the key slot of a message that is exhausted, as it may be requeued later. `slots` has one entry."""
         ...
 
     def requeue(self, partition: int, run: OffsetRun) -> None:
-        """Make delivered messages ready for another delivery."""
+        """Add messages that were delivered before, so that they are delivered again."""
         ...
 
     def hold(self, partition: int, start: int, stop: int) -> None:
-        """Note that messages failed and will be requeued later."""
+        """Note that messages have failed and will be requeued later. Until then, key_shared holds back later messages
+        of their keys."""
         ...
 
     def release(self, partition: int, start: int, stop: int) -> None:
@@ -87,54 +91,56 @@ class ReadyQueue(Protocol):
         ...
 
     def forget(self, partition: int, start: int, stop: int) -> None:
-        """Forget acked messages: they will not be requeued."""
+        """Forget messages that are acked: they will never be requeued."""
         ...
 
     def discard(self, partition: int, start: int, stop: int) -> None:
-        """Drop messages that can no longer be delivered, whether they are ready or not."""
+        """Remove and forget messages that must not be delivered any more, whether they are ready or not."""
         ...
 
     def clear(self, partition: int) -> None: ...
 
     def set_consumers(self, consumers: Mapping[str, Consumer]) -> None:
-        """Replace the set of connected consumers."""
+        """Set the connected consumers, in place of those set before."""
         ...
 
     def dispatch(self, consumers: Collection[Consumer], blocked: Collection[int]) -> Dispatched:
-        """Take what each consumer gets now, which is in flight from then on. Blocked partitions give nothing."""
+        """Remove the messages that each consumer gets now, and count them as in flight there. Partitions in `blocked`
+        give none."""
         ...
 
     def wants_more(self, partition: int) -> bool:
-        """Tell whether more messages of a partition should be fetched."""
+        """Return whether more messages of a partition should be fetched."""
         ...
 
     def is_drained(self, partition: int) -> bool:
-        """Tell whether all supplied messages of a partition were taken."""
+        """Return whether no supplied message of a partition is left in the queue."""
         ...
 
     def spans(self, partition: int) -> Iterator[Span]:
-        """Yield the ready offsets of a partition."""
+        """Return the ready offsets of a partition, as spans in any order."""
         ...
 
     def ready_by_holder(self) -> Mapping[str, int]:
-        """Count the ready messages that wait for the consumer that has their key, by that consumer."""
+        """Return how many ready messages wait for each consumer because it has their keys."""
         ...
 
 
 class OrderedQueue:
-    """A queue in the order of offsets, so that failed messages come first; consumers share it by the room they have."""
+    """A queue in the order of offsets, in which redeliveries usually come first. Any consumer can get any message; each
+    gets a share according to the room it has."""
 
     def __init__(self, partitions: Iterable[int]) -> None:
         self._fresh: dict[int, deque[OffsetRun]] = {}
         self._again: dict[int, list[OffsetRun]] = {}
-        """Runs to redeliver, by partition. Partitions have an entry once supplied: an empty deque takes most of a KiB.
-        """
+        """Runs to deliver again, by partition. A partition gets its entry when it first has one: empty containers would
+        take much memory."""
 
         self._counts = dict.fromkeys(partitions, 0)
         """The number of ready messages of each partition."""
 
         self._ready: dict[int, None] = {}
-        """Partitions with ready messages, the most recently dispatched one last."""
+        """The partitions with ready messages. The one that was dispatched last is last."""
 
     def supply(self, partition: int, run: OffsetRun, slots: Sequence[int]) -> None:  # noqa: ARG002 - keys do not matter
         self._fresh.setdefault(partition, deque()).append(run)
@@ -142,7 +148,7 @@ class OrderedQueue:
         self._ready.setdefault(partition)
 
     def register_key(self, partition: int, offset: int, slots: Sequence[int]) -> None:
-        """Ignored: delivery does not depend on keys."""
+        """Do nothing: delivery does not depend on keys."""
 
     def requeue(self, partition: int, run: OffsetRun) -> None:
         insort(self._again.setdefault(partition, []), run, key=attrgetter("start"))
@@ -150,13 +156,13 @@ class OrderedQueue:
         self._ready.setdefault(partition)
 
     def hold(self, partition: int, start: int, stop: int) -> None:
-        """Ignored: later messages do not wait for failed ones."""
+        """Do nothing: later messages do not wait for failed ones."""
 
     def release(self, partition: int, start: int, stop: int) -> None:
-        """Ignored: no message waits for one in flight."""
+        """Do nothing: no message waits for one in flight."""
 
     def forget(self, partition: int, start: int, stop: int) -> None:
-        """Ignored: the queue remembers nothing of messages that it gave away."""
+        """Do nothing: the queue keeps nothing about messages that were dispatched."""
 
     def discard(self, partition: int, start: int, stop: int) -> None:
         for runs in self._runs(partition):
@@ -172,7 +178,7 @@ class OrderedQueue:
         self._ready.pop(partition, None)
 
     def set_consumers(self, consumers: Mapping[str, Consumer]) -> None:
-        """Ignored: any consumer with room can get any message."""
+        """Do nothing: any consumer with room can get any message."""
 
     def wants_more(self, partition: int) -> bool:
         return self.is_drained(partition)
@@ -184,7 +190,8 @@ class OrderedQueue:
         return ((run.start, run.stop) for runs in self._runs(partition) for run in runs)
 
     def _runs(self, partition: int) -> list[MutableSequence[OffsetRun]]:
-        """Return the redeliveries and the first deliveries of a partition, where there ever were any."""
+        """Return two lists of runs of a partition, redeliveries and first deliveries, without a list that never had
+        one."""
         return [runs for runs in (self._again.get(partition), self._fresh.get(partition)) if runs is not None]
 
     def ready_by_holder(self) -> Mapping[str, int]:
@@ -231,12 +238,13 @@ class OrderedQueue:
         return runs[0]
 
     def _first(self, partition: int) -> MutableSequence[OffsetRun] | None:
-        """Return the runs with the lowest offset: after a restart, a failed message may lie behind others."""
+        """Return the list of runs that has the lowest offset; None or an empty list if nothing is ready. After a
+        restart a failed message may come after others."""
         again, fresh = self._again.get(partition), self._fresh.get(partition)
         return fresh if not again or (fresh and fresh[0].start < again[0].start) else again
 
     def _cut(self, partition: int, count: int) -> OffsetRun:
-        """Take the first messages of the next run."""
+        """Remove the first `count` messages of the next run, and return them."""
         runs = self._first(partition)
         assert runs is not None, "something is ready"  # noqa: S101 - an internal error, not bad input
         taken = runs[0].take_first(count)
@@ -247,12 +255,13 @@ class OrderedQueue:
 
 
 class KeySharedQueue:
-    """A queue in order per key: while a message of a key is in flight or waits for redelivery, the next one goes to the
-    same consumer or waits. Messages without a key go to the consumer with the most room."""
+    """A queue that keeps the order of each key. While a message of a key is in flight, the next one goes to the same
+    consumer. While one waits for redelivery, the next one waits too. Messages without a key go to the consumer with the
+    most room."""
 
     def __init__(self) -> None:
         self._ready: dict[int, dict[int, list[tuple[int, int]]]] = {}
-        """Ready messages, by slot and partition: a heap of offsets and sizes each."""
+        """Ready messages by slot and partition: a heap of pairs of offset and size."""
 
         self._counts: dict[int, int] = {}
         """The number of ready messages of each partition."""
@@ -260,16 +269,16 @@ class KeySharedQueue:
         """The number of ready messages of all partitions."""
 
         self._slots: dict[tuple[int, int], int] = {}
-        """The slot of every message that is not acked yet, by partition and offset."""
+        """The slot of every message that was supplied and is not acked yet, by partition and offset."""
 
         self._holders: dict[int, tuple[str, int]] = {}
-        """Slots with messages in flight: the consumer, and how many messages."""
+        """For each slot with messages in flight, the consumer that has them, and how many they are."""
 
         self._held: dict[int, set[tuple[int, int]]] = {}
-        """Slots with messages that wait for redelivery: partitions and offsets."""
+        """For each slot with messages that wait for redelivery, the partition and offset of each."""
 
         self._open: dict[str, OrderedDict[int, None]] = {}
-        """Slots that may have something for a consumer, by consumer, the most recently dispatched one last."""
+        """For each consumer, the slots that may have a message for it. The one that was dispatched last is last."""
 
         self._weights: dict[str, int] = {}
         self._owners: dict[int, str] = {}
@@ -303,7 +312,8 @@ class KeySharedQueue:
         self._count += count
 
     def _reopen(self, slot: int) -> None:
-        """List a slot for its consumer again: it has a ready message, or the message that it waited for is gone."""
+        """Add a slot to the open slots of its consumer, because a message of it has become ready or need not wait any
+        longer."""
         if self._weights and slot != NO_KEY and slot in self._ready:
             self._open[self._owner(slot)].setdefault(slot)
 
@@ -375,8 +385,8 @@ class KeySharedQueue:
             self._reopen(slot)
 
     def _owner(self, slot: int) -> str:
-        """Return the consumer of a slot by rendezvous hashing: a consumer that joins or leaves moves only its own
-        slots."""
+        """Return the consumer that a slot belongs to, by rendezvous hashing: when a consumer joins or leaves, only its
+        own slots move."""
         owner = self._owners.get(slot)
         if owner is None:
             owner = max(self._weights, key=lambda each: (slot + 1) * self._weights[each] % _PRIME)
@@ -435,13 +445,13 @@ class KeySharedQueue:
             return
 
     def _is_free(self, slot: int, consumer: Consumer) -> bool:
-        """Tell whether a slot may go to this consumer: not while its key is at another one, or a message of it waits
-        for redelivery."""
+        """Return whether messages of a slot may go to this consumer now: none is in flight at another one, and none
+        waits for redelivery."""
         holder = self._holders.get(slot)
         return slot not in self._held and (holder is None or holder[0] == consumer.id)
 
     def _dispatch_slot(self, slot: int, consumer: Consumer, dispatched: Dispatched) -> bool:
-        """Dispatch the messages of a slot. Returns whether the consumer had room for all of them."""
+        """Dispatch the ready messages of a slot to a consumer. Returns False if it had no room for all of them."""
         while (first := self._first(slot)) is not None:
             if not consumer.room or not consumer.capacity_for(first[1], 1):
                 return False
@@ -449,7 +459,8 @@ class KeySharedQueue:
         return True
 
     def _first(self, slot: int) -> tuple[int, OffsetRun] | None:
-        """Return the next message of a slot and its partition; the most recently dispatched partition comes last."""
+        """Return the partition and the next message of a slot, without removing it; None if no unblocked partition has
+        one. Partitions take turns."""
         for partition, heap in self._ready.get(slot, {}).items():
             if partition not in self._blocked:
                 offset, size = heap[0]
@@ -459,7 +470,7 @@ class KeySharedQueue:
     def _dispatch_first(
         self, slot: int, partition: int, run: OffsetRun, consumer: Consumer, dispatched: Dispatched
     ) -> None:
-        """Take the first message of a slot and partition, which is then in flight."""
+        """Remove the first message of a slot and partition, and count it as in flight at the consumer."""
         heaps = self._ready[slot]
         heap = heaps.pop(partition)
         heapq.heappop(heap)
@@ -476,7 +487,7 @@ class KeySharedQueue:
 
 
 def _outside(run: OffsetRun, start: int, stop: int) -> Iterator[OffsetRun]:
-    """Yield the parts of a run that are not in `[start, stop)`."""
+    """Yield the parts of a run that are not in `[start, stop)`. The run itself is used up."""
     if start >= stop:
         yield run
         return

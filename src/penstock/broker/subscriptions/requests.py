@@ -18,7 +18,7 @@ from penstock.storage.catalog.topics import Exhausted
 WINDOW_MESSAGES: Final = 1_000
 WINDOW_BYTES: Final = 1 * MIB
 WINDOW_MESSAGES_MAX: Final = 100_000
-"""The most messages in flight at one consumer: each is remembered until it is acknowledged."""
+"""The most messages in flight at one consumer. The broker remembers each until it is acked."""
 _CONSUMER_CHARS_MAX: Final = 128
 
 DURABLE_OPTIONS: Final = (
@@ -35,19 +35,19 @@ DURABLE_OPTIONS: Final = (
     "redeliveries",
     "exhausted",
 )
-"""Options of durable subscriptions and readers: a `subscribe` with none of them is live."""
+"""The options of durable subscriptions and readers. A `subscribe` that has none of them is live."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubscribeRequest:
-    """A parsed `subscribe`."""
+    """A `subscribe` to a durable topic, parsed and checked."""
 
     topic: TopicName
     name: str | None
-    """The subscription; None for a reader, whose cursor is not saved."""
+    """The name of the subscription; None for a reader, whose cursor is not saved."""
 
     options: Fields
-    """The subscription options that were named in the request."""
+    """The options that the request names, out of those that are stored with a subscription."""
 
     start: Position | dict[int, Position]
     consumer: str
@@ -87,7 +87,8 @@ def parse_subscribe(name: TopicName, fields: Fields, client: Client) -> Subscrib
 
 
 def _parse_options(fields: Fields) -> Fields:
-    """Return the options that are stored with the subscription, under their stored names."""
+    """Return the options that are stored with a subscription, under the names they are stored by. Raises
+    `InvalidRequest` for a wrong value."""
     options: Fields = {}
     if "type" in fields:
         options["kind"] = _choice(SubscriptionKind, read.text(fields, "type"), "type")
@@ -123,7 +124,8 @@ _PUBLIC_NAMES: Final = {"kind": "type", "types": "filter", "keys": "filter"}
 
 
 def check_same_options(options: SubscriptionOptions, request: SubscribeRequest) -> None:
-    """Raise `InvalidRequest` if a request names other options than the subscription has: joining changes none."""
+    """Raise `InvalidRequest` if a request names an option with another value than the subscription has: a consumer that
+    joins cannot change any."""
     for name, value in request.options.items():
         if getattr(options, name) != value:
             field = _PUBLIC_NAMES.get(name, name)

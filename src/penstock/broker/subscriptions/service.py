@@ -1,4 +1,4 @@
-"""Subscriptions: durable subscriptions and readers as clients use them. Subscribe, ack, nack, seek, leave."""
+"""The subscriptions of a broker: clients subscribe, ack, nack, seek and leave here."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ from penstock.storage.log.append_result import AppendResult
 
 _WINDOW_BYTES_MIN: Final = 64 * KIB
 _REASON_CHARS_MAX: Final = 1_024
-"""Length of the reason for a nack, which is kept with the message until it is a dead letter."""
+"""The most characters of a nack's reason. It is kept with the message until that is a dead letter."""
 
 _LOG: Final = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """A connection's part in a subscription: its consumer, and the bytes it may have in flight."""
+    """One connection's consumer in a subscription, and the bytes that may be in flight there."""
 
     runner: SubscriptionRunner
     consumer: str
@@ -145,7 +145,7 @@ class Subscriptions:
         return effects
 
     def log_grown(self, topic: TopicState, partition: int, appended: Sequence[AppendResult]) -> list[Effect]:
-        """Tell subscriptions of new blocks on disk, which follow one another."""
+        """Tell the subscriptions of a topic about blocks that are now on disk. The blocks must be consecutive."""
         end = int(appended[-1].offset) + appended[-1].records
         effects: list[Effect] = []
         with topic.lend_blocks(partition, appended):
@@ -156,7 +156,8 @@ class Subscriptions:
     # lookup
 
     def find(self, topic_name: TopicName, name: str) -> SubscriptionRunner:
-        """Return a subscription. Raises `InvalidRequest` if there is none of this name."""
+        """Return the runner of a subscription. Raises `NotFound` if the topic has none of this name,
+        `TopicNotSupported` if there is no such topic."""
         topic = self._topics.find(topic_name)
         runner = topic.subscriptions.get(name)
         if runner is None:
@@ -214,7 +215,7 @@ class Subscriptions:
     def _create(
         self, topic: TopicState, request: SubscribeRequest, options: SubscriptionOptions
     ) -> tuple[StoredSubscription, dict[int, Cursor]]:
-        """Create the subscription, in the catalog's thread."""
+        """Create the subscription in the catalog, durably. Runs in the catalog's thread."""
         assert request.name is not None  # noqa: S101 - readers are not created
         starts = {number: Offset(offset) for number, offset in start_offsets(topic, request.start).items()}
         subscription = self._catalog.create_subscription(topic.catalog_topic, request.name, options, starts)
@@ -240,7 +241,8 @@ class Subscriptions:
         return join(self._start_runner(topic, *outcome), created=True)
 
     def create(self, topic: TopicState, request: SubscribeRequest, reply: Reply) -> list[Effect]:
-        """Create a subscription without a consumer. One that exists must have the requested options."""
+        """Create a subscription without a consumer, and reply when it is durable. If it exists already, it must have
+        the requested options; otherwise raises `InvalidRequest`."""
         join = partial(self._answer_created, reply)
         runner = topic.subscriptions.get(request.name or "")
         if runner is not None:
@@ -269,7 +271,8 @@ class Subscriptions:
         starts: Mapping[int, Offset],
         then: Callable[[SubscriptionRunner | PenstockError], list[Effect]],
     ) -> list[Effect]:
-        """Continue with a subscription, which is created with the topic's defaults if it does not exist."""
+        """Call `then` with the runner of a subscription, or with the error. If it does not exist, it is created with
+        the topic's defaults, at `starts`."""
         known = topic.subscriptions.get(name)
         if known is not None:
             return then(known)
@@ -370,7 +373,8 @@ class Subscriptions:
             raise TopicNotSupported(f"{topic.name} was deleted meanwhile", topic=str(topic.name))
 
     def _current_memberships(self, client: Client) -> dict[tuple[TopicName, str], Membership]:
-        """Return what a connection consumes; memberships that another connection has taken over are dropped."""
+        """Return what a connection consumes now. Memberships that another connection has taken over are removed
+        first."""
         memberships = self._memberships.setdefault(client.id, {})
         for key in [
             key
@@ -381,8 +385,9 @@ class Subscriptions:
         return memberships
 
     def _grant_window(self, client: Client, request: SubscribeRequest) -> int:
-        """Return the bytes in flight that a connection gets: together at most half of its output queue, so that a
-        consumer that does not read is not disconnected for it."""
+        """Return how many bytes may be in flight at a new consumer. All consumers of a connection together get at most
+        half of its output queue, so that a connection is not closed just because a consumer does not read. Raises
+        `QuotaExceeded` if too few are left."""
         bytes_max = self._limits.output_bytes_max // 2
         left = bytes_max - sum(membership.window_bytes for membership in self._memberships.get(client.id, {}).values())
         if left < min(_WINDOW_BYTES_MIN, bytes_max):
@@ -396,12 +401,13 @@ class Subscriptions:
     # leaving
 
     def consumes(self, client: Client, topic: TopicName, name: object) -> bool:
-        """Tell whether this connection is a consumer of the subscription."""
+        """Return whether this connection is a consumer of the subscription now."""
         membership = self._memberships.get(client.id, {}).get((topic, str(name)))
         return membership is not None and membership.consumer in membership.runner.machine.consumers
 
     def revoke(self, client: Client, may: Callable[[TopicName], bool]) -> list[Effect]:
-        """End the memberships that are no longer allowed. Messages in flight go to other consumers."""
+        """Remove the connection's consumers of topics for which `may` returns False. Their messages in flight go to
+        other consumers."""
         effects: list[Effect] = []
         memberships = self._memberships.get(client.id, {})
         for key in [key for key in memberships if not may(key[0])]:
@@ -411,7 +417,7 @@ class Subscriptions:
         return effects
 
     def unsubscribe(self, client: Client, topic: TopicName, name: str) -> list[Effect] | None:
-        """End a membership. Returns None if this connection does not consume the subscription."""
+        """Remove the connection's consumer of a subscription. Returns None if it has none."""
         membership = self._memberships.get(client.id, {}).pop((topic, name), None)
         return None if membership is None else self._leave(membership)
 
@@ -429,7 +435,7 @@ class Subscriptions:
         return []
 
     def end(self, runner: SubscriptionRunner, reason: str) -> list[Effect]:
-        """End a subscription that was deleted, with all its memberships."""
+        """End a subscription that was deleted, and remove all its consumers, which are told the reason."""
         runner.topic.subscriptions.pop(runner.name, None)
         self.cursor_store.forget(runner.uid)
         for endpoint in runner.endpoints.values():
@@ -447,8 +453,9 @@ class Subscriptions:
         return membership.runner, membership.consumer
 
     def ack(self, client: Client, topic: TopicName, fields: Fields, reply: Reply, *, confirm: bool) -> list[Effect]:
-        """Acknowledge messages, or extend their ack timeout. With `confirm`, answer once the cursor is durable;
-        without, it is saved soon."""
+        """Acknowledge messages, or extend their ack timeout. With `confirm`, the reply comes once the cursor is
+        durable. Without, there is no reply to an ack, and the cursor is saved some milliseconds later. An extension is
+        not saved, and replied at once."""
         read.check_known(fields, ("subscription", "partition", *_ACK_FORMS))
         _check_one_form(fields)
         runner, consumer = self._membership(client, topic, fields)
@@ -482,7 +489,8 @@ class Subscriptions:
         return [*effects, *self.cursor_store.when_durable(reply, answer)] if confirm else effects
 
     def seek(self, client: Client, topic: TopicName, fields: Fields, reply: Reply) -> list[Effect]:
-        """Move a subscription to a position, in one partition or in all. Only its own connection can move a reader."""
+        """Move a subscription to a position, in one partition or in all. The reply comes once that is durable. A
+        reader, whose position is never saved, can be moved only by its own connection."""
         read.check_known(fields, ("subscription", "position", "partition", "topic"))
         runner = self.find(topic, read.text(fields, "subscription"))
         if runner.is_reader:
@@ -504,8 +512,8 @@ _ACK_FORMS: Final = ("offsets", "ranges", "cumulative", "extend")
 
 
 def _check_one_form(fields: Fields) -> None:
-    """Raise `InvalidRequest` unless an ack names messages in one form, so that none is overlooked; offsets and ranges
-    count as one."""
+    """Raise `InvalidRequest` if an ack has more than one of these: offsets and ranges, which may come together; a
+    cumulative offset; an extension. Otherwise one of them would be overlooked."""
     forms = [form for form in _ACK_FORMS if form in fields]
     if len(forms) > 1 and forms != ["offsets", "ranges"]:
         raise InvalidRequest(
@@ -522,7 +530,9 @@ def _message_count(spans: list[tuple[int, int]]) -> int:
 def start_offsets(
     topic: TopicState, position: Position | dict[int, Position], partition: int | None = None
 ) -> dict[int, int]:
-    """Return the offset of a position in each partition now. Raises `OffsetOutOfRange` for one that is not there."""
+    """Return, by partition, the offset that a position means now; without `partition`, for all partitions. Reads the
+    log. Raises `OffsetOutOfRange` for an offset that is not there, and `InvalidRequest` if the partitions do not
+    fit."""
     if isinstance(position, dict):
         if set(position) != set(range(len(topic.logs))):
             raise InvalidRequest(f"{topic.name} has partitions 0 to {len(topic.logs) - 1}: name a place in each")
@@ -538,7 +548,8 @@ def start_offsets(
 
 
 def _defaults(topic: TopicState) -> Fields:
-    """Return the topic's defaults for its subscriptions. A dead-letter topic has no dead letters of its own."""
+    """Return the options that the topic sets for its subscriptions. In a dead-letter topic exhausted messages block, as
+    they cannot become dead letters again."""
     settings = topic.settings
     options: Fields = {"exhausted": Exhausted.BLOCK} if is_dead_letter_topic(topic.name) else {}
     if settings.redeliveries is not None:

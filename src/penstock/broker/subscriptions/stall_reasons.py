@@ -1,4 +1,5 @@
-"""Stall reasons: why a subscription does not move, and what to do about it, in sentences. Nothing is decided here."""
+"""Stall reasons: sentences that say why a subscription does not move, and what to do about it. This module only
+describes."""
 
 from __future__ import annotations
 
@@ -12,13 +13,13 @@ from penstock.broker.subscriptions.ready_queue import Consumer
 from penstock.core.errors import PenstockError
 
 TimeOf = Callable[[int], str]
-"""A conversion from the broker's monotonic clock to a time of day."""
+"""A function that formats a time of the broker's monotonic clock as a time of day."""
 AddressOf = Callable[[str], str]
-"""A lookup of the address of a consumer's connection; empty if that is not known."""
+"""A function that returns the address of a consumer's connection, or an empty text."""
 
 MOVING: Final = "moving"
 _QUIET_MS: Final = SECONDS * 1000
-"""The longest time without an ack that is normal for a consumer at work with a full window."""
+"""The time after which a consumer with a full window and no ack counts as stalled."""
 
 
 def stall_reasons(
@@ -30,7 +31,8 @@ def stall_reasons(
     time_of: TimeOf,
     address_of: AddressOf,
 ) -> list[str]:
-    """Return all reasons; or that the subscription moves, or has nothing to do."""
+    """Return a sentence for each reason why the subscription does not move. If there is none, say that it moves or is
+    caught up. Warnings come last."""
     causes = [*_consumers(machine, reported_at, now_ms, address_of), *_partition_reasons(machine, time_of)]
     if last_error is not None:
         causes.append(f"in trouble: {last_error.message}")
@@ -44,7 +46,7 @@ def stall_reasons(
 
 
 def _moving(machine: SubscriptionMachine, now_ms: int) -> str:
-    """Return that it moves, with its pace if consumers, not the log, limit it."""
+    """Return that the subscription moves. If full windows limit it, add how many messages a second are acknowledged."""
     if any(consumer.room for consumer in machine.eligible):
         return MOVING
     pace = sum(consumer.acks.per_second(now_ms) for consumer in machine.eligible)
@@ -88,7 +90,8 @@ def _keys(machine: SubscriptionMachine, now_ms: int, address_of: AddressOf) -> I
 
 
 def _filter(machine: SubscriptionMachine) -> Iterator[str]:
-    """Yield a warning about a filter that matches nothing, which may well be a mistake: it acks messages unseen."""
+    """Yield a warning if the filter has excluded every message so far, which may be a mistake: such messages are acked
+    without a delivery."""
     globs_by_field = [("types", machine.options.types), ("keys", machine.options.keys)]
     only = " and ".join(f"{field} {', '.join(globs)}" for field, globs in globs_by_field if globs)
     if only and machine.filtered and not machine.matched:
@@ -107,8 +110,8 @@ def _partition_reasons(machine: SubscriptionMachine, time_of: TimeOf) -> Iterato
 
 
 def _waiting(machine: SubscriptionMachine) -> Iterator[tuple[PartitionCursor, int]]:
-    """Yield the partitions with messages that wait for redelivery, and when it is due. Other messages need not wait for
-    them."""
+    """Yield each partition with messages that wait for redelivery, with the time of the next one. Its other messages
+    need not wait for them."""
     for cursor in machine.cursors.values():
         due_ms = machine.next_retry_ms(cursor.partition)
         if cursor.waiting.count and due_ms is not None:

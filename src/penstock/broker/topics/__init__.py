@@ -1,1 +1,1 @@
-"""Durable topics: publishing into them, each message once, as their schemas allow."""
+"""Durable topics: messages are published into them, each is stored once, and only if the topic's schemas allow it."""

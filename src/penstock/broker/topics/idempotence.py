@@ -1,7 +1,8 @@
-"""Idempotent publishing: each producer's last requests, so that one sent twice is stored once; and its connection.
+"""Idempotent publishing: the last requests of each producer are remembered, so that a message that is sent twice is
+stored once.
 
-A producer numbers its messages, from 1, always upwards. A known number is answered with the position of its message.
-Number 0 means: not numbered, never recognised.
+A producer numbers its messages upwards, from 1. A message whose number is known is answered with the position of the
+stored one. Number 0 means that a message is not numbered, and so never recognised.
 """
 
 from __future__ import annotations
@@ -24,14 +25,15 @@ from penstock.storage.catalog.topics import ProducerCheckpoint, RequestRun
 from penstock.storage.producer_windows import PRODUCERS_MAX, WINDOW
 
 BY_KEY: Final = "idempotency-key"
-"""The producer of all messages that were posted with an idempotency key."""
+"""The name of the producer that all messages with an idempotency key are stored under."""
 _FIRST_REQUEST = attrgetter("first")
 
 
 def check_not_reserved(name: str) -> None:
     """Raise `InvalidRequest` for a producer name that is reserved for the broker.
 
-    A client with such a name could keep the broker from storing under it, or have its messages taken for repetitions.
+    If a client had such a name, the broker could not store under it, or would take the client's messages for
+    repetitions of its own.
     """
     if name == BY_KEY or name.startswith((DEAD_LETTER_PRODUCER_PREFIX, REDRIVE_PRODUCER_PREFIX)):
         raise InvalidRequest(
@@ -41,7 +43,9 @@ def check_not_reserved(name: str) -> None:
 
 @dataclass(slots=True, frozen=True)
 class StoredRequests:
-    """Requests with consecutive numbers, and their positions: consecutive in one partition, or one by one."""
+    """Stored messages of one producer with consecutive numbers, and their positions. Either they are consecutive in
+    one partition, and `partition` and `offset` are those of the first; or both are arrays with one entry for each
+    message."""
 
     first: int
     count: int
@@ -55,7 +59,7 @@ class StoredRequests:
         return int(self.partition[index]), int(self.offset[index])
 
     def runs(self) -> Iterator[tuple[int, RequestRun]]:
-        """Yield partition and run, in the form that checkpoints keep."""
+        """Yield partition and run, as checkpoints store them."""
         if isinstance(self.offset, int):
             yield self.partition, RequestRun(self.first, self.offset, self.count)
             return
@@ -64,7 +68,8 @@ class StoredRequests:
             yield partition, RequestRun(self.first + index, offset, 1)
 
     def continues(self, other: StoredRequests) -> bool:
-        """Return whether both numbers and offsets continue those of `other`, so that the two can be merged."""
+        """Return whether these requests follow `other` directly, in numbers and in offsets, so that the two can be
+        merged."""
         return (
             isinstance(self.offset, int)
             and isinstance(other.offset, int)
@@ -76,7 +81,8 @@ class StoredRequests:
 
 @dataclass(slots=True)
 class ProducerWindow:
-    """The last requests of one producer on one topic: at least `WINDOW` of them, at most about three times as many."""
+    """The last requests of one producer on one topic. At least the last `WINDOW` are remembered, at most about three
+    times as many."""
 
     entries: list[StoredRequests] = field(default_factory=list)
     """Stored requests in the order of their numbers."""
@@ -85,29 +91,32 @@ class ProducerWindow:
     highest: int = 0
     count: int = 0
     submitted: int = 0
-    """The highest number that has arrived, perhaps not stored yet."""
+    """The highest number that has arrived. It may not be stored yet."""
 
     pending: int = 0
-    """Blocks that are being validated, or were given to the log and are not answered yet."""
+    """The number of blocks that are being validated, or that the log has not answered yet."""
 
     refused: int = 0
-    """The first number of a block that was refused for now: later blocks are not stored before it,"""
+    """The first number of a block that was refused but may be sent again, or 0. Until `refused_ms`, later blocks are
+    refused too, so that the order is kept."""
 
     refused_ms: int = 0
-    """up to this time."""
+    """The time until which later blocks than `refused` are refused."""
 
     parked: deque[Callable[[], list[Effect]]] = field(default_factory=deque)
-    """Blocks that may repeat a pending one: they wait until its outcome is known."""
+    """Blocks that may repeat a pending one. They continue when its outcome is known."""
 
     unordered: bool = False
-    """True for numbers that say nothing of order: only blocks that share numbers wait for each other."""
+    """True if the numbers have no order, as those made of idempotency keys. A block then waits only for pending blocks
+    with the same numbers."""
 
     under_way: dict[int, int] = field(default_factory=dict)
-    """The first and the last number of every pending block."""
+    """The last number of each pending block, by its first number."""
 
     @classmethod
     def of(cls, runs: Iterable[tuple[int, RequestRun]]) -> ProducerWindow:
-        """Build a window from the runs found in the log, each with its partition, oldest first."""
+        """Build a window from the runs that were found in the log, each with its partition. The oldest must come
+        first."""
         window = cls()
         for partition, run in runs:
             window.add(StoredRequests(run.request_id, run.count, partition, run.offset))
@@ -115,7 +124,8 @@ class ProducerWindow:
         return window
 
     def must_wait(self, first: int, last: int) -> bool:
-        """Return whether these numbers may be among the pending ones."""
+        """Return whether a block with these numbers must wait for a pending one, because it may repeat messages of
+        it."""
         if not self.unordered:
             return bool(self.pending and (self.parked or first <= self.submitted))
         return any(first <= end and begin <= last for begin, end in self.under_way.items())
@@ -129,7 +139,7 @@ class ProducerWindow:
         self.under_way.pop(first, None)
 
     def find(self, request_id: int) -> tuple[int, int] | None:
-        """Return partition and offset of a stored request, None if it is not known."""
+        """Return the partition and offset at which a request was stored; None if it is not known."""
         position_of = bisect_right(self.entries, request_id, key=_FIRST_REQUEST) - 1
         if position_of < 0 or request_id >= self.entries[position_of].first + self.entries[position_of].count:
             return None
@@ -157,7 +167,8 @@ class ProducerWindow:
 
 
 def entries_of(requests: Any, partitions: Any, offsets: Any) -> Iterator[StoredRequests]:
-    """Yield entries for stored rows, given their rising numbers and their positions."""
+    """Yield entries for stored messages, split where the numbers are not consecutive. The arrays have the number,
+    partition and offset of each message; the numbers rise."""
     edges = np.flatnonzero(np.diff(requests) != 1) + 1
     for first, stop in zip([0, *edges.tolist()], [*edges.tolist(), len(requests)], strict=True):
         if first == stop:
@@ -170,7 +181,8 @@ def entries_of(requests: Any, partitions: Any, offsets: Any) -> Iterator[StoredR
 
 
 def _oldest_first(runs: Mapping[int, tuple[RequestRun, ...]]) -> list[tuple[int, RequestRun]]:
-    """Order runs of all partitions by age: the more of the producer's messages follow in the partition, the older."""
+    """Order one producer's runs of all partitions by age. A run counts as older, the more messages of the producer
+    follow it in its partition."""
     aged = []
     for partition, partition_runs in runs.items():
         behind = 0
@@ -183,20 +195,20 @@ def _oldest_first(runs: Mapping[int, tuple[RequestRun, ...]]) -> list[tuple[int,
 
 @dataclass(slots=True)
 class ProducerOwner:
-    """A connection that has registered a producer."""
+    """A connection that has registered a producer, and may send messages under its id."""
 
     client: str
     name: str
     exclusive: bool
     session: str = ""
-    """Session of the client's producer object: the same each time it reconnects."""
+    """An id of the client's producer object, which is the same each time it reconnects."""
 
     resumes: bool = False
-    """True for a reconnect, which does not take over from a newer connection."""
+    """True if the producer object reconnects. It then does not take the producer from a newer connection."""
 
 
 class TopicProducers:
-    """The producers of one topic: windows by producer id, and the connections that own each id."""
+    """The producers of one topic: the window of each producer id, and the connections that may use the id."""
 
     def __init__(self, checkpoints: Mapping[int, ProducerCheckpoint]) -> None:
         self._windows: dict[int, ProducerWindow] = {}
@@ -209,7 +221,8 @@ class TopicProducers:
             self._windows[producer] = ProducerWindow.of(_oldest_first(of_partitions))
 
     def window(self, producer_id: int) -> ProducerWindow:
-        """Return the producer's window, and make it the last to be forgotten."""
+        """Return the window of a producer, a new one if none is known, and mark it as the most recently used. May
+        forget another window, if there are too many."""
         window = self._windows.pop(producer_id, None) or ProducerWindow()
         self._windows[producer_id] = window
         if len(self._windows) > PRODUCERS_MAX:
@@ -217,7 +230,8 @@ class TopicProducers:
         return window
 
     def _forget_one(self) -> None:
-        """Forget the least recently used window without an owner or pending blocks."""
+        """Forget the window that was used least recently, among those without a connection and without pending
+        blocks."""
         idle = (
             producer_id
             for producer_id, window in self._windows.items()
@@ -228,8 +242,8 @@ class TopicProducers:
             del self._windows[gone]
 
     def claim(self, producer_id: int, owner: ProducerOwner) -> list[str]:
-        """Make the connection an owner; return the clients that are fenced off. Shared owners exclude only exclusive
-        ones."""
+        """Make a connection an owner of a producer. Returns the clients that lose it: all others if the new owner is
+        exclusive, else those that are exclusive."""
         owners = self.owners.setdefault(producer_id, {})
         fenced = [rival.client for rival in owners.values() if (owner.exclusive or rival.exclusive)]
         fenced = [rival for rival in fenced if rival != owner.client]
@@ -242,26 +256,27 @@ class TopicProducers:
         return client in self.owners.get(producer_id, ())
 
     def name(self, producer_id: int, client: str) -> str:
-        """Return the name under which a connection has registered the producer; empty if it has not."""
+        """Return the name with which a connection has registered a producer; empty if it has not."""
         owner = self.owners.get(producer_id, {}).get(client)
         return "" if owner is None else owner.name
 
     def release(self, client: str) -> None:
-        """Drop a lost connection's ownership of producers."""
+        """Remove a closed connection from the owners of all producers."""
         for producer_id in [owned_id for owned_id, owners in self.owners.items() if client in owners]:
             del self.owners[producer_id][client]
             if not self.owners[producer_id]:
                 del self.owners[producer_id]
 
     def written(self) -> list[tuple[int, tuple[StoredRequests, ...]]]:
-        """Return a snapshot of each producer's last requests."""
+        """Return the remembered requests of each producer id, as a copy that does not change."""
         return [(producer_id, tuple(window.arrived)) for producer_id, window in self._windows.items()]
 
 
 def checkpoints_of(
     written: Iterable[tuple[int, tuple[StoredRequests, ...]]], ends: Sequence[int]
 ) -> dict[int, ProducerCheckpoint]:
-    """Build a checkpoint for each partition, of the requests that lie before its end."""
+    """Build a checkpoint for each partition. `ends` has the offset up to which each checkpoint reaches: later requests
+    are left out."""
     runs: list[dict[int, list[RequestRun]]] = [{} for _ in ends]
     for producer_id, entries in written:
         for partition, run in (run for entry in entries for run in entry.runs()):

@@ -13,7 +13,8 @@ from penstock.record.message import Message, SchemaRef
 
 
 def parse_message(payload: bytes, *, producer_name: str) -> Message:
-    """Parse a line of JSON with any of attributes, key, type, schema, producer, request_id, followed by the payload."""
+    """Parse a message: a line of JSON with its metadata, then the payload. `producer_name` is used if the metadata has
+    none. Raises `MalformedMessage` or `InvalidRequest`."""
     line, newline, body = payload.partition(b"\n")
     if not newline:
         raise MalformedMessage("Expected a line of JSON, a newline and the payload", field="payload")
@@ -21,7 +22,9 @@ def parse_message(payload: bytes, *, producer_name: str) -> Message:
 
 
 def message_of(fields: Fields, payload: bytes, *, producer_name: str) -> Message:
-    """Build the message from its metadata. Raises `InvalidRequest` naming the wrong field."""
+    """Build a message from the fields of its metadata. `producer_name` is used if they have none. Raises
+    `InvalidRequest` for an unknown field, or for wrong attributes or keys. Other values are checked only when the
+    message is encoded."""
     known = {"attributes", "key", "key_base64", "type", "schema_id", "schema_version", "producer_name"}
     unknown = sorted(fields.keys() - known - {"producer_id", "request_id"})
     if unknown:

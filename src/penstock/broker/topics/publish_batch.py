@@ -1,7 +1,7 @@
-"""Batches published without a connection of their own, over HTTP: each is stored whole or not at all.
+"""Batches that are published over HTTP, without a lasting connection. Each is stored whole or not at all.
 
-Every post may come from another sender. One that is sent twice is recognised by a producer's name and number, or by an
-idempotency key that the sender chose.
+A batch that is posted twice is recognised by a producer's name and number, or by an idempotency key that the sender
+chose.
 """
 
 from __future__ import annotations
@@ -31,30 +31,32 @@ from penstock.storage.log.log import Log
 from penstock.storage.producer_windows import WINDOW
 
 KEY_CHARS_MAX: Final = 255
-"""The longest key: a UUID, or one that an application makes up from its own ids."""
+"""The most characters of an idempotency key: enough for a UUID, or for a key made of an application's own ids."""
 _KEY_BITS: Final = 62
-"""Bits of a key's number; those left count the messages of a block."""
+"""The bits of a request id that come from the idempotency key. The remaining ones number the messages of the block."""
 _NO_CONNECTION: Final = "post"
-"""Client id that no connection has: a post that is repeated too often while the first is pending gets an error."""
+"""A client id that no connection has. With it, a post that repeats a pending one too often gets an error, as a
+connection's block would."""
 _PRODUCERS_KNOWN: Final = 10_000
-"""Producer ids that are cached and need no lookup."""
+"""The most producer ids in the cache, which saves looking them up in the catalog."""
 
 
 @dataclass(frozen=True, slots=True)
 class MessageNumbers:
-    """The numbers by which messages are recognised when they are posted again."""
+    """The producer and the request numbers by which messages are recognised if they are posted again."""
 
     producer: str
     first: int
-    """Number of the first message; the following ones count up."""
+    """The number of the first message. Each following message has the next number."""
     unordered: bool = False
-    """True for numbers that say nothing of order."""
+    """True if the numbers have no order, as those made of idempotency keys."""
     principal: str = ""
-    """The authenticated sender, if any: a producer's name on a topic belongs to the first principal that used it."""
+    """The authenticated sender. On each topic, a producer name belongs to the principal that used it first."""
 
     @classmethod
     def by_number(cls, producer: str, first: int, principal: str = ANONYMOUS.name) -> MessageNumbers:
-        """Number messages under a producer's name. Raises `InvalidRequest` for an invalid name or number."""
+        """Number messages upwards from `first`, under a producer's name. Raises `InvalidRequest` for an invalid name or
+        number."""
         check_producer_name(producer)
         check_not_reserved(producer)
         if not 1 <= first <= NUMBER_MAX - WINDOW:
@@ -63,10 +65,10 @@ class MessageNumbers:
 
     @classmethod
     def by_key(cls, key: str, count: int, principal: str) -> MessageNumbers:
-        """Derive numbers from an idempotency key: the same for the same key, count and principal.
+        """Derive the numbers from an idempotency key. They are the same if key, count and principal are the same.
 
-        A longer post is no repetition, and another principal's keys do not count. Two keys in some billion billion have
-        the same number.
+        So a post with another number of messages, or from another principal, is never taken for a repetition. Two
+        different keys have the same numbers once in some billion billion.
         """
         if not 1 <= len(key) <= KEY_CHARS_MAX:
             raise InvalidRequest(f"a key has 1 to {KEY_CHARS_MAX} characters, not {len(key)}", field="key")
@@ -81,7 +83,7 @@ class StoredAt(NamedTuple):
     partition: int
     offset: int
     id: bytes | None
-    """Message id; None if the message was stored before, and retention has taken it since."""
+    """The message id. None if the message had been stored before, and retention has deleted it since."""
     duplicate: bool
 
 
@@ -94,11 +96,11 @@ class BatchPublisher:
     def post(
         self, topic: TopicName, messages: Sequence[Message] | Block, numbered: MessageNumbers | None, reply: Reply
     ) -> list[Effect]:
-        """Store messages, and reply with a list of `StoredAt` once all is durable; or with the error, and nothing is
-        stored.
+        """Store messages in a topic, which is created if that is allowed. Once all are durable, the reply gets a list
+        of `StoredAt`. If any is refused, nothing is stored and the reply gets the error.
 
-        On a topic of several partitions, a disk that fails in the middle may leave a part: a sender that numbered the
-        messages sends them again, and has them all.
+        Only a disk that fails while it writes to several partitions may leave a part of them stored. If the messages
+        are numbered, posting them again then completes them.
         """
         if topic.is_system:
             return reply(TopicNotSupported(f"{topic} is the broker's own: post to another topic", topic=str(topic)))
@@ -128,8 +130,8 @@ class BatchPublisher:
     def _store_plainly(
         self, messages: Sequence[Message] | Block, reply: Reply, topic: TopicState
     ) -> list[Effect] | None:
-        """Store without checks, as most posts can be; return None if schema policy, numbers or partitions need the long
-        way."""
+        """Store messages in one partition, without checks. Returns None, and stores nothing, if that is not possible:
+        the topic has a schema policy, a message names a schema, or they would go to several partitions."""
         one_log = len(topic.logs) == 1
         if isinstance(messages, Block) or not (one_log or len(messages) == 1):
             return None
@@ -186,7 +188,7 @@ class BatchPublisher:
         )
 
     def _with_duplicate_ids(self, topic: TopicState, reply: Reply) -> Reply:
-        """Wrap a reply so that duplicates are answered with their message ids, which are read from the log."""
+        """Wrap a reply: the message ids of duplicates are read from the log before it is called."""
 
         def placed(outcome: list[StoredAt] | PenstockError) -> list[Effect]:
             if isinstance(outcome, PenstockError) or not any(stored.duplicate for stored in outcome):
@@ -201,7 +203,7 @@ def _block_of(messages: Sequence[Message]) -> Block:
 
 
 def _draft_of(messages: Sequence[Message]) -> Draft:
-    """Encode messages. Raises the first error with the number of its message."""
+    """Encode messages. For an invalid one, raises its error, which says the number of the message."""
     try:
         return Draft.of(messages)
     except PenstockError as error:
@@ -249,7 +251,7 @@ def _stored_positions(submission: Submission) -> list[StoredAt]:
 
 
 def _with_ids(logs: Sequence[Log], positions: list[StoredAt]) -> list[StoredAt]:
-    """Fill in the ids of duplicates. Runs in another thread."""
+    """Return the positions with the message ids of duplicates, which are read from the log. Runs in another thread."""
     ids: dict[tuple[int, int], bytes] = {}
     for stored in positions:
         if stored.duplicate and (stored.partition, stored.offset) not in ids:

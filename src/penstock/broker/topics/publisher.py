@@ -1,4 +1,4 @@
-"""Publishing to durable topics: each message goes into a partition, once, and is answered when it is on disk."""
+"""Publishing to durable topics: each message is stored in one partition, once, and answered when it is on disk."""
 
 from __future__ import annotations
 
@@ -40,17 +40,18 @@ from penstock.storage.log.log import Log
 from penstock.storage.producer_windows import WINDOW
 
 _PARKED_MAX = 64
-"""Blocks of one producer that may wait for the pending ones they repeat: more than a client has in flight."""
+"""The most blocks of one producer that wait because they may repeat a pending one: more than a client has in flight."""
 _REFUSED_MS = 5_000
-"""Time for which blocks behind a refused one are rejected: longer than a client pauses before it tries again."""
+"""The time after a refused block in which later blocks of its producer are refused too: longer than a client waits
+before it sends the block again."""
 
 _VERSION = "1.0.0"
-"""Version of appended messages in live frames: the envelope keeps no version, the schema does."""
+"""The version in the frames in which stored messages are sent to live subscribers. Messages are stored without one."""
 
 
 @dataclass(slots=True)
 class PartitionSlice:
-    """The rows of a block that go to one partition."""
+    """The rows of a block that are stored in one partition, and the outcome of that."""
 
     partition: int
     rows: Any
@@ -60,43 +61,44 @@ class PartitionSlice:
 
 @dataclass(slots=True)
 class Submission:
-    """A block on its way into the log."""
+    """A block that is about to be stored, and what has become of its rows."""
 
     topic: TopicState
     count: int
     requests: Any
-    """The producer's number of each row."""
+    """The number that the producer gave to each row."""
 
     window: ProducerWindow | None
     reply: Reply
     duplicates: list[tuple[int, int, int]]
-    """Row, partition and offset of messages that were stored before."""
+    """Rows that had been stored before: row, partition and offset of each."""
 
     refused: dict[int, PayloadFault] = field(default_factory=dict)
-    """Faults against the topic's schema policy, by row."""
+    """The rows that the schema policy refuses, and why."""
 
     new_rows: Any = None
-    """The rows that were not stored yet when the block came."""
+    """The rows that had not been stored before."""
 
     parts: list[PartitionSlice] = field(default_factory=list)
     open: int = 0
     error: PenstockError | None = None
-    """Error that kept the whole block from the log."""
+    """The error for which nothing of the block was stored; None if there was none."""
 
     whole: bool = False
-    """True if nothing is stored when a part is refused."""
+    """True if nothing is to be stored when any row is refused."""
 
     format_result: Callable[[Submission], Any] | None = None
-    """Formatter of the answer, in place of `answer`."""
+    """The function that makes the answer; None for `answer`."""
 
     unbounded: bool = False
-    """True for a block that may be larger than the topic allows."""
+    """True if the topic's limits of size do not apply to the block."""
 
     def result(self) -> Any:
         return self.answer() if self.format_result is None else self.format_result(self)
 
     def answer(self) -> dict[str, Any]:
-        """Describe where everything lies. The first message's own position comes first, as `publish` answers it."""
+        """Return the answer: the position of the first message, as `publish` has it, then where all others are, and
+        which were duplicates or refused."""
         stored = [part for part in self.parts if isinstance(part.outcome, AppendResult)]
         parts = [[p.partition, p.outcome.offset, len(p.rows), format_id(p.outcome.id)] for p in stored]  # type: ignore[union-attr]
         leading = min(stored, key=lambda part: int(part.rows[0]), default=None)
@@ -113,7 +115,8 @@ class Submission:
         return whole | {"refused": rejection_rows(self.refused)} if self.refused else whole
 
     def failure(self) -> PenstockError | None:
-        """Return the error that kept the block, or a part of it, from being stored."""
+        """Return the error to answer with: nothing was stored, or a part could not be. None if the answer is a
+        result."""
         if self.error is not None:
             return self.error
         failed = [part.outcome for part in self.parts if isinstance(part.outcome, PenstockError)]
@@ -140,7 +143,7 @@ class TopicPublisher:
         self._rate_limiter = rate_limiter
         self._grown: dict[tuple[TopicState, int], list[AppendResult]] = {}
         self.pending = 0
-        """Blocks that the log has not answered yet."""
+        """The number of blocks that are on their way into a log."""
 
     def _count_pending(self, topic: TopicState) -> None:
         self.pending += 1
@@ -164,7 +167,8 @@ class TopicPublisher:
     # publish
 
     def publish(self, client: Client, topic: TopicState, batch: PublishBatch) -> list[Effect]:
-        """Store published messages of one topic, in order."""
+        """Store `publish` messages of one topic, in order. Each is answered, if it has a request id, once it is on
+        disk, and then sent to live subscribers."""
         draft = batch.draft(client.name.encode(), self._schema_enforcer.default_schema(topic))
         if not self._schema_enforcer.has_policy(topic):
             return self._append_batch(client, topic, batch, draft)
@@ -232,7 +236,8 @@ class TopicPublisher:
         return effects
 
     def publish_one(self, client: Client, topic: TopicState, frame: Frame) -> list[Effect]:
-        """Store one message that came alone, or with a parent id."""
+        """Store one `publish` message that is not part of a batch. It is answered and sent to live subscribers once it
+        is on disk."""
         schema = self._schema_enforcer.default_schema(topic)
         draft = Draft.of([Message(payload=frame.payload, producer_name=client.name, schema=schema)])
         if not self._schema_enforcer.has_policy(topic):
@@ -278,11 +283,13 @@ class TopicPublisher:
     # append and message
 
     def append(self, client: Client, topic: TopicState, payload: bytes, reply: Reply) -> list[Effect]:
-        """Store a block of records. Raises the fault of an invalid one; nothing is stored then."""
+        """Store a block of records. Raises the error of an invalid block, of which nothing is stored. The reply comes
+        once it is on disk."""
         return self.store(topic, parse_block(payload), _with_duplicate_id(topic, reply), client=client.id)
 
     def message(self, client: Client, topic: TopicState, payload: bytes, reply: Reply) -> list[Effect]:
-        """Store one message with its metadata in a line of JSON before it."""
+        """Store one message, which is sent as a line of JSON with its metadata, then the payload. The reply comes once
+        it is on disk."""
         message = parse_message(payload, producer_name="")
         draft = Draft.of([message])  # raises the fault of a field: until then fields are unvalidated
         name = _producer_name(client, topic, message)
@@ -304,13 +311,13 @@ class TopicPublisher:
         format_result: Callable[[Submission], Any] | None = None,
         unbounded: bool = False,
     ) -> list[Effect]:
-        """Validate and store a block; the reply gets `answer` or the formatted result.
+        """Validate and store a block. The reply comes once all is on disk, with the result of `format_result`, by
+        default `Submission.answer`, or with the error. Raises an error that is known at once.
 
-        `owned`: the producer id is the broker's own, and no connection's. `trusted`, by default the same as `owned`:
-        neither rate, order nor schema policy is checked. `unbounded`: nor its size.
-
-        `whole`: nothing is stored if a part is refused. `format_result`: formats the answer, instead of
-        `Submission.answer`.
+        `client` must have registered the block's producer, unless the block is `owned`: then its producer is the
+        broker's own. A `trusted` block is not checked for rate, order or schema policy; the default is the value of
+        `owned`. With `unbounded`, the topic's limits of size do not apply. With `whole`, nothing is stored if any
+        message is refused.
         """
         trusted = owned if trusted is None else trusted
         producer_id = _producer_of(block)
@@ -341,9 +348,10 @@ class TopicPublisher:
         return self._sort_out_duplicates(submission, block, client, validate=not trusted)
 
     def store_plain(self, topic: TopicState, partition: int, draft: Draft, reply: Reply) -> list[Effect]:
-        """Store messages without numbers on a topic without a policy: they need no further validation.
+        """Store messages that have no numbers, in a topic without a schema policy, without further checks.
 
-        The reply gets `AppendResult`. Raises `QuotaExceeded` if the rate is exceeded.
+        The reply gets `AppendResult` once they are on disk, or the error. Raises `QuotaExceeded` if the rate is
+        exceeded.
         """
         if not self._rate_limiter.allow(None, topic.name, self._context.now_ms, draft.count):
             raise self._rate_limiter.exceeded(topic.name)
@@ -361,7 +369,8 @@ class TopicPublisher:
         return effects
 
     def takes_anything(self, topic: TopicState) -> bool:
-        """Return whether the topic has no schema policy, and none of its blocks waits for validation."""
+        """Return whether the topic accepts any block at once: it has neither a schema policy nor a default schema, and
+        no block of it waits."""
         return not self._schema_enforcer.has_policy(topic)
 
     def _deliver_live(self, topic: TopicState, count: int, block: Callable[[], Block]) -> list[Effect]:
@@ -374,7 +383,8 @@ class TopicPublisher:
         return [Send(subscriber, frames) for subscriber in subscribers]
 
     def _check_rate_and_order(self, topic: TopicState, window: ProducerWindow | None, first: int, count: int) -> None:
-        """Raise if the rate is exceeded, or the block would overtake a refused one."""
+        """Raise `QuotaExceeded` if the topic's rate is exceeded, and `ServiceUnavailable` if an earlier block was
+        refused and must be sent again first."""
         now_ms = self._context.now_ms
         if window is not None and self._overtakes(window, first):
             raise ServiceUnavailable(f"message {window.refused} was refused and comes first; send it again")
@@ -385,19 +395,20 @@ class TopicPublisher:
             window.refused = 0
 
     def _remember_refusal(self, window: ProducerWindow | None, first: int) -> None:
-        """Remember the refused request id; later blocks of this producer are rejected until it is sent again."""
+        """Remember that a block was refused. Later blocks of its producer are refused until it is sent again, or some
+        seconds have passed."""
         if window is not None and not window.unordered and not self._overtakes(window, first):
             window.refused, window.refused_ms = first, self._context.now_ms + _REFUSED_MS
 
     def _overtakes(self, window: ProducerWindow, first: int) -> bool:
-        """Return whether an earlier block was refused, and is still waited for."""
+        """Return whether an earlier block of the producer was refused, and must be stored before this one."""
         return 0 < window.refused < first and self._context.now_ms < window.refused_ms
 
     def _sort_out_duplicates(
         self, submission: Submission, block: Block, client: str, *, validate: bool
     ) -> list[Effect]:
-        """Answer duplicates from the window, park the block behind a pending one it may repeat, or validate and store
-        the rest."""
+        """Find the rows that had been stored before, and store the others. If all had been, reply at once. If the block
+        may repeat a pending one, it is parked until that is known."""
         window, submission.new_rows = submission.window, np.arange(len(block))
         if window is not None:
             first, last = int(submission.requests[0]), int(submission.requests[-1])
@@ -424,7 +435,8 @@ class TopicPublisher:
     def _submit(
         self, submission: Submission, client: str, block: Block, refused: Mapping[int, PayloadFault]
     ) -> list[Effect]:
-        """Append the allowed rows. Raises if the whole block cannot be stored."""
+        """Return the effects that append the rows that are not refused. Raises an error if nothing of the block can be
+        stored."""
         window, logs, rows = submission.window, submission.topic.logs, submission.new_rows
         if window is not None and self._overtakes(window, int(submission.requests[0])):
             raise ServiceUnavailable(f"message {window.refused} was refused and comes first; send it again")
@@ -447,7 +459,7 @@ class TopicPublisher:
         return [*appends] if len(appends) == 1 else [AppendAtomically(tuple(appends))]
 
     def _split_duplicates(self, submission: Submission, window: ProducerWindow) -> Any:
-        """Return the rows that are not stored yet; note the positions of the others as duplicates."""
+        """Return the rows that are not known, and note the positions of the others as duplicates."""
         new_rows = []
         for row, request_id in enumerate(submission.requests.tolist()):
             position = window.find(request_id)
@@ -485,7 +497,8 @@ class TopicPublisher:
         return effects
 
     def _add_to_window(self, submission: Submission, window: ProducerWindow) -> None:
-        """Add the stored requests to the window, so that they are recognised from now on."""
+        """Add the stored messages to the window of their producer: from now on they are recognised if they are sent
+        again."""
         window.end(int(submission.requests[0]))
         stored = [part for part in submission.parts if isinstance(part.outcome, AppendResult)]
         if not stored:
@@ -501,7 +514,8 @@ class TopicPublisher:
 
 
 def _producer_name(client: Client, topic: TopicState, message: Message) -> str:
-    """Return the name to store under. Raises `InvalidRequest` if it differs from the producer's registered name."""
+    """Return the producer name to store with a message. Raises `InvalidRequest` if the message names another than its
+    producer id is registered with."""
     registered = "" if topic.producers is None else topic.producers.name(message.producer_id, client.id)
     if registered and message.producer_name not in ("", registered):
         raise InvalidRequest(
@@ -513,7 +527,8 @@ def _producer_name(client: Client, topic: TopicState, message: Message) -> str:
 
 
 def _with_duplicate_id(topic: TopicState, reply: Reply) -> Reply:
-    """Wrap a reply so that a duplicate is answered with the id of its first message, which is read from the log."""
+    """Wrap a reply: if the first message is a duplicate, its message id is read from the log before the reply is
+    called."""
 
     def with_id(outcome: dict[str, Any] | PenstockError) -> list[Effect]:
         if isinstance(outcome, PenstockError) or not outcome["duplicate"]:
@@ -525,7 +540,7 @@ def _with_duplicate_id(topic: TopicState, reply: Reply) -> Reply:
 
 
 def _id_at(log: Log, offset: int) -> str | None:
-    """Read a message id from the log; None if retention has taken it since. Runs in another thread."""
+    """Return the id of the message at an offset; None if retention has deleted it. Reads the log, in another thread."""
     try:
         block = log.read(offset, bytes_max=1).block
     except OffsetOutOfRange:
@@ -539,7 +554,7 @@ def _display_name(topic: TopicState) -> str:
 
 
 def _producer_of(block: Block) -> int:
-    """Return the id of the one producer of the block; 0 for a block without one."""
+    """Return the producer id that all messages of a block have; 0 for none. Raises `InvalidRequest` if they differ."""
     producers = block.columns[:, at.PRODUCER_ID]
     if not (producers == producers[0]).all():
         raise InvalidRequest("a block has messages of one producer")
@@ -566,7 +581,8 @@ def _check_request_ids(requests: Any) -> None:
 
 
 def _partition_slices(topic: TopicState, block: Block, rows: Any) -> Iterator[PartitionSlice]:
-    """Split rows by partition: keyed ones by their hash, those without a key together to the next partition in turn."""
+    """Split the rows by partition. The hash of a key decides its partition; all rows without a key go to the next
+    partition in turn."""
     if len(topic.logs) == 1:
         yield PartitionSlice(0, rows, block if len(rows) == len(block) else block.gather(rows))
         return

@@ -1,7 +1,8 @@
-"""The log of schema mismatches: warnings about messages that were stored although their topic's schemas do not match.
+"""The log of schema mismatches: warnings about messages that were stored although they do not conform to their topic's
+schemas.
 
-A faulty client repeats its fault a million times, so there is one line at once, and then one for every interval in
-which there were more. Every message is counted in exactly one line.
+A faulty client may repeat its fault a million times. So the first mismatch of a topic is logged at once, and then one
+line for each interval in which there were more. Every message is counted in exactly one line.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _LOG: Final = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class _Tally:
-    """Mismatches of one topic since its last line."""
+    """The mismatches of one topic since the last line about it."""
 
     due_ms: int
     messages: int = 0
@@ -30,14 +31,15 @@ class _Tally:
 class MismatchLog:
     def __init__(self) -> None:
         self._tallies: dict[TopicState, _Tally] = {}
-        """Tallies in the order in which they are due: all wait equally long."""
+        """The tallies by topic, in the order in which their lines are due."""
 
     @property
     def due_ms(self) -> int | None:
         return next((tally.due_ms for tally in self._tallies.values()), None)
 
     def add(self, topic: TopicState, messages: int, reason: str, now_ms: int) -> None:
-        """Count mismatches; `reason` is that of the first message."""
+        """Count mismatches of a topic, or log them at once if it had none lately. `reason` is the fault of the first
+        message."""
         tally = self._tallies.get(topic)
         if tally is None:
             _log_line(topic, messages, reason, "")
@@ -47,13 +49,15 @@ class MismatchLog:
         tally.messages += messages
 
     def tick(self, now_ms: int) -> None:
-        """Log every interval that is over; a topic without new mismatches is forgotten."""
+        """Log the topics whose interval is over. A topic without further mismatches is forgotten: its next one is
+        logged at once."""
         for topic in [tallied for tallied, tally in self._tallies.items() if tally.due_ms <= now_ms]:
             if self.flush(topic):
                 self._tallies[topic] = _Tally(now_ms + EVERY_MS)
 
     def flush(self, topic: TopicState) -> bool:
-        """Log the mismatches of a topic since its last line, and forget it; return whether there were any."""
+        """Log the mismatches of a topic that are counted but not logged yet, and forget the topic. Returns whether
+        there were any."""
         tally = self._tallies.pop(topic, None)
         if tally is None or not tally.messages:
             return False
@@ -61,7 +65,7 @@ class MismatchLog:
         return True
 
     def close(self) -> None:
-        """Log all remaining mismatches before the broker stops."""
+        """Log all mismatches that are not logged yet, as the broker stops."""
         for topic in list(self._tallies):
             self.flush(topic)
 

@@ -1,4 +1,4 @@
-"""The schema policy of topics: which schemas messages may name, and how payloads that do not conform are treated."""
+"""The schema policy of topics: which schemas messages may name, and what happens to messages that do not conform."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ def names_schema(message: Message) -> bool:
 
 
 def with_schemas_named(block: Block, default: SchemaRef | None) -> Block:
-    """Give messages without a schema the one that their attributes name, or else the default."""
+    """Return the block with a schema in every message that had none: the one that its attributes name, or else the
+    default."""
     block = _by_attributes(block)
     if default is None:
         return block
@@ -48,7 +49,8 @@ def with_schemas_named(block: Block, default: SchemaRef | None) -> Block:
 
 
 def _by_attributes(block: Block) -> Block:
-    """Apply schemas named by attributes. An attribute that is not a number is the application's own, and ignored."""
+    """Return the block with the schemas that attributes name. An attribute that is not a number is ignored: the
+    application uses it for something else."""
     columns = block.columns
     nameless = ((columns[:, at.FLAGS] & at.FLAG_SCHEMA) == 0) & (columns[:, at.ATTRIBUTES] > 0)
     if not nameless.any():
@@ -63,7 +65,7 @@ def _by_attributes(block: Block) -> Block:
 
 
 def _number(text: str, most: int) -> int:
-    """Parse a number up to `most`; 0 for any other text."""
+    """Parse a whole number from 1 to `most`. Returns 0 for any other text."""
     if not (text.isascii() and text.isdecimal() and len(text) <= _DIGITS_MAX):
         return 0
     return int(text) if int(text) <= most else 0
@@ -71,15 +73,15 @@ def _number(text: str, most: int) -> int:
 
 _LOG: Final = logging.getLogger(__name__)
 WARNING: Final = "x-schema-warning"
-"""Attribute that the broker adds to a message that violates a policy of `warn`."""
+"""The attribute that the broker adds to a message that does not conform, if the policy is `warn`."""
 _WARNING_CHARS_MAX: Final = 256
 
 Continuation = Callable[[Block, Mapping[int, PayloadFault]], list[Effect]]
-"""Continuation of a block: takes the block, and the faults of its refused rows."""
+"""A function that continues with a block: it gets the block, and the faults of the rows that must not be stored."""
 
 
 class TopicSchemaRule(NamedTuple):
-    """The schema rules of a topic, as of one revision of the registry."""
+    """The schemas that a topic allows, and its default schema, at one revision of the registry."""
 
     settings: TopicSettings
     revision: int
@@ -94,7 +96,7 @@ class TopicSchemaRule(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class PendingBlock:
-    """A block that is being validated, or waits behind such a block."""
+    """A block that is being validated, or waits for one that came before it."""
 
     rule: TopicSchemaRule
     block: Block
@@ -115,7 +117,8 @@ class SchemaPolicyEnforcer:
         self._rules: dict[TopicState, TopicSchemaRule] = {}
         self._waiting: dict[TopicState, deque[PendingBlock]] = {}
         self._uses_recorded: set[tuple[int, int]] = set()
-        """Topic and schema of messages that are stored or on their way, as far as they were seen since the start."""
+        """Pairs of topic uid and schema id whose use is recorded in the catalog, or about to be. Only those seen since
+        the start."""
 
         self.mismatch_log = MismatchLog()
 
@@ -124,28 +127,30 @@ class SchemaPolicyEnforcer:
         return not self._waiting
 
     def is_quiet(self, topic: TopicState) -> bool:
-        """Return whether no block of the topic is on its way into the log."""
+        """Return whether no block of the topic is being validated or stored."""
         return topic not in self._waiting and not topic.pending
 
     def take_uses(self, schema_id: int) -> set[int]:
-        """Return the topics that got messages of this schema since the last call; their next use is recorded again."""
+        """Return the uids of topics for which the use of this schema has been recorded since the last call, and forget
+        them, so that the next use is recorded again."""
         topic_uids = {uid for uid, used in self._uses_recorded if used == schema_id}
         self._uses_recorded = {use for use in self._uses_recorded if use[1] != schema_id}
         return topic_uids
 
     def forget(self, topic: TopicState) -> None:
-        """Forget a deleted topic. Its pending blocks continue, and are refused by the log."""
+        """Forget a deleted topic. Its pending blocks go on, and the log refuses them."""
         self._rules.pop(topic, None)
         self.mismatch_log.flush(topic)
         self._uses_recorded = {use for use in self._uses_recorded if use[0] != topic.uid}
 
     def has_policy(self, topic: TopicState) -> bool:
-        """Return whether a block of the topic may have to wait or be refused; if not, `enforce` can be skipped."""
+        """Return whether `enforce` must be called for blocks of this topic: it has a policy or a default schema, or a
+        block waits. Otherwise blocks can be stored at once."""
         rule = self._rule_of(topic)
         return rule.policy is not SchemaPolicy.NONE or rule.default is not None or topic in self._waiting
 
     def default_schema(self, topic: TopicState) -> SchemaRef | None:
-        """Return the schema of messages that cannot name one."""
+        """Return the schema for messages that name none; None if the topic has no default."""
         return self._rule_of(topic).default
 
     def enforce(
@@ -158,9 +163,11 @@ class SchemaPolicyEnforcer:
         *,
         validate: bool = True,
     ) -> list[Effect]:
-        """Validate a block and proceed with it; `failed` gets the error if that is not possible.
+        """Validate a block, then call `proceed` with it and the faults of refused rows. If it cannot be validated, call
+        `failed` with the error. Blocks of a topic proceed in the order in which they came.
 
-        Without `validate`, a block only waits for those before it, and until the use of its schemas is recorded.
+        Without `validate` the payloads are not checked. The block still waits for those before it, and until the use of
+        its schemas is recorded.
         """
         rule = self._rule_of(topic)
         pending = PendingBlock(rule, block, client, proceed, failed, validate and rule.policy is not SchemaPolicy.NONE)
@@ -234,7 +241,8 @@ class SchemaPolicyEnforcer:
     # validation of payloads
 
     def _validations(self, topic: TopicState, pending: PendingBlock) -> Iterator[Effect]:
-        """Check the schemas that messages name, and yield the validations of their payloads."""
+        """Check the schemas that the messages name, and note the faults. Yields the effects that validate the
+        payloads."""
         if not pending.validate:
             return
         pending.block = _without_warnings(pending.block)
@@ -266,8 +274,8 @@ class SchemaPolicyEnforcer:
     # recording of uses
 
     def _use_notes(self, topic: TopicState, pending: PendingBlock) -> Iterator[Effect]:
-        """Yield the records of new schema uses: a schema in use is not deleted, so this is durable before the first
-        message."""
+        """Yield the effects that record which schemas the topic uses for the first time. A schema in use cannot be
+        deleted, so this must be durable before the first message is."""
         ids = pending.block.columns[:, at.SCHEMA_ID]
         if not ids.any():
             return
@@ -281,7 +289,7 @@ class SchemaPolicyEnforcer:
                 yield RunInThread(note, partial(self._use_recorded, topic, pending, (uid, schema_id)))
 
     def _is_registered(self, schema_id: int) -> bool:
-        """Return whether a schema is registered; only then can it be deleted, and needs its use recorded."""
+        """Return whether a schema is registered. The use of others need not be recorded, as they cannot be deleted."""
         try:
             self._registry.schema(schema_id)
         except SchemaNotFound:
@@ -306,7 +314,7 @@ class SchemaPolicyEnforcer:
     # order of blocks
 
     def _step_done(self, topic: TopicState, pending: PendingBlock) -> list[Effect]:
-        """Count a step of a block as done; finish all blocks at the head of the queue that have no open step."""
+        """Note that one step of a block is done. Finish the blocks at the head of the queue that have no step left."""
         pending.steps_left -= 1
         waiting, effects = self._waiting[topic], list[Effect]()
         while waiting and not waiting[0].steps_left:
@@ -317,7 +325,7 @@ class SchemaPolicyEnforcer:
         return effects
 
     def _finish(self, topic: TopicState, pending: PendingBlock) -> list[Effect]:
-        """Store or fail this block; never raises, so that blocks queued behind it proceed."""
+        """Call `proceed` or `failed` of a block. Never raises, so that the blocks behind it are finished too."""
         try:
             if pending.error is not None:
                 raise pending.error
@@ -344,7 +352,8 @@ class SchemaPolicyEnforcer:
 
 
 def _rows_by_schema(block: Block) -> Iterator[tuple[SchemaRef, Any]]:
-    """Yield each schema that messages name, with their rows."""
+    """Yield each schema that the messages name, with the rows that name it. Messages without a schema come under an id
+    of 0."""
     ids, versions = block.columns[:, at.SCHEMA_ID], block.columns[:, at.SCHEMA_VERSION]
     if (ids == ids[0]).all() and (versions == versions[0]).all():
         yield SchemaRef(int(ids[0]), int(versions[0])), np.arange(len(block))
@@ -355,7 +364,7 @@ def _rows_by_schema(block: Block) -> Iterator[tuple[SchemaRef, Any]]:
 
 
 def _without_warnings(block: Block) -> Block:
-    """Remove warning attributes that the sender set: only the broker warns."""
+    """Return the block without the warning attributes that the sender set: only the broker may set them."""
     if not block.columns[:, at.ATTRIBUTES].any() or WARNING.encode() not in block.raw.tobytes():
         return block
     edited = {}
@@ -368,7 +377,7 @@ def _without_warnings(block: Block) -> Block:
 
 
 def _with_warnings(block: Block, faults: Mapping[int, PayloadFault]) -> Block:
-    """Add a warning attribute to faulty messages that have room for it."""
+    """Return the block with a warning attribute in each faulty message that has room for it."""
     columns = block.columns
     name = WARNING.encode()
     edited = {}
@@ -383,7 +392,8 @@ def _with_warnings(block: Block, faults: Mapping[int, PayloadFault]) -> Block:
 
 
 def _with_attribute(block: Block, start: int, payload: int, end: int, type_bytes: int, added: bytes) -> list[Any]:
-    """Return a record with one more attribute, in pieces; its checksum is wrong until it is stamped."""
+    """Return the bytes of a record with one more attribute, in pieces. Its checksum is wrong until the record is
+    stamped."""
     data = block.data.data
     message = start + at.HEAD_BYTES + type_bytes
     name_bytes = int.from_bytes(data[message + at.NAME_LENGTH_AT : message + at.NAME_LENGTH_AT + 2])
@@ -396,7 +406,7 @@ def _with_attribute(block: Block, start: int, payload: int, end: int, type_bytes
 
 
 def _edited(block: Block, edited: Mapping[int, list[Any]]) -> Block:
-    """Replace records, each given in pieces, at some rows."""
+    """Return the block with some records replaced. `edited` has the new bytes of each, in pieces, by row."""
     pieces, done = [], 0
     for row, record in edited.items():
         pieces += [block.select(done, row).raw, *record]

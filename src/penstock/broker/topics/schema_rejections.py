@@ -9,12 +9,12 @@ from penstock.core.errors import InvalidRequest, SchemaRejected, VerbatimDetails
 from penstock.schema.language import PayloadFault
 
 _REASONS_MAX: Final = 256
-"""Refused messages of one block whose reasons are sent: an answer has to fit into a frame."""
+"""The most refused messages of one block whose reasons are sent, as an answer has to fit into a frame."""
 _REASON_CHARS_MAX: Final = 300
 
 
 class NotFound(InvalidRequest):
-    """A named object does not exist: HTTP answers it with 404."""
+    """An error about a name that does not exist. Over HTTP its status is 404."""
 
 
 def fault_text(fault: PayloadFault) -> str:
@@ -27,7 +27,7 @@ def rejection(fault: PayloadFault) -> SchemaRejected:
 
 
 def block_rejection(refused: Mapping[int, PayloadFault]) -> SchemaRejected:
-    """Build the error for a block of which nothing may be stored."""
+    """Return the error for a block of which nothing may be stored."""
     row, fault = min(refused.items())
     return SchemaRejected(
         f"message {row} of the block: {rejection(fault).message}", refused=VerbatimDetails(rejection_rows(refused))
@@ -35,7 +35,8 @@ def block_rejection(refused: Mapping[int, PayloadFault]) -> SchemaRejected:
 
 
 def rejection_rows(refused: Mapping[int, PayloadFault]) -> list[list[Any]]:
-    """List row, reason and path of each refused message; of very many, reasons for the first alone."""
+    """Return row, reason and path of each refused message. If there are very many, the later ones have the row
+    alone."""
     shown = sorted(refused.items())
     rows = [
         [row, fault.message[:_REASON_CHARS_MAX], fault.path[:_REASON_CHARS_MAX]] for row, fault in shown[:_REASONS_MAX]
@@ -44,7 +45,7 @@ def rejection_rows(refused: Mapping[int, PayloadFault]) -> list[list[Any]]:
 
 
 def rows_by_fault(refused: Mapping[int, PayloadFault]) -> dict[PayloadFault, list[int]]:
-    """Group rows by their fault."""
+    """Group the refused rows by their fault."""
     rows: dict[PayloadFault, list[int]] = {}
     for row, fault in refused.items():
         rows.setdefault(fault, []).append(row)

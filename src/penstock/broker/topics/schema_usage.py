@@ -1,4 +1,5 @@
-"""Schema usage: the topics, and their archives, with messages of a schema. A used schema is not deleted for good."""
+"""Schema usage: which topics, and archives of topics, have messages of a schema. A schema that is used is not deleted
+for good."""
 
 from __future__ import annotations
 
@@ -28,15 +29,16 @@ _SCAN_BYTES: Final = 4 * 1024 * 1024
 _TOPIC: Final = re.compile(rf"\b{TOPIC_PLACE}[0-9]+\b")
 
 SchemaUse = tuple[int, str]
-"""A schema's id, and the place where messages of it are kept."""
+"""The id of a schema, and the topic or archive that has messages of it."""
 
 
 def forget_unused(
     durable: DurableBroker, subject: str, version: int | str | None, then: Callable[[object], list[Effect]]
 ) -> list[Effect]:
-    """Scan topics that had messages of these versions' schemas, forget the uses that are gone, and continue.
+    """Scan the topics that had messages of these schemas, forget the uses that have ended, then call `then`. `version`
+    None means all versions of the subject.
 
-    Topics with pending blocks are left as they are. Messages that arrive meanwhile have their use recorded again before
+    Topics with blocks on their way are not scanned. Messages that arrive meanwhile have their use recorded again before
     they are stored.
     """
     ids = _ids_to_delete(durable.registry, subject, version)
@@ -63,9 +65,11 @@ def forget_unused(
 
 
 def record_archive_uses(durable: DurableBroker, fields: Fields, then: Callable[[object], list[Effect]]) -> list[Effect]:
-    """Record that an archive of a topic has advanced: it may hold messages of every schema that the topic ever used.
+    """Record that an archive may have messages of every schema that its topic ever used. Called when the archive
+    reports progress.
 
-    Continues when that is durable. Raises for an invalid topic or subscription, under which the archive is known.
+    Calls `then` once that is durable, or with the error. Raises an error for a topic that does not exist, or an invalid
+    subscription name; the archive is known by that name.
     """
     topic, name = durable.topics.find(read.topic_name(fields)), read.text(fields, "subscription")
     check_subscription_name(name)
@@ -74,14 +78,15 @@ def record_archive_uses(durable: DurableBroker, fields: Fields, then: Callable[[
 
 
 def with_topic_names(durable: DurableBroker, error: ReferenceExists) -> ReferenceExists:
-    """Return the error with topic names in place of topic uids."""
+    """Return the error with the names of topics in place of their uids."""
     names = {topic_place(topic.uid): f"topic {topic.name}" for topic in durable.topics}
     message = _TOPIC.sub(lambda found: names.get(found[0], found[0]), error.message)
     return ReferenceExists(message, **error.details)
 
 
 def _ids_to_delete(registry: Registry, subject: str, version: int | str | None) -> set[int]:
-    """Return the schemas of versions to delete for good; none if that is not allowed, as the deletion will report."""
+    """Return the ids of the schemas of these versions. None are returned if a version is not soft-deleted yet: deletion
+    for good is then refused anyway."""
     number = None if version is None else parse_version(version)
     versions = [
         registry.version(subject, version, LookupFilter.INCLUDE_DELETED)
@@ -94,7 +99,8 @@ def _ids_to_delete(registry: Registry, subject: str, version: int | str | None) 
 def _unused_pairs(
     catalog: SchemaCatalog, ids: set[int], logs: dict[str, tuple[Log, ...]], busy: set[str]
 ) -> Iterator[SchemaUse]:
-    """Yield the unused pairs. Each log is read once. A place that is no topic, such as an archive, keeps its uses."""
+    """Yield the recorded uses of these schemas by topics that have no message of them any more. Each log is read once.
+    Uses by archives are not checked, nor those by topics in `busy`."""
     to_scan: dict[str, set[int]] = {}
     for schema_id in ids:
         for place in catalog.uses(schema_id):
@@ -107,7 +113,7 @@ def _unused_pairs(
 
 
 def _ids_in_log(log: Log, wanted: Iterable[int]) -> set[int]:
-    """Return which of these schemas occur in the log."""
+    """Return those of the wanted schema ids that messages in the log have."""
     missing, found = set(wanted), set[int]()
     for columns in _columns(log):
         if not missing:

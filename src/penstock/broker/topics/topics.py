@@ -23,28 +23,29 @@ if TYPE_CHECKING:
     from penstock.broker.subscriptions.delivery import SubscriptionRunner
 
 _CHECKPOINT_EVERY: Final = 100_000
-"""Messages of numbered producers between two checkpoints. After a crash, those since the last are read again."""
+"""The number of numbered messages between two checkpoints of producers. After a crash, those since the last one are
+read again."""
 
 
 _COMPARED_MAX: Final = 200
-"""Topics compared for "did you mean", at most: all other clients wait meanwhile."""
+"""The most topics that are compared for "did you mean": all other clients wait meanwhile."""
 _WAITING_MAX: Final = 1_000
-"""Messages and batches that wait for a topic to be created: a few milliseconds' worth."""
+"""The most messages and batches that wait for one topic to be created: as many as come in a few milliseconds."""
 
 
 class AutoCreate(StrEnum):
-    """Treatment of a topic that does not exist, when it is first published to or durably subscribed to."""
+    """Settings for a topic that does not exist when it is first published to or durably subscribed to."""
 
     RELIABLE = "reliable"
     """Create it as a durable topic."""
     LIVE = "live"
-    """Treat it as a live topic: a message goes to the current subscribers."""
+    """Treat it as a live topic: a message goes to those who are subscribed now."""
     OFF = "off"
-    """Refuse it."""
+    """Refuse the message or subscription."""
 
 
 class _LentBlocks:
-    """Blocks that were just stored behind each other; joined into one when it is first read."""
+    """Consecutive blocks that have just been stored. They are joined into one when that is first read."""
 
     def __init__(self, appended: Sequence[AppendResult]) -> None:
         self.offset = int(appended[0].offset)
@@ -61,33 +62,34 @@ class TopicState:
 
     def __init__(self, catalog_topic: Topic, logs: tuple[Log, ...]) -> None:
         self.catalog_topic = catalog_topic
-        """The catalog's row of this topic; replaced after each change of its settings."""
+        """The topic as the catalog has it. It is replaced after each change of the settings."""
 
         self.logs = logs
         self.producers: TopicProducers | None = None
-        """Numbered producers; None until the first registers: only then must the log be scanned."""
+        """The numbered producers. None until the first one is needed, as finding their last requests means to read the
+        log."""
 
         self.awaiting_producers: list[Callable[[TopicProducers | PenstockError], list[Effect]]] = []
-        """Continuations that wait for that scan, in order."""
+        """Continuations that wait until `producers` is known, in their order."""
 
         self.subscriptions: dict[str, SubscriptionRunner] = {}
-        """Durable subscriptions, by name, and readers, by their ids."""
+        """The runners of durable subscriptions, by name, and of readers, by their ids."""
 
         self.pending = 0
-        """Blocks on their way into its logs."""
+        """The number of blocks on their way into its logs."""
 
         self.messages = 0
-        """Messages stored since the broker started."""
+        """The number of messages stored since the broker started."""
 
         self.bytes = 0
-        """Bytes of these messages in the log."""
+        """The bytes of these messages in the log."""
 
         self.rate = 0
         self._ends = [int(log.next_offset) for log in logs]
-        """Offset of each partition up to which its records are known here."""
+        """The next offset of each partition, as of the blocks that were answered."""
 
         self._outside_windows: dict[int, set[int]] = {}
-        """First offsets of stored blocks that are not yet in their producer's window, by partition."""
+        """By partition, the first offsets of stored blocks that are not yet in the window of their producer."""
 
         self._lent: dict[int, _LentBlocks] = {}
         self._counted = 0
@@ -111,12 +113,12 @@ class TopicState:
         return self.catalog_topic.dispatch is Dispatch.RELIABLE
 
     def next_partition(self) -> int:
-        """Return the next partition in turn, for messages without a key."""
+        """Return the partition for the next messages without a key. Partitions take turns."""
         self._turn = (self._turn + 1) % len(self.logs)
         return self._turn
 
     def on_stored(self, partition: int, appended: AppendResult, *, numbered: bool = False) -> None:
-        """Count a block that is on disk."""
+        """Count a block that is on disk. `numbered`: its messages have numbers of a producer."""
         self._ends[partition] = int(appended.offset) + appended.records
         self.messages += appended.records
         self.bytes += len(appended.stamped)
@@ -126,7 +128,8 @@ class TopicState:
 
     @contextmanager
     def lend_blocks(self, partition: int, appended: Sequence[AppendResult]) -> Iterator[None]:
-        """Lend just stored blocks to the subscriptions within this context, so that they need not read them back."""
+        """Offer blocks that were just stored to the subscriptions, for as long as the context lasts, so that they need
+        not read the log."""
         self._lent[partition] = _LentBlocks(appended)
         try:
             yield
@@ -134,26 +137,28 @@ class TopicState:
             del self._lent[partition]
 
     def lent_block(self, partition: int, offset: int) -> Block | None:
-        """Return the records from this offset on, if they are lent now."""
+        """Return the lent records, if they begin at this offset; otherwise None."""
         lent = self._lent.get(partition)
         return lent.block if lent is not None and lent.offset == offset else None
 
     def mark_in_window(self, partition: int, offset: int) -> None:
-        """Note that the block that begins there is in its producer's window, and recognised if sent again."""
+        """Note that the block that begins at this offset is in the window of its producer."""
         self._outside_windows.get(partition, set()).discard(offset)
 
     def second_passed(self) -> None:
         self.rate, self._counted = self.messages - self._counted, self.messages
 
     def checkpoint_due(self) -> bool:
-        """Return, and reset, whether producers should be checkpointed. Called after every block."""
+        """Return whether enough numbered messages were stored for a checkpoint of the producers. If so, count from zero
+        again."""
         if self._numbered_since_checkpoint < _CHECKPOINT_EVERY:
             return False
         self._numbered_since_checkpoint = 0
         return True
 
     def checkpoint_builder(self) -> Callable[[], dict[int, ProducerCheckpoint]]:
-        """Return a function that builds checkpoints of the producers as they are now; it may run in another thread."""
+        """Return a function that builds a checkpoint for each partition, of the producers as they are now. It may be
+        called in another thread."""
         if self.producers is None:
             return dict
         # Stored requests that are not in a window yet are read again: a checkpoint must not reach over them.
@@ -168,10 +173,10 @@ class Topics:
         self.store = store
         self.auto_create = auto_create
         self.on_added: Callable[[TopicState], None] = lambda _topic: None
-        """Callback for every topic that is added."""
+        """A function that is called with every topic that is added."""
 
         self.revision = 0
-        """Number that changes when a topic is added or removed."""
+        """A counter that grows when a topic is added or removed."""
 
         self._topics: dict[TopicName, TopicState] = {}
         self._creating: dict[TopicName, list[Callable[[TopicState | PenstockError], list[Effect]]]] = {}
@@ -188,7 +193,8 @@ class Topics:
         return self._topics.get(name)
 
     def find(self, name: TopicName) -> TopicState:
-        """Return a topic, or raise `TopicNotSupported`, with the closest name if all clients may see it."""
+        """Return a topic. Raises `TopicNotSupported` if there is none; the error names a similar topic if clients may
+        see all names."""
         topic = self._topics.get(name)
         if topic is None:
             raise self._unknown_topic(name)
@@ -203,7 +209,7 @@ class Topics:
         return TopicNotSupported(f"there is no topic {name}{hint}", topic=str(name))
 
     def add(self, stored: Topic) -> TopicState:
-        """Add a topic that exists in the catalog; return the known state if there is one."""
+        """Add a topic that exists in the catalog, and open its logs. If it was added before, return its state."""
         known = self._topics.get(stored.name)
         if known is not None and known.uid == stored.topic_uid:
             return known
@@ -229,9 +235,11 @@ class Topics:
         forced: bool = False,
         backlog: AdjustBacklog | None = None,
     ) -> list[Effect]:
-        """Continue with the topic, which is created if that is needed and allowed; or with the error.
+        """Call `then` with the topic, or with the error. A topic that does not exist is created if `auto_create` is
+        reliable, or with `forced`.
 
-        Requests that arrive while it is being created continue in their order.
+        Requests that come while it is being created wait, and continue in their order. Meanwhile their `backlog` counts
+        as bytes of their client.
         """
         topic = self._topics.get(name)
         if topic is not None:
@@ -247,7 +255,8 @@ class Topics:
         return [RunInThread(lambda: self._create(name, settings), lambda outcome: self._creation_done(name, outcome))]
 
     def _create(self, name: TopicName, settings: TopicSettings | None) -> Topic:
-        """Create the topic in the catalog's thread, where no other creation runs meanwhile."""
+        """Create the topic on disk, or return the one that another process has created. Runs in the catalog's thread,
+        so that no other creation runs meanwhile."""
         try:
             return self.store.create_topic(name, settings=settings)
         except InvalidRequest as refused:
@@ -273,7 +282,8 @@ class Topics:
     def with_producers(
         self, topic: TopicState, then: Callable[[TopicProducers | PenstockError], list[Effect]]
     ) -> list[Effect]:
-        """Continue once the last requests of the topic's producers are known."""
+        """Call `then` with the producers of the topic once their last requests are known, or with the error. The first
+        call reads the log, in another thread."""
         if topic.producers is not None:
             return then(topic.producers)
         topic.awaiting_producers.append(then)
@@ -313,10 +323,10 @@ def _release_and_continue(
     then: Callable[[TopicState | PenstockError], list[Effect]],
     outcome: TopicState | PenstockError,
 ) -> list[Effect]:
-    """Release the bytes that waited, and continue."""
+    """Subtract the bytes that waited from the client's backlog, and continue."""
     return [AdjustBacklog(backlog.client, -backlog.size), *then(outcome)]
 
 
 def _ignore_outcome(_outcome: object) -> list[Effect]:
-    """Ignore the outcome: a checkpoint only saves time at the next start, and is tried again later."""
+    """Ignore whether a checkpoint was saved. It only makes the next start faster, and another one is saved later."""
     return []

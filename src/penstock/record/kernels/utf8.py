@@ -60,10 +60,10 @@ def is_utf8(data: int, start: int, stop: int) -> bool:
 
 @inlined
 def is_text(data: int, start: int, size: int) -> bool:
-    """Return True if a field of a record is UTF-8.
+    """Return True if a text field of a record is valid UTF-8.
 
-    At least eight bytes lie behind each field, the checksum if nothing else, so its last few bytes are checked together
-    with what follows.
+    Reads up to eight bytes behind the field together with its last bytes. They are always there: at least the checksum
+    follows each field.
     """
     place, left = start, size
     while left >= 8:

@@ -1,6 +1,6 @@
 """The compatibility check of a new version against earlier ones, pair by pair: can this reader read that writer?
 
-The modes are rows of a table; the languages decide about each pair.
+A table says which pairs each compatibility mode demands; the schema languages compare each pair.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Settings of one subject or of all: compatibility and mode; and edits of a version's metadata."""
+"""The settings of one subject or of all subjects: compatibility and mode. Also changes to a version's metadata."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The protocol between the broker and its worker: MessagePack behind a header, on two pipes.
 
-A header is a mark, the number of the job and the length of the body. An answer bears the number of its job; a reader
-that finds another number starts a new worker.
+A header is a mark, the number of the job and the length of the body. An answer bears the number of its job; a broker
+that finds another number there starts a new worker.
 
 Payloads do not go through the pipes. They lie in memory that both processes see: the worker's status, the payloads,
 each with a newline behind it, and then the offsets at which they end.
@@ -91,7 +91,7 @@ class JobFailed(msgspec.Struct, frozen=True, tag="failed", array_like=True):
     message: str
     signal: int = 0
     payload: int = -1
-    """The index of the payload being validated."""
+    """The index of the payload that was being validated; -1 if none was."""
 
 
 Answer = SchemaParsed | CompatibilityChecked | PayloadsValidated | SchemaRefused | JobFailed

@@ -1,1 +1,2 @@
-"""Sources of the bytes of logs and schemas: a directory, an object store, a broker. Nothing here imports Spark."""
+"""Reading of the files of logs and schemas from a directory, an object store or a broker. Nothing here imports
+Spark."""

@@ -1,4 +1,5 @@
-"""Files of a broker, over its HTTP port: the same tree of topics that its data directory has, and no other files."""
+"""Files of a broker, read through its HTTP port: the topics' files, with the same paths as in its data directory, and
+the identity file. Other files cannot be read."""
 
 from __future__ import annotations
 
@@ -96,7 +97,8 @@ class BrokerFiles:
                 raise self._client.answer_error(answer)
 
     def _checked(self, path: str, answer: HttpAnswer, start: int, stop: int) -> bytes:
-        """Return the body if it is the requested range: a proxy on the way may handle ranges in its own way."""
+        """Return the body of an answer. Raises `ServiceUnavailable` if it is not the requested range, which can happen
+        if a proxy handles ranges in its own way."""
         content_range = answer.headers.get("content-range", "")
         if not content_range.startswith(f"bytes {start}-") or not 0 < len(answer.body) <= stop - start:
             raise ServiceUnavailable(
@@ -115,11 +117,13 @@ class BrokerFiles:
         return root
 
     def _identity(self) -> bytes:
-        """Return the identity file as the data directory has it, without the broker's own node number."""
+        """Return the bytes of the identity file, made from the broker's answer. The node number in it is always 0,
+        since the broker does not tell its own."""
         return json.dumps({"format": self._root().format, "node": 0}).encode()
 
     def _get(self, path: str, kind: type[_Answer]) -> _Answer | None:
-        """Return the answer; None for 404. Raises `InvalidRequest` if the server is no Penstock broker."""
+        """Return the body of an answer as a `kind`; None for status 404. Raises `InvalidRequest` if the body is not
+        what a Penstock broker would send."""
         body = self._client.get_json(path)
         try:
             return None if body is None else msgspec.convert(body, kind)

@@ -1,8 +1,8 @@
-"""The location of a log's files: a directory, an object store, or a broker's HTTP. A small value that travels to
-executors.
+"""The location of a log's files: a directory, an object store, or a broker's HTTP. It is a small value that Spark sends
+to its workers.
 
-Only `open` knows which one it is: it returns one reader over one kind of disk, and planning and reading code does not
-ask again. Nothing here keeps a file, a connection or a listing: a task opens what it needs and closes it.
+`open` returns a reader that is the same for all three, so code that plans and reads need not know which it is. Nothing
+here keeps a file, a connection or a listing: a task opens what it needs and closes it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ OBJECT_SCHEMES: Final = ("s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "adl
 BROKER_SCHEMES: Final = ("http", "https")
 
 TLS_OPTIONS: Final = ("tls_ca", "tls_cert", "tls_key", "token_file")
-"""Files for connections to a broker; allowed for every location, since positions may be reported to a broker.
+"""Options with files for connections to a broker. They are allowed for every location: a reader of files, too, may
+report its position to a broker.
 
 A token itself is no option: Spark shows options in plans and keeps them in checkpoints.
 """
@@ -42,8 +43,11 @@ class Location:
     def parse(
         cls, *, path: str | None = None, url: str | None = None, storage_options: Mapping[str, str] | None = None
     ) -> Location:
-        """Return the location of one of the options `path` and `url`. Raises `InvalidRequest`, which names the
-        option."""
+        """Return the location for one of the options: `path`, a directory or the URL of an object store, or `url`, the
+        address of a broker. Nothing is read.
+
+        Raises `InvalidRequest`, which names the option, if both or neither are given or one is not valid.
+        """
         chosen = tuple(sorted((storage_options or {}).items()))
         if path and url:
             raise InvalidRequest(
@@ -70,7 +74,7 @@ class Location:
 
     @property
     def directory(self) -> Path | None:
-        """The local directory, also of a `file://` URL; None for files elsewhere."""
+        """The local directory, also for a `file://` URL; None for an object store elsewhere and for a broker."""
         parts = urlsplit(self.uri)
         if parts.scheme == "file":
             return Path(unquote(parts.path))
@@ -81,7 +85,7 @@ class Location:
         return self.uri.startswith(tuple(f"{scheme}://" for scheme in BROKER_SCHEMES))
 
     def disk(self) -> Disk:
-        """Return the disk that reads the files. Its paths are those below `root`."""
+        """Return a disk that reads the files of this location. The paths that it takes begin with `root`."""
         if self.uri.startswith("/"):
             return OsDisk()
         if self.is_broker:

@@ -1,4 +1,5 @@
-"""Files of an object store: S3, Google Cloud Storage, Azure, and `file://`. Lists, sizes and ranges only."""
+"""Files of an object store (S3, Google Cloud Storage, Azure, `file://`), for reading: listings, sizes and ranges of
+bytes."""
 
 from __future__ import annotations
 
@@ -24,16 +25,18 @@ if TYPE_CHECKING:
     from obstore.store import RetryConfig
 
 RETRIES: Final[RetryConfig] = {"max_retries": 5, "retry_timeout": timedelta(seconds=60)}
-"""Retries of reads: Spark repeats a task that gives up."""
+"""Retries of a read. They are limited, since Spark repeats a task that fails."""
 _PANIC: Final = "pyo3_runtime"
 """Module of the exception that the store's client raises when it panics: a `BaseException`, which no caller expects."""
 
 
 class ObjectDisk(RemoteDisk):
-    """The disk at a URL; paths are below it. Options are those of obstore, with or without `aws_`, in any case."""
+    """The disk at the URL of an object store; paths are relative to the URL. Options are those of obstore, in upper or
+    lower case; the prefix of a store's options, such as `aws_`, may be left out."""
 
     def __init__(self, url: str, options: Mapping[str, str] | None = None) -> None:
-        """Open the store. Raises `InvalidRequest` for options that it does not have."""
+        """Open the store without sending a request. Raises `InvalidRequest` for options that the store does not
+        have."""
         super().__init__(ObjectStoreFiles(url, open_store(url, options or {})))
 
 
@@ -65,7 +68,8 @@ class ObjectStoreFiles:
 
     @contextmanager
     def _translated_errors(self) -> Iterator[None]:
-        """Raise the store's errors as Penstock errors; `FileNotFoundError` stays as it is."""
+        """Turn errors of the store that leave the block into `Forbidden` (no permission) or `ServiceUnavailable` (all
+        others). `FileNotFoundError` stays as it is."""
         try:
             yield
         except (PermissionDeniedError, UnauthenticatedError) as error:
@@ -86,7 +90,7 @@ def check_options(url: str, options: Mapping[str, str]) -> None:
 def open_store(url: str, options: Mapping[str, str], *, retries: RetryConfig | None = RETRIES) -> ObjectStore:
     """Return the store at a URL; no request is sent yet. With `retries` None the client's own defaults apply.
 
-    Raises `InvalidRequest`, which names the option or the URL.
+    Raises `InvalidRequest`, which names the option or the URL, if the store cannot be opened with them.
     """
     config, connection = split_options(options)
     arguments: dict[str, Any] = {

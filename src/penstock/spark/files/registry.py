@@ -1,7 +1,7 @@
-"""The schemas: with the data, in a registry's HTTP, or in an exported file. Only read, never written.
+"""The schemas of messages, for reading: kept with the data, in a registry with HTTP, or in an exported file.
 
-`RegistryLocation` travels to executors; a `SchemaSource` is made there and caches the schema of an id, which never
-changes.
+Spark sends a `RegistryLocation` to its workers. A `SchemaSource` is made there; it caches schemas by id, since the
+schema of an id never changes.
 """
 
 from __future__ import annotations
@@ -27,14 +27,15 @@ from penstock.storage.base.layout import CATALOG
 from penstock.storage.catalog.reader import CatalogReader
 
 _REUSED_SECONDS: Final = 60.0
-"""Seconds that a process reuses an open source: tasks of a stream come several times a second."""
+"""Seconds for which a process reuses an open source. A stream may start tasks several times a second."""
 _SOURCES_MAX: Final = 16
 
 _Kind = TypeVar("_Kind")
 
 
 class Registry(Protocol):
-    """A store of schemas."""
+    """A store of schemas by id, subject and version. Its methods return None, or an empty list, for what it does not
+    have."""
 
     @property
     def name(self) -> str:
@@ -44,7 +45,7 @@ class Registry(Protocol):
     def schema(self, schema_id: int) -> Schema | None: ...
 
     def version(self, subject: str, version: int) -> int | None:
-        """Return the schema id of a version, deleted or not."""
+        """Return the schema id of a version, even if the version was deleted; None if there never was one."""
         ...
 
     def versions(self, subject: str, *, deleted: bool = False) -> list[tuple[int, int]]: ...
@@ -58,7 +59,7 @@ class SchemaSource:
     """A cache of schemas by id. Unknown ids are not cached: they may be registered later."""
 
     def __init__(self, registry: Registry, topics: Registry | None = None) -> None:
-        """`topics` knows the subjects of topics, if that is another place than the registry."""
+        """Create the cache. `topics` is asked for the subjects of topics, by default `registry` itself."""
         self._registry = registry
         self._topics = topics or registry
         self._definitions: dict[int, Definition] = {}
@@ -79,7 +80,8 @@ class SchemaSource:
         return self._registry.versions(subject, deleted=deleted)
 
     def subjects_of(self, topic: TopicName) -> list[str]:
-        """Return the subjects in a topic's settings; the subject with the topic's name, if they name none."""
+        """Return the subjects that a topic's settings name, or if they name none its default subject, which has the
+        topic's name."""
         return list(self._topics.subjects_of(topic) or (default_subject(topic),))
 
     def _stored(self, schema_id: int) -> Schema:
@@ -93,7 +95,8 @@ class SchemaSource:
         return schema
 
     def _referred(self, schema: Schema, seen: set[tuple[str, int]]) -> Iterator[tuple[str, str]]:
-        """Yield name and text of all schemas that it refers to, each after the ones that it refers to itself."""
+        """Yield name and text of all schemas to which `schema` refers, also indirectly. A schema comes after those to
+        which it refers itself. Raises `InvalidRequest` if one is missing or there are too many. `seen` is changed."""
         for reference in schema.references:
             if (reference.subject, reference.version) in seen:
                 continue
@@ -116,14 +119,18 @@ class SchemaSource:
 
 @dataclass(frozen=True, slots=True)
 class RegistryLocation:
-    """The location of the schemas. `uri`: the URL of a registry, or a file made by `penstock schema export`; None: with
-    the data, in the catalog of a directory or at the broker."""
+    """The location of the schemas of the data at `location`.
+
+    `uri` is the URL of a registry, a data directory, or a file that `penstock schema export` wrote. With None the
+    schemas are with the data: in the catalog of its directory, or at its broker.
+    """
 
     location: Location
     uri: str | None = None
 
     def open(self) -> SchemaSource:
-        """Return the source of the schemas. Raises `InvalidRequest` if there can be none."""
+        """Return the source of the schemas, which this process reuses for a minute. Raises `InvalidRequest` if there
+        are no schemas with the data, or no registry at `uri`."""
         key = (os.getpid(), self)
         since, source = _opened.get(key, (0.0, None))
         if source is None or time.monotonic() > since + _REUSED_SECONDS:
@@ -150,7 +157,8 @@ _opened: Final[dict[tuple[int, RegistryLocation], tuple[float, SchemaSource]]] =
 
 
 def _registry_with_data(location: Location) -> Registry | None:
-    """Return the registry that is kept with the data; None if there are only messages."""
+    """Return the registry with the data: the broker's, or the catalog of a local directory. Return None for an object
+    store, or a directory without a catalog."""
     if location.is_broker:
         return HttpRegistry(HttpClient(location.uri, dict(location.storage_options), secret=find_secret()))
     directory = location.directory
@@ -174,7 +182,7 @@ def _registry_at(uri: str) -> Registry:
 
 
 class ExportedRegistry:
-    """The records of an exported registry."""
+    """A registry made from the records that `penstock schema export` wrote."""
 
     def __init__(self, name: str, records: list[VersionRecord]) -> None:
         self.name = name
@@ -197,8 +205,8 @@ class ExportedRegistry:
 
 
 def read_export(path: Path) -> ExportedRegistry:
-    """Read a file that `penstock schema export` wrote. Raises `InvalidRequest`, with the number of the line, for any
-    other."""
+    """Return the registry in a file that `penstock schema export` wrote. Raises `InvalidRequest`, with the number of
+    the line, for any other file."""
     records: list[VersionRecord] = []
     with path.open("rb") as file:
         for number, line in enumerate(file, 1):
@@ -208,7 +216,8 @@ def read_export(path: Path) -> ExportedRegistry:
 
 
 def _records(path: Path, number: int, line: bytes) -> Iterator[VersionRecord]:
-    """Yield the record of a line; none for settings of a subject."""
+    """Yield the version that a line describes; nothing if the line has the settings of a subject. Raises
+    `InvalidRequest` for any other line."""
     try:
         record = msgspec.json.decode(line, type=dict[str, object])
         if "version" in record:
@@ -239,7 +248,7 @@ class _ReferenceAnswer(msgspec.Struct, frozen=True):
 
 
 class _SchemaAnswer(msgspec.Struct, frozen=True, rename="camel"):
-    """A schema as a registry answers; no type means Avro."""
+    """The answer of a registry that describes a schema. If it names no type, the schema is in Avro."""
 
     schema: str
     schema_type: SchemaKind = SchemaKind.AVRO
@@ -282,7 +291,8 @@ class HttpRegistry:
         return [(number, schema_id) for number, schema_id in ids if schema_id is not None]
 
     def subjects_of(self, topic: TopicName) -> tuple[str, ...] | None:
-        """Return the subjects of a topic; None at other registries, which know no topics."""
+        """Return the subjects of a topic; None if the server does not know the topic, or is not a Penstock broker and
+        knows no topics."""
         answer = self._get(f"/v1/topics/{quote(str(topic), safe='')}/schema", _TopicAnswer)
         return None if answer is None else answer.subjects
 

@@ -1,4 +1,4 @@
-"""Remote files: read in ranges, ahead of the reader, and cached for a while. One disk for all remote places.
+"""Remote files: read in ranges, ahead of the reader, and cached for a while. `RemoteDisk` serves all remote places.
 
 A place has three methods (`RemoteFiles`). A listing of a directory is valid until its next listing; bytes are cached
 for that time only, except for segments that another one follows, whose bytes do not change. A reader that follows a log
@@ -21,16 +21,16 @@ KIB: Final = 1 << 10
 MIB: Final = 1 << 20
 
 FIRST_BYTES: Final = 64 * KIB
-"""Smallest fetch: a search looks at single records all over a log."""
+"""Smallest number of bytes that is fetched. It is small because a search looks at single records all over a log."""
 AHEAD_BYTES_MAX: Final = 8 * MIB
-"""Largest fetch, for sequential reads: the cost of a request no longer matters."""
+"""Largest number of bytes that is fetched, for sequential reads. With it the cost of a request no longer matters."""
 KEPT_BYTES_MAX: Final = 48 * MIB
-"""Cache size of one disk: the parts of some segments and their indexes that are being read."""
+"""Bytes that one disk keeps in its cache: enough for the parts of some segments and indexes that are being read."""
 
 
 @dataclass(frozen=True, slots=True)
 class RemoteEntry:
-    """A file in a listing. `tag` changes with the bytes."""
+    """A file in a listing: its size in bytes, and a `tag` that changes whenever the file's bytes change."""
 
     size: int
     tag: str
@@ -48,18 +48,19 @@ class RemoteFiles(Protocol):
     name: str
 
     def list(self, path: str) -> Listing:
-        """List a directory; empty if it does not exist."""
+        """Return the files and folders directly in a directory; an empty listing if it does not exist."""
         ...
 
     def find(self, path: str) -> RemoteEntry: ...
 
     def fetch(self, path: str, start: int, stop: int) -> bytes:
-        """Return these bytes; fewer only where the file ends."""
+        """Return the bytes of a file from `start` up to `stop`. Only at the end of the file they are fewer, or none."""
         ...
 
 
 class RemoteDisk:
-    """The read side of a disk. Not thread-safe."""
+    """A disk that reads remote files through a cache. Methods that would write raise `InvalidRequest`. Not
+    thread-safe."""
 
     def __init__(self, source: RemoteFiles) -> None:
         self._source = source
@@ -91,8 +92,8 @@ class RemoteDisk:
         return True
 
     def read(self, path: Path, start: int, stop: int) -> bytes | memoryview:
-        """Return bytes of a file from `start` on and none past `stop`; at least one, unless the file has become
-        shorter."""
+        """Return bytes of a file from `start` on, at least one and at most up to `stop`. Return no bytes if the file
+        ends at `start` or before. Raises `FileNotFoundError` if the file is gone."""
         cached = self._cache.get(path, start, stop)
         if cached is not None:
             return cached
@@ -140,14 +141,14 @@ class RemoteDisk:
 
 
 def _sealed_files(entries: Mapping[Path, RemoteEntry]) -> set[Path]:
-    """Return the segments that another one follows, and their indexes."""
+    """Return the segments of a log except the last, and their indexes. These files no longer change."""
     segments = sorted(path for path in entries if base_of(path.name) is not None)
     stems = {path.stem for path in segments[:-1]}
     return {path for path in entries if path.stem in stems}
 
 
 class RemoteFile:
-    """A file of a remote disk; its size is that of the last listing."""
+    """A file of a remote disk, for reading. Its size is the one that was known when it was opened."""
 
     def __init__(self, disk: RemoteDisk, path: Path, size: int) -> None:
         self._disk = disk
@@ -189,7 +190,8 @@ class RemoteFile:
 
 
 class RangeCache:
-    """Recently fetched ranges of files, and how far ahead each file is being read."""
+    """A cache of the ranges of files that were fetched last, at most `bytes_max` bytes. It also decides how much of a
+    file is fetched at a time."""
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
@@ -208,7 +210,9 @@ class RangeCache:
         return None
 
     def window(self, path: Path, start: int, wanted: int) -> int:
-        """Return how much to fetch: twice as much as before for a sequential read, the minimum otherwise."""
+        """Return how many bytes to fetch from `start` on. If the read continues where the last fetch ended, that is
+        twice as many as last time, otherwise `FIRST_BYTES`; at least `wanted` bytes, and never more than
+        `AHEAD_BYTES_MAX`."""
         expected, size = self._windows.get(path, (-1, FIRST_BYTES))
         size = min(2 * size, AHEAD_BYTES_MAX) if start == expected else FIRST_BYTES
         size = max(size, min(wanted, AHEAD_BYTES_MAX))

@@ -1,4 +1,5 @@
-"""Options of object stores: all names, which of them belong to the connection, and suggestions for wrong names.
+"""Options of object stores: the names of all options, the division into those of the store and those of its connection,
+and suggestions for wrong names.
 
 The store's client knows its own options and refuses unknown names. The tables here separate the store's options from
 the connection's, which its constructor takes separately, and suggest the intended name. No store is opened here.
@@ -35,10 +36,11 @@ CONNECTION: Final[Mapping[str, type]] = {
     "timeout": str,
     "user_agent": str,
 }
-"""Options of the connection, the same for all stores; all others are the store's own."""
+"""Options of the connection and the types of their values. They are the same for all stores; any other option is the
+store's own."""
 
 _PREFIXES: Final = ("aws_", "azure_storage_", "azure_", "google_")
-"""Prefixes of full names; the store takes most names without them, too."""
+"""Prefixes of options. The store's client takes most options with and without them."""
 
 _AMAZON: Final = (
     "aws_access_key_id",
@@ -116,7 +118,7 @@ _STORES: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     **dict.fromkeys(("az", "azure", "abfs", "abfss", "adl"), ("azure_", _AZURE)),
 }
 _REFUSED: Final = re.compile(r"'([^']*)' is not valid")
-"""Refusal of an option by the store's client."""
+"""Pattern of the message with which the store's client refuses an option."""
 
 
 def option_names(url: str) -> tuple[str, ...]:
@@ -126,7 +128,8 @@ def option_names(url: str) -> tuple[str, ...]:
 
 
 def split_options(options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, Any]]:
-    """Split options into the store's and the connection's. Raises `InvalidRequest` for a flag that is not a boolean."""
+    """Return two dicts: the options of the store and those of the connection. Raises `InvalidRequest` if a flag of the
+    connection is neither `true` nor `false`. Unknown names count as the store's."""
     config: dict[str, str] = {}
     connection: dict[str, Any] = {}
     for option, value in options.items():

@@ -1,4 +1,4 @@
-"""A small HTTP client: reused connections, bounded retries, and errors that say what to do.
+"""A small HTTP client with reused connections, a limited number of retries, and errors that say what to do.
 
 Made for a broker's HTTP port and for schema registries. It only sends GET, so any failed request may be repeated.
 """
@@ -22,10 +22,11 @@ from penstock.client.wire.credentials import Secret, find_secret
 from penstock.core.errors import InvalidRequest, PenstockError, ServiceUnavailable, error_from_dict
 
 _SECONDS: Final = 30.0
-"""Timeout for connecting, and for each part of an answer."""
+"""Timeout in seconds for connecting, and for each read of a part of an answer."""
 _TRIES: Final = 5
 _PAUSE_SECONDS: Final = 0.1
-"""Pause before the second try, doubled before each further one: a broker is back after a second or two."""
+"""Seconds of pause before the second try, doubled before each further one. In all they are long enough for a broker
+that restarts, which takes a second or two."""
 _BODY_BYTES_MAX: Final = 64 << 20
 _SHOWN_CHARS: Final = 200
 _BUSY: Final = frozenset({429, 502, 503, 504})
@@ -36,7 +37,7 @@ _BROKEN: Final = (OSError, http.client.HTTPException)
 class HttpAnswer:
     status: int
     headers: Mapping[str, str]
-    """Values by lower-case name."""
+    """Values of the headers, by name in lower case."""
     body: bytes
 
     def json(self) -> Any:
@@ -45,11 +46,12 @@ class HttpAnswer:
 
 
 class HttpClient:
-    """The client of one server. Thread-safe: each call has a connection to itself while it lasts.
+    """The client of one server. It is thread-safe: no two calls use a connection at the same time.
 
-    Options are files: `tls_ca` to trust instead of the machine's own, `tls_cert` and `tls_key` to present, `token_file`
-    with a key or a token. Without `token_file`, and without a name in the address, `secret` authenticates:
-    PENSTOCK_TOKEN goes to a Penstock broker, never to another registry.
+    `options` are paths of files: `tls_ca` has the certificates to trust instead of the machine's own, `tls_cert` and
+    `tls_key` those of the client, `token_file` a key or a token. `secret` is sent if there is neither `token_file` nor
+    a user name in the URL. The caller chooses it, so that the token for a Penstock broker (PENSTOCK_TOKEN) is never
+    sent to another registry. `what` names the server in errors.
     """
 
     def __init__(
@@ -74,9 +76,10 @@ class HttpClient:
         weakref.finalize(self, _close, self._idle)
 
     def get(self, path: str, headers: Mapping[str, str] | None = None) -> HttpAnswer:
-        """Return the answer, whatever its status, unless it asks to try again later.
+        """Return the answer to a GET, with any status except 429, 502, 503 and 504. After those, and after a broken
+        connection, try again.
 
-        Raises `ServiceUnavailable` if every try gets no answer or a busy one.
+        Raises `ServiceUnavailable` after five tries.
         """
         reason = ""
         for attempt in range(_TRIES):
@@ -95,11 +98,13 @@ class HttpClient:
         )
 
     def _bearer(self) -> dict[str, str]:
-        """Return the authorization header, read anew each time: a token in a file is replaced before it expires."""
+        """Return the authorization header, or an empty dict without a secret. The secret is read anew each time, since
+        a token in a file is replaced before it expires."""
         return {} if self._secret is None else {"authorization": f"Bearer {self._secret.reveal()}"}
 
     def get_json(self, path: str) -> Any:
-        """Return the body of a good answer, None for 404. Raises the error of any other answer."""
+        """Return the parsed body of an answer with status 200; None for 404. For any other status raise the error that
+        the answer describes. Raises `InvalidRequest` if the body is no JSON."""
         answer = self.get(path)
         if answer.status == http.HTTPStatus.NOT_FOUND:
             return None
@@ -111,7 +116,8 @@ class HttpClient:
             raise self.unexpected_answer(path, answer) from None
 
     def answer_error(self, answer: HttpAnswer) -> PenstockError:
-        """Return the error that an answer describes."""
+        """Return the error that the body of an answer describes. If the body describes none, return `InvalidRequest`
+        with the status."""
         message = f"{self._described} answers {answer.status}: {_error_text(answer)}"
         try:
             body = answer.json()
@@ -124,7 +130,7 @@ class HttpClient:
         return InvalidRequest(message, status=answer.status)
 
     def unexpected_answer(self, path: str, answer: HttpAnswer) -> InvalidRequest:
-        """Return the error for a server that is no Penstock broker and no schema registry."""
+        """Return the error for an answer that neither a Penstock broker nor a schema registry would send."""
         return InvalidRequest(
             f"{self._described} answers GET {path} with something else than a Penstock broker or a schema registry"
             f" would ({_error_text(answer)}): is this its HTTP address?",
@@ -132,7 +138,8 @@ class HttpClient:
         )
 
     def _request(self, path: str, headers: Mapping[str, str]) -> HttpAnswer:
-        """Send a request on an idle connection; if that was closed meanwhile, on a new one, at once."""
+        """Send a request on an idle connection. If there is none, or the server has closed it meanwhile, use a new one
+        without a pause."""
         connection = self._idle_connection()
         if connection is not None:
             try:

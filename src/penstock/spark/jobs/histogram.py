@@ -1,7 +1,7 @@
 """Histograms of sizes and durations. All have the same buckets, so that any two can be added.
 
-A value below 64 has a bucket of its own; from there on each doubling is cut into 64, so that a quantile is at most one
-part in 128 off. The kernel `tally_kernels.count_values` counts in the same buckets.
+Each value below 64 has a bucket of its own. Above, each range from a power of two to the next has 64 buckets, so that a
+quantile is off by at most one part in 128. The kernel `tally_kernels.count_values` counts in the same buckets.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from penstock.record.kernels.tally_kernels import BUCKETS, FINE, VALUE_BITS, cou
 
 
 def bucket_range(bucket: int) -> tuple[int, int]:
-    """Return the half-open range of the values in a bucket."""
+    """Return the least value of a bucket, and the least value above it."""
     if bucket < FINE:
         return bucket, bucket + 1
     shift, fraction = divmod(bucket, FINE)
@@ -26,7 +26,8 @@ def bucket_range(bucket: int) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class Histogram:
-    """Counts of values by bucket, and the exact smallest and largest value. Empty: no bucket."""
+    """Counts of values by bucket, and the exact smallest and largest value. An empty histogram has no buckets, and 0
+    for both."""
 
     counts: Mapping[int, int] = field(default_factory=dict)
     smallest: int = 0
@@ -42,7 +43,7 @@ class Histogram:
 
     @classmethod
     def counted(cls, buckets: Longs, smallest: int, largest: int) -> Histogram:
-        """Make a histogram of an array with one count for every bucket."""
+        """Return a histogram made from an array with the count of every bucket."""
         used = np.flatnonzero(buckets)
         if not used.size:
             return NO_VALUES
@@ -58,7 +59,7 @@ class Histogram:
         return Histogram(counts, min(self.smallest, other.smallest), max(self.largest, other.largest))
 
     def quantile(self, share: float) -> int | None:
-        """Return the value below which about this share of the values lies; None if there are none."""
+        """Return the value below which about this share (0 to 1) of the values lies; None if the histogram is empty."""
         count = len(self)
         if not count:
             return None
@@ -71,8 +72,8 @@ class Histogram:
         return self.largest
 
     def doublings(self) -> list[tuple[int, int, int]]:
-        """Return coarse rows to look at: from, up to, count; one row for each doubling, with no doubling left out
-        between."""
+        """Return the counts in coarse steps, from one power of two to the next: (from, up to, count). Steps without
+        values between others are included."""
         by_step: dict[int, int] = {}
         for bucket, count in self.counts.items():
             step = bucket_range(bucket)[0].bit_length()

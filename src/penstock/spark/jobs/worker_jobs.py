@@ -1,4 +1,5 @@
-"""Work in Spark's Python workers: values in, values out, and progress. Rows never pass through the JVM."""
+"""Work in Spark's Python workers: a function is called there for each task, and its results come back to the driver.
+The JVM only passes on pickled tasks and results; it handles no rows."""
 
 from __future__ import annotations
 
@@ -23,16 +24,17 @@ Progress = Callable[[int, int], None]
 """Callback with the number of finished tasks, and of all tasks."""
 
 TASK_BYTES: Final = 256 << 20
-"""Log bytes of a task: some tenths of a second of work, against some milliseconds to start it."""
+"""Target size of a task in log bytes. That is some tenths of a second of work, and a task takes some milliseconds to
+start."""
 TASKS_PER_CORE: Final = 3
-"""Fewest tasks for each core, so that no core waits long for another's last task."""
+"""Least number of tasks for each core. With several small tasks, all cores finish at about the same time."""
 TASKS_MAX: Final = 4096
-"""Most tasks of a job: bounds the results that the driver holds at once."""
+"""Most tasks of one job. The limit bounds the number of results that the driver holds."""
 _LOOK_SECONDS: Final = 0.2
 
 
 def no_progress(_done: int, _all: int) -> None:
-    """Ignore progress."""
+    """Do nothing: the default callback of progress."""
 
 
 def run(
@@ -43,8 +45,8 @@ def run(
     what: str,
     progress: Progress = no_progress,
 ) -> list[_Result]:
-    """Return the result of `work` for each task, in order. Tasks and results are pickled; `work` is a module's
-    function.
+    """Call `work` for each task in Spark's workers and return the results in the order of tasks. Tasks and results are
+    pickled; `work` must be a function of a module. `what` is the job's name in Spark.
 
     Raises what Spark raises for a failed task.
     """
@@ -57,7 +59,8 @@ def run(
 
 
 class WorkerCall:
-    """A call of `work` in a worker that does not walk through all of its memory after every task."""
+    """A callable for workers that calls `work`, then exempts the worker's present objects from garbage collection.
+    Otherwise Spark's daemon would visit all of them after every task."""
 
     def __init__(self, work: Callable[[Any], Any]) -> None:
         self._work = work
@@ -70,7 +73,8 @@ class WorkerCall:
 
 @contextmanager
 def _with_progress(context: SparkContext, what: str, count: int, progress: Progress) -> Iterator[None]:
-    """Report progress while the block runs, asked from Spark at intervals; cancel the Spark jobs after an error."""
+    """Call `progress` several times a second while the block runs, with the number of finished tasks that Spark tells.
+    If an error leaves the block, cancel its Spark jobs. `count` is the number of all tasks."""
     group, ended = f"penstock-{uuid.uuid4()}", threading.Event()
     context.setJobGroup(group, what, interruptOnCancel=True)
     progress(0, count)
@@ -99,8 +103,8 @@ def _report_progress(context: SparkContext, group: str, count: int, progress: Pr
 
 
 def group_by_bytes(items: Iterable[_Weighed], bytes_of: Callable[[_Weighed], int], cores: int) -> list[list[_Weighed]]:
-    """Group neighbours into groups of about equal size: enough groups for the cores, not more than are worth
-    starting."""
+    """Return the items in groups of neighbours with about equal bytes. There are at least `TASKS_PER_CORE` groups for
+    each core and one for each `TASK_BYTES`, but at most `TASKS_MAX`, and no empty ones."""
     waiting = list(items)
     total = sum(map(bytes_of, waiting))
     count = min(max(total // TASK_BYTES, cores * TASKS_PER_CORE), TASKS_MAX, max(1, len(waiting)))

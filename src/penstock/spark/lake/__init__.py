@@ -29,11 +29,11 @@ _FORMER: Final = {
     "Marker": CommitMarker,
     "Range": OffsetRange,
 }
-"""Names that release 0.1 had here."""
+"""Names that release 0.1 had in this package, with the objects that they now stand for."""
 
 
 def __getattr__(name: str) -> Any:
-    """Return what has another name since release 0.1."""
+    """Return the object that release 0.1 called `name`. Raises `AttributeError` for any other name."""
     if name not in _FORMER:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return _FORMER[name]

@@ -25,13 +25,14 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _PARTITIONS: Final = (pa.types.is_date32, pa.types.is_string, pa.types.is_integer)
-"""Types whose values read the same in names of folders, in table logs and in rows."""
+"""Types that a partition column may have: their values have the same text in folder names, table logs and rows."""
 
 
 def write_frame(
     frame: DataFrame, table: LakeTable, marker: CommitMarker, *, partition_by: str | None = None
 ) -> Committed | AlreadyCommitted:
-    """Add the rows of a DataFrame to a table, once for each marker: a batch that the table already has is not computed.
+    """Add the rows of a DataFrame to a table, once for each query and batch of `marker`. If the table has that batch
+    already, the DataFrame is not computed and the result is `AlreadyCommitted`.
 
     A missing table is created with the frame's columns, partitioned by `partition_by` if given; an existing table gets
     the columns that it lacks. Raises `InvalidRequest` for a column whose values the table's column cannot hold, and any
@@ -65,7 +66,8 @@ def _check_partition(schema: pa.Schema, partition_by: str | None) -> None:
 
 
 def grown_schema(table: LakeTable, rows_schema: pa.Schema) -> pa.Schema:
-    """Return the table's schema extended by the columns and fields of `rows_schema`."""
+    """Return the table's schema extended by the columns and fields of `rows_schema` that it lacks. Raises
+    `InvalidRequest` if a column of the table cannot hold the values of the rows."""
     types = {field.name: field.type for field in table.schema()}
     for field in rows_schema:
         table_type = types.get(field.name, field.type)
@@ -104,7 +106,7 @@ def _write_files(frame: DataFrame, table: LakeTable, marker: CommitMarker) -> li
 
 
 def as_rows(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Return the rows with all columns of a table, in the table's types; missing columns are null."""
+    """Return the rows in the columns, order and types of `schema`. Columns that the rows lack are null."""
     names, count = set(batch.schema.names), batch.num_rows
     arrays = [
         cast_array(batch.column(field.name), field.type) if field.name in names else pa.nulls(count, field.type)

@@ -1,1 +1,1 @@
-"""Spark's own machinery: a Java to run it on, its home, the JVM, and the session. Nothing here knows topics."""
+"""The start of Spark: finding a Java, Spark's home directory, the JVM, and the session. Nothing here knows topics."""

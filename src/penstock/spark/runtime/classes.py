@@ -1,7 +1,7 @@
-"""An archive of the JVM's loaded and linked classes: with it, a session starts in half the time.
+"""An archive of classes that the JVM has loaded and linked before. With it, a session starts in half the time.
 
-Java 17 to 24 use an archive of class data, 25 and newer an AOT cache. Either belongs to one Java and one class path;
-the JVM checks that by itself, and runs without it if it does not fit.
+Java 17 to 24 use a class data sharing archive, 25 and newer an AOT cache. Each is for one Java and one class path. The
+JVM checks that by itself, and runs without the archive if it does not fit.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from penstock.spark.runtime.home import SparkHome
 from penstock.spark.runtime.java import Java
 
 TRAINING: Final = "PENSTOCK_SPARK_TRAINING"
-"""Environment variable: the archive that the JVM of this process writes when it ends."""
+"""Environment variable with the path of the archive that the JVM of this process shall write when it ends."""
 
 _AOT_VERSION: Final = 25
 _TRAINING_SECONDS: Final = 600.0
@@ -30,7 +30,8 @@ def archive_path(home: SparkHome) -> Path:
 
 
 def options(java: Java, home: SparkHome) -> list[str]:
-    """Return the JVM's options: to write an archive, to use the existing one, or none."""
+    """Return the JVM's options for the archive: to write it if the variable `TRAINING` is set, to use it if it exists,
+    otherwise none."""
     output = os.environ.get(TRAINING)
     if output:
         return [_write_option(java, output), *_QUIET]
@@ -47,16 +48,16 @@ def _read_options(java: Java, path: Path) -> list[str]:
 
 
 def can_train(java: Java) -> bool:
-    """Tell whether this Java can write an archive: before 25 it builds on the one that a JDK ships; the bundled Java
-    has none."""
+    """Return True if this Java can write an archive. Before version 25 it needs the archive that comes with a JDK,
+    which the bundled Java does not have."""
     return java.major >= _AOT_VERSION or (java.home / "lib" / "server" / "classes.jsa").exists()
 
 
 def train(java: Java, home: SparkHome) -> Path | None:
-    """Run Spark once over common operations and keep its classes; about half a minute. Returns None if this Java
-    cannot.
+    """Run common operations with Spark once, in another process, and write the archive of their classes. That takes
+    about half a minute. Return the archive's path, or None if this Java cannot write one.
 
-    Raises `ServiceUnavailable` with Spark's message if it fails.
+    Raises `ServiceUnavailable` with Spark's message if the run fails, `subprocess.TimeoutExpired` after ten minutes.
     """
     if not can_train(java):
         return None

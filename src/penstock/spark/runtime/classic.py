@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 REMOTE: Final = "SPARK_REMOTE"
 _ENABLED: Final = "SPARK_CONNECT_MODE_ENABLED"
-"""Set by PySpark in a process that has made a Spark Connect session: all further sessions are of that kind."""
+"""Environment variable that PySpark sets once the process has made a Spark Connect session. From then on all its
+sessions are of that kind."""
 _CONNECT: Final = "pyspark.sql.connect."
 _INSTEAD: Final = (
     "Audits, other jobs, pipelines and commands need a classic session, whose driver is here: unset SPARK_REMOTE,"
@@ -44,7 +45,7 @@ def _if_connect(mode: str | None) -> str | None:
 
 
 def context(spark: SparkSession) -> SparkContext:
-    """Return the session's context on the driver. Raises `InvalidRequest` for a Spark Connect session."""
+    """Return the context of a classic session. Raises `InvalidRequest` for a Spark Connect session, which has none."""
     if type(spark).__module__.startswith(_CONNECT):
         raise InvalidRequest(f"this is a session of Spark Connect. {_INSTEAD}")
     return spark.sparkContext

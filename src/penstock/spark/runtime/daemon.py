@@ -12,7 +12,8 @@ _LET_GO: Final = 1
 
 
 def end_quietly() -> None:
-    """Make this process end quietly if PySpark's daemon forked it; elsewhere do nothing."""
+    """Make this worker ignore the broken pipe by which the JVM releases it. Do nothing if this process was not forked
+    by PySpark's daemon."""
     program: Any = sys.modules.get("__main__")
     if getattr(getattr(program, "__spec__", None), "name", None) == _DAEMON and not hasattr(program, "penstock"):
         program.worker = _quiet(program.worker)

@@ -1,4 +1,5 @@
-"""Failpoints: named places where a crash test kills the process. Otherwise they cost one comparison.
+"""Failpoints: named places in the code where a crash test can kill the process. Without a test each costs one
+comparison.
 
 `PENSTOCK_FAILPOINT=before-commit` kills at the first visit of that place, `before-commit:3` at the third. The process
 gets SIGKILL, as from outside: nothing is flushed, nothing is closed, no handler runs.
@@ -24,21 +25,21 @@ FAILPOINTS: Final = (
     "progress-reported",
     "batch-noted",
 )
-"""Every step of an archive's batch, in order."""
+"""Names of the failpoints: the steps of an archive's batch, in order."""
 
 _armed = ""
 _visits_left = 0
 
 
 def arm(text: str) -> None:
-    """Choose where this process is to die: `PLACE` or `PLACE:VISIT`; empty: nowhere."""
+    """Choose where this process is killed: `PLACE` or `PLACE:VISIT`. An empty text means nowhere."""
     global _armed, _visits_left
     _armed, _, count = text.partition(":")
     _visits_left = int(count) if count.isdigit() else 1
 
 
 def reach(name: str) -> None:
-    """Kill the process if this failpoint is armed and this is the chosen visit."""
+    """Kill this process with SIGKILL if it was armed for this failpoint and this is the chosen visit."""
     if name != _armed:
         return
     global _visits_left

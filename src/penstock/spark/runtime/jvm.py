@@ -1,6 +1,6 @@
-"""The start of the JVM for Spark's driver, without the shell scripts and the second JVM of Spark's launcher.
+"""The start of the JVM for Spark's driver. Spark's launcher, with its shell scripts and a second JVM, is not used.
 
-The JVM ends when this process ends, however it ends: it reads from a pipe that this process holds open.
+The JVM ends when this process ends, even if it is killed: the JVM reads from a pipe that this process holds open.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _OPENED: Final = (
 """Packages that Spark's own launcher opens, except for the vector module, which only its linear algebra would use."""
 
 _OPENED_UNTIL_23: Final = ("java.base/sun.security.action",)
-"""Packages that newer Javas do not have, and warn about."""
+"""Packages to be opened only before Java 24: newer ones do not have them, and print a warning."""
 
 _JVM_OPTIONS: Final = (
     "-XX:+IgnoreUnrecognizedVMOptions",
@@ -64,29 +64,33 @@ _JVM_OPTIONS: Final = (
     "-Darrow.enable_null_check_for_get=false",
     "-Darrow.enable_unsafe_memory_access=true",
 )
-"""Options of the JVM. The parallel collector: the most rows a second on few cores, and pauses do not matter to a batch
-job. Deep stacks: Spark searches the output of a stopped query's Python with a pattern, some calls for each character.
-Arrow checks for every value whether it is null, which Spark has checked before, and whether it is within its column,
-which pyarrow ensured when it wrote the batch: a fifth of the cost of a row."""
+"""Options of the JVM.
+
+- `UseParallelGC`: the most rows a second on few cores; pauses do not matter to a batch job.
+- `Xss4m`, deep stacks: Spark searches the output of a stopped query's Python with a regular expression, which makes
+  some nested calls for each character.
+- The options of Arrow switch off two checks of every value, that it is not null and that it lies in its column. Spark
+  and pyarrow have ensured both before. The checks take a fifth of the time of a row."""
 
 QUICK: Final = "SPARK_QUICK"
-"""Environment variable that makes every session of the process a quick one: for commands that tests start."""
+"""Environment variable that makes every session of the process a quick one (see `session`). Tests set it for the
+commands that they start."""
 
 _QUICK: Final = ("-XX:TieredStopAtLevel=1",)
-"""Options of a quick session, the quick compiler alone: half the time to the first result, half the rows a second after
-that."""
+"""Options of a quick session. Only the JVM's quick compiler is used: the first result takes half the time, but after
+that half as many rows a second are processed."""
 
 
 @dataclass(slots=True)
 class Gateway:
-    """A JVM that waits for its driver."""
+    """A JVM that was started and waits for the driver to connect, at `port` of this machine and with `secret`."""
 
     process: subprocess.Popen[bytes]
     port: int
     secret: str
 
     def close(self) -> None:
-        """Let the JVM end by itself, and kill it if it does not. Idempotent."""
+        """Tell the JVM to end, wait up to 30 seconds, then kill it. May be called again."""
         if self.process.stdin is not None:
             self.process.stdin.close()
         try:
@@ -97,7 +101,7 @@ class Gateway:
 
     @contextlib.contextmanager
     def offered_to_pyspark(self) -> Iterator[None]:
-        """Let PySpark use this JVM, and start none of its own, within the block."""
+        """Set, within the block, the environment variables that make PySpark use this JVM instead of starting one."""
         variables = {"PYSPARK_GATEWAY_PORT": str(self.port), "PYSPARK_GATEWAY_SECRET": self.secret}
         os.environ.update(variables)
         try:
@@ -108,7 +112,8 @@ class Gateway:
 
 
 def command(java: Java, home: SparkHome, config: Mapping[str, str], properties: Path, *, quick: bool) -> list[str]:
-    """Return the command line of the driver's JVM. Spark's settings are in a file: others can see a command line."""
+    """Return the command line of the driver's JVM. `properties` is the file with Spark's settings. They are in a file
+    because other users can see a command line."""
     opened = _OPENED + (_OPENED_UNTIL_23 if java.major < 24 else ())
     settings = {**_defaults(home), **config}  # settings that only the JVM's command line can set
     memory = settings.get("spark.driver.memory") or os.environ.get("SPARK_DRIVER_MEMORY") or "1g"
@@ -137,7 +142,7 @@ def _settings_directory(home: SparkHome) -> Path:
 
 
 def _defaults(home: SparkHome) -> dict[str, str]:
-    """Return the user's own settings for every Spark, if there are any."""
+    """Return the settings in the user's `spark-defaults.conf`; empty if there is no such file."""
     try:
         text = (_settings_directory(home) / "spark-defaults.conf").read_text()
     except OSError:
@@ -153,7 +158,7 @@ def properties(config: Mapping[str, str]) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Escape every character that is not safe in a properties file as its number."""
+    r"""Return the text with every character that is not safe in a properties file written as `\uXXXX`."""
     return "".join(char if re.match(r"[A-Za-z0-9._*\[\]/,@-]", char) else f"\\u{ord(char):04x}" for char in text)
 
 
@@ -162,7 +167,8 @@ def _log_settings() -> Path:
 
 
 def start(java: Java, home: SparkHome, config: Mapping[str, str], *, quick: bool) -> Gateway:
-    """Start a JVM and return once it listens. Raises `ServiceUnavailable` if it does not come up."""
+    """Start a JVM and return it once it listens. Raises `ServiceUnavailable` if it ends, or does not listen within two
+    minutes."""
     folder = Path(tempfile.mkdtemp(prefix="penstock-spark-"))
     try:
         connection, settings = folder / "connection", folder / "properties"
@@ -197,6 +203,7 @@ def _wait(process: subprocess.Popen[bytes], connection: Path) -> tuple[int, str]
 
 
 def _connection(data: bytes) -> tuple[int, str]:
-    """Parse a port in four bytes, then a text with its length in four bytes."""
+    """Return the port and the secret of a connection file: four bytes with the port, four with the length of the
+    secret, then the secret."""
     size = int.from_bytes(data[4:8], "big")
     return int.from_bytes(data[:4], "big"), data[8 : 8 + size].decode()

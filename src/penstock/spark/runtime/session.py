@@ -54,8 +54,8 @@ def session(
     quick: bool = False,
     config: Mapping[str, str] | None = None,
 ) -> SparkSession:
-    """Return the session of this process, or a new one if there is none. The source and sink `penstock` are registered
-    in it.
+    """Return the Spark session of this process, or start one if there is none. The source and sink `penstock` are
+    registered in it.
 
     `master` is where it runs: this machine with all its cores by default, else this argument or `SPARK_MASTER`.
     `memory` is the driver's (`2g`). `quick` is for tests and short commands: half the time to the first result, half
@@ -88,7 +88,7 @@ def session(
 
 
 def _silence_loggers() -> None:
-    """Silence loggers that print, as a page, errors that are raised anyway."""
+    """Silence loggers of PySpark and Py4J that print a page for each error. The errors are raised anyway."""
     from pyspark.logger import PySparkLogger
 
     PySparkLogger.getLogger("SQLQueryContextLogger").disabled = True
@@ -98,7 +98,8 @@ def _silence_loggers() -> None:
 
 
 def _stop(gateway: jvm.Gateway) -> None:
-    """Stop the session before the JVM at the end of the process, or its remains complain that the JVM is gone."""
+    """Stop the session, then the JVM, at the end of the process. In another order, the rest of the session would print
+    errors because the JVM is gone."""
     from pyspark import SparkContext
 
     active = SparkContext._active_spark_context  # noqa: SLF001 - no other way
@@ -118,7 +119,7 @@ def _stop_releasing_objects() -> None:
 
 
 def register(spark: SparkSession) -> None:
-    """Register `format("penstock")` in a session that was made elsewhere."""
+    """Make `format("penstock")` known to a session, which may have been made elsewhere. May be called again."""
     from pyspark.errors import AnalysisException
 
     from penstock.spark.source.data_source import PenstockSource
@@ -131,7 +132,8 @@ def register(spark: SparkSession) -> None:
 
 
 def settings(name: str, *, master: str | None, memory: str | None, config: Mapping[str, str]) -> dict[str, str]:
-    """Return Spark's configuration for such a session."""
+    """Return Spark's configuration for a session with these arguments, which are those of `session`. Raises
+    `InvalidRequest` for `memory` in another form than `2g`."""
     chosen = master or config.get("spark.master") or os.environ.get("SPARK_MASTER") or "local[*]"
     own = {"spark.app.name": name, "spark.master": chosen, **_SETTINGS}
     if memory is not None:
@@ -143,7 +145,8 @@ def settings(name: str, *, master: str | None, memory: str | None, config: Mappi
 
 
 def cores(master: str) -> int:
-    """Return how many tasks run at once on this machine."""
+    """Return how many tasks run at the same time with a master on this machine: the number in `local[4]`, otherwise the
+    number of cores."""
     numbers = re.findall(r"\d+", master.partition("[")[2])
     if master.startswith("local-cluster") and len(numbers) >= 2:
         return int(numbers[0]) * int(numbers[1])
@@ -159,12 +162,12 @@ def _checked_memory(memory: str) -> str:
 
 
 def _foreign_home(spark_home: home.SparkHome) -> bool:
-    """Tell whether SPARK_HOME is the user's own Spark: its own scripts start it."""
+    """Return True if the user has set SPARK_HOME to a Spark of their own. Then that Spark's scripts must start it."""
     return os.environ.get("SPARK_HOME", str(spark_home.spark)) != str(spark_home.spark)
 
 
 def _prepare_environment(master: str, spark_home: home.SparkHome) -> None:
-    """Set the environment variables that Spark reads, except those that the user has set."""
+    """Set the environment variables that Spark reads. Those that the user has set stay, except JAVA_HOME."""
     os.environ.setdefault("SPARK_HOME", str(spark_home.spark))
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)

@@ -1,4 +1,4 @@
-"""Common operations with Spark, run once: the JVM that runs them keeps the classes it has loaded.
+"""A run of common operations with Spark. The JVM that runs them writes an archive of the classes it has loaded.
 
 Run as `python -m penstock.spark.runtime.training DIRECTORY` by `classes.train`.
 """

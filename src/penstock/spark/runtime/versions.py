@@ -1,7 +1,7 @@
 """The supported releases of PySpark, and all differences between them: only this module checks the release.
 
-Platforms are a release or two behind. A feature that a release lacks is refused by name where it is requested, and an
-untested release is refused when a session starts, not in one of its workers.
+Several releases are supported because hosted platforms are a release or two behind. If a release lacks a feature, the
+request for it is refused by name. A release that was not tested is refused when a session starts, not in a worker.
 """
 
 from __future__ import annotations
@@ -20,12 +20,14 @@ SUPPORTED: Final = ((4, 0), (4, 1), (4, 2), (4, 3))
 """Releases tested by `./dev sparks`."""
 
 _ZONES: Final = (4, 2)
-"""Since this release a time zone is named when a schema is converted to Arrow; before, it was UTC or none."""
+"""First release in which the conversion of a schema to Arrow takes the name of a time zone. Before, it took a flag for
+UTC."""
 
 
 @dataclass(frozen=True, slots=True)
 class Feature:
-    """A feature of Python data sources since some release, and the alternative before it."""
+    """A feature of Python data sources that PySpark has since the release `since`. `instead` is the advice for older
+    releases."""
 
     what: str
     since: tuple[int, int]
@@ -36,7 +38,7 @@ class Feature:
         return release() >= self.since
 
     def require(self) -> None:
-        """Raise `InvalidRequest` if this PySpark lacks it."""
+        """Raise `InvalidRequest` if the installed PySpark lacks this feature."""
         if not self.is_available:
             raise InvalidRequest(
                 f"{self.what} needs PySpark {_text(self.since)} or newer, and this is {installed()}: {self.instead}"
@@ -60,13 +62,13 @@ def installed() -> str:
 
 
 def release() -> tuple[int, int]:
-    """Return (4, 3) for 4.3.0, and for 4.3.0.dev1."""
+    """Return the first two numbers of PySpark's version: (4, 3) for `4.3.0` and for `4.3.0.dev1`."""
     match = re.match(r"(\d+)\.(\d+)", installed())
     return (int(match[1]), int(match[2])) if match else (0, 0)
 
 
 def check() -> None:
-    """Raise `ServiceUnavailable`, with the supported releases, if this one is not supported."""
+    """Raise `ServiceUnavailable`, with the supported releases, if the installed PySpark is not one of them."""
     if release() not in SUPPORTED:
         *others, newest = map(_text, SUPPORTED)
         raise ServiceUnavailable(
@@ -80,7 +82,8 @@ def _text(number: tuple[int, int]) -> str:
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """Return a schema in the Arrow types that Spark expects of a worker, with times in UTC."""
+    """Return the Arrow schema for a schema of Spark, in the types that Spark expects from a worker, with times in
+    UTC."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
     zone: dict[str, Any] = {"timezone": "UTC"} if release() >= _ZONES else {"timestamp_utc": True}
@@ -88,14 +91,14 @@ def arrow_schema(schema: StructType) -> pa.Schema:
 
 
 def spark_schema(schema: pa.Schema) -> StructType:
-    """Return an Arrow schema in Spark's types; a time without a zone stays without one."""
+    """Return the schema of Spark for an Arrow schema; a time without a zone stays without one."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
     return from_arrow_schema(schema, prefer_timestamp_ntz=True)
 
 
 def spark_type(kind: pa.DataType) -> DataType:
-    """Return an Arrow type in Spark's."""
+    """Return the type of Spark for an Arrow type; a time without a zone stays without one."""
     from pyspark.sql.pandas.types import from_arrow_type
 
     return from_arrow_type(kind, prefer_timestamp_ntz=True)

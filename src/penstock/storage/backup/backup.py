@@ -61,9 +61,11 @@ from penstock.storage.log.repair import scan_segment_file
 from penstock.storage.log.segment import START_OF_EMPTY_LOG, LogStart, index_path, read_log_start, read_tolerant
 
 _SPARE_BYTES: Final = 16 * MIB
-"""Room on the backup's disk beside the copied files: for the catalog twice, and the manifest."""
+"""Bytes that must be free on the backup's disk beside the copied segments: for two copies of the catalog, and the
+manifest."""
 _FINDINGS_MAX: Final = 1_000
-"""Sentences kept about damage in the original; further damage is only counted."""
+"""The most sentences kept about damage in the original. Further damage shows only in the manifest's number of damaged
+messages."""
 
 _CHANGING_SECONDS: Final = 0.02
 _CHANGING_LOOKS: Final = 250

@@ -90,7 +90,8 @@ class StoredLog(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         return TopicName.parse(self.topic)
 
     def check(self) -> None:
-        """Raise an error if the log's names, numbers or ids are impossible."""
+        """Raise `StorageFailed`, `TopicNotSupported` or `ValueError` if the log's names, numbers or ids are
+        impossible."""
         self.name.partition(self.partition, self.partitions)
         if not 0 <= self.partition < self.partitions <= PARTITIONS_MAX or not 0 <= self.start <= OFFSET_MAX:
             raise StorageFailed(f"{self.topic} has no partition {self.partition} from offset {self.start} on")
@@ -196,7 +197,8 @@ def hash_text(value: int) -> str:
 
 
 WORK: Final = "backup.work"
-"""The directory where the catalog is merged; SQLite makes files of its own beside it."""
+"""The directory where the catalog is merged, so that the files which SQLite makes beside it are apart from the
+backup's."""
 
 _IN_ROOT: Final = re.compile(rf"{CATALOG_NAME}|{re.escape(MANIFEST)}(\.tmp)?")
 _REPLACED: Final = re.compile(CATALOG_NAME)

@@ -360,9 +360,10 @@ class Catalog:
     def alter_subscription(
         self, subscription_uid: int, *, options: SubscriptionOptions | None = None, paused: bool | None = None
     ) -> StoredSubscription:
-        """Replace a subscription's options or pause it; `None` leaves them as they are. Cursors do not change.
+        """Replace a subscription's options, or pause or resume it; an argument that is `None` changes nothing. Cursors
+        stay.
 
-        Raises `InvalidRequest` if it does not exist.
+        Returns the changed subscription. Raises `InvalidRequest` if it does not exist.
         """
         with self._file.writing() as connection:
             stored = existing_subscription(connection, subscription_uid)

@@ -81,9 +81,10 @@ STABLE_READS_MAX: Final = 10
 Purpose = Literal["examine", "frozen", "make", "use"]
 """The way a database is opened.
 
-"examine" writes nothing into the file, not even its write-ahead log; but where that log and its index are missing,
-SQLite creates them. "frozen" is for a file that nobody writes to: it needs neither, and no lock. "make" is for a new
-file without a write-ahead log: it is whole as soon as it is committed, even if there is no room to fold a log in.
+"use" is for reading and writing, with a write-ahead log. "examine" writes nothing into the file, not even its
+write-ahead log; but where that log and its index are missing, SQLite creates them. "frozen" is for a file that nobody
+writes to: it needs neither of them, and no lock. "make" is for a new file without a write-ahead log: it is whole as
+soon as it is committed, even if there is no room to fold a log in.
 """
 
 _PRAGMAS: Final[dict[Purpose, tuple[str, ...]]] = {

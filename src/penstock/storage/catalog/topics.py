@@ -159,7 +159,7 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     schema_payloads: bool | None = None
     """True if payloads are validated against the version they name."""
     schema_default: int | str | None = None
-    """The version of the first subject for messages that name none: a number, or `latest`."""
+    """The version that counts for messages that name none: a version number of the first subject, or `latest`."""
     schema_deprecated: bool | None = None
     """False if deprecated versions may not be named; they may by default."""
     redeliveries: int | None = None

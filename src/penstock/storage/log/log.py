@@ -1,7 +1,7 @@
-"""The log of one partition: append blocks, read from any offset, truncate the oldest.
+"""The log of one partition: append blocks, read from any offset, truncate the oldest messages.
 
-One thread appends (see `group_commit`); any thread reads. Memory follows the disk: readers see a change only after the
-disk has confirmed it. The first failed write or sync is the last: the log then refuses appends, and reads go on.
+One thread appends (see `group_commit`); any thread reads. Readers see a change only after the disk has confirmed it.
+After a failed write or sync the log refuses all appends until it is opened again; reads go on.
 """
 
 from __future__ import annotations
@@ -248,7 +248,10 @@ class Log:
         return outcomes
 
     def _report_room(self, refused: DiskFull | None) -> None:
-        """Log the beginning and the end of a lack of room, not every refused append."""
+        """Log once when appends begin to fail for lack of room, and once when they succeed again.
+
+        `refused` is the error of the last append; None if it found room.
+        """
         if refused is not None and self._last_refusal is None:
             _LOG.error("%s takes no messages for want of room: %s", self._path, refused.message)
         elif refused is None and self._last_refusal is not None:

@@ -1,4 +1,4 @@
-"""Problems with their paths and the conflicting parts of both schemas."""
+"""Builders of `Problem`s, with paths and the conflicting parts of both schemas."""
 
 from __future__ import annotations
 

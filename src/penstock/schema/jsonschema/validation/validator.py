@@ -27,7 +27,7 @@ _OBJECTS: Final = re.compile(rb"(?:\{.*\}\n)*+")
 _SHORT_OBJECTS: Final = re.compile(rb"(?:\{.{0,%d}\}\n)*+" % (SURELY_SHALLOW_BYTES - 2))
 
 _CAUSES_FOLLOWED: Final = 8
-"""Steps from an error in a choice to errors in its branches."""
+"""Limit of how often the error of a choice is replaced by the error of one of its branches."""
 
 
 class PayloadValidator:

@@ -9,7 +9,7 @@ from penstock.schema.jsonschema.model.kinds import OBJECTS
 from penstock.schema.jsonschema.writer.writer_facts import WriterFacts, property_of
 
 Values = Callable[[WriterFacts], list[Any] | None]
-"""A function that returns all possible values, where they can be listed."""
+"""A function that returns all values that the facts allow, or None if they cannot be listed."""
 
 
 class Tag(NamedTuple):

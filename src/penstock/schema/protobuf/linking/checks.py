@@ -28,7 +28,8 @@ class RuleContext:
         self._extensions: dict[tuple[str, int], str] = {}
 
     def find(self, name: str) -> Element:
-        """Return an element by its full name with a leading dot."""
+        """Return an element that the file can see. `name`: its full name with a leading dot. Raises `KeyError` for an
+        unknown one."""
         return self.scope.symbols[name[1:]]
 
     def taken(self, element: Element) -> tuple[Ranges, frozenset[str]]:
@@ -62,7 +63,8 @@ class RuleContext:
         return self._declared[message.name]
 
     def first_extension(self, extension: Element) -> str:
-        """Return the name of the first visited extension of the same message with the same number."""
+        """Return the name of the first visited extension of the same message with the same number; of `extension`
+        itself if there was none before."""
         which = extension.descriptor.extendee, extension.descriptor.number
         return self._extensions.setdefault(which, extension.name)
 

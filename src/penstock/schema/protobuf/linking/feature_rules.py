@@ -1,4 +1,5 @@
-"""Rules of protoc that need resolved features: they run on the library's descriptors."""
+"""Rules of protoc that depend on the features in force for an element. The library resolves those, so the rules run on
+its descriptors."""
 
 from __future__ import annotations
 

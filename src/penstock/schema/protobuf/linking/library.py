@@ -24,7 +24,8 @@ ROOT: Final = ""
 
 
 class FileLibrary:
-    """A set of files. Adding a file adds those of the references that it imports; other references are not parsed."""
+    """A set of linked files. Adding a file also adds the files that it imports, from the references or from the
+    built-in ones; references that are not imported are not parsed."""
 
     def __init__(self, references: Mapping[str, str]) -> None:
         self.pool = DescriptorPool()
@@ -39,7 +40,8 @@ class FileLibrary:
         self._drafted: set[str] = set()
 
     def add(self, name: str, text: str) -> LinkedFile:
-        """Add a file. Raises `InvalidSchema` for a text that is not a schema, or imports a missing file."""
+        """Parse, link and check a file, and add it under `name`. Raises `InvalidSchema` for a text that is not a
+        schema, or imports a missing file."""
         read = read_source(text, name, self._tokens_left)
         self._tokens_left -= read.tokens
         linked = link_file(read, self._imports(read))

@@ -22,14 +22,15 @@ class Dialect(Enum):
 
 
 class Cursor:
-    """A cursor that looks ahead by one token. A missing token is refused with line and column."""
+    """A cursor that looks ahead by one token. Methods that take a token raise `InvalidSchema`, with line and column, if
+    another one is next; `what` is the word for the expected one in the message."""
 
     def __init__(self, text: str, name: str, tokens_max: int) -> None:
         self.text = text
         self.file: Any = descriptor_pb2.FileDescriptorProto(name=name)
         self.dialect = Dialect.PROTO2
         self.positions: dict[str, int] = {}
-        """Positions in the text of all named elements."""
+        """Offsets in the text of all named elements, by full name; some keys begin with a keyword, such as `import`."""
         self.tokens_read = 0
         self._types = 0
         self._depth = 0
@@ -61,7 +62,7 @@ class Cursor:
         return taken
 
     def take(self, text: str) -> bool:
-        """Take the token if it is next; return whether it was."""
+        """Take the next token if its text is `text`; return whether it was."""
         if self.token.text != text or self.token.kind is TokenKind.END:
             return False
         self.next()
@@ -86,7 +87,7 @@ class Cursor:
         return value
 
     def signed(self, what: str) -> int:
-        """Take an integer of 32 bits, perhaps after a minus."""
+        """Take a signed integer of 32 bits and return it."""
         if self.take("-"):
             return -self.integer(what, INT32_MAX + 1)
         return self.integer(what)
@@ -113,7 +114,7 @@ class Cursor:
             raise self.refuse(f"{what} is not text in UTF-8", at) from None
 
     def qualified(self, what: str) -> str:
-        """Take names with dots between them, and perhaps a leading dot."""
+        """Take a name such as `a.b.C`, with or without a leading dot, and return it."""
         begin = "." if self.take(".") else ""
         return begin + self.dotted(what)
 
@@ -126,7 +127,8 @@ class Cursor:
     # Declarations
 
     def declare(self, scope: str, name: str, at: int) -> str:
-        """Return the full name and record its position. Refuses a name that its scope already has."""
+        """Return the full name of an element and record its position. Raises `InvalidSchema` if its scope already has
+        the name or the full name is too long."""
         full = f"{scope}.{name}" if scope else name
         if len(full) > FULL_NAME_CHARS_MAX:
             raise self.refuse(f"a name has at most {FULL_NAME_CHARS_MAX} characters, with all that it is within", at)

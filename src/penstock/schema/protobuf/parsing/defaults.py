@@ -15,8 +15,8 @@ _Proto: Final = descriptor_pb2.FieldDescriptorProto
 
 
 def default_value(cursor: Cursor, type_: int) -> str:
-    """Parse the default value of a field of type `type_` and return it as a descriptor stores it. A type without a
-    reader of its own is taken for an enum, and its default for the name of a value."""
+    """Parse the default value of a field of type `type_` and return it as a descriptor stores it. A type that is not in
+    the table is taken for an enum, and its default for the name of a value."""
     return _READERS.get(type_, _enum)(cursor)
 
 

@@ -11,11 +11,12 @@ if TYPE_CHECKING:
 __all__ = ["AuditRequest", "audit"]
 
 _HOMES = {"AuditRequest": "AuditRequest", "Wanted": "AuditRequest", "audit": "audit"}
-"""Public names, and what each is in `run`. `Wanted` is the name that release 0.1 documented."""
+"""Public names of this package, and for each the name of the object in the module `run`. `Wanted` is the name of
+`AuditRequest` in release 0.1."""
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name on first use: workers import this package for its tasks alone."""
+    """Import a public name when it is first used: workers need only the tasks of this package."""
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from penstock.spark.jobs.audit import run

@@ -29,8 +29,8 @@ from penstock.spark.lake.tables.table_factory import open_table, table_names
 
 COLUMNS: Final = ("_topic", "_partition", *(name for name, source in LOG_NAMES.items() if source in (*FIELDS, "value")))
 RUNS_MAX: Final = 10_000
-"""Runs of offsets kept for one file. Files have a few; a file of scattered rows is described by its first runs, and by
-the note that it has more."""
+"""Most runs of consecutive offsets that are kept of one partition. Usually there are a few. If there are more, the
+first ones are kept and `ArchivedRows.cut` is set."""
 
 OffsetRun = tuple[int, int]
 """Consecutive offsets, half-open."""
@@ -74,23 +74,24 @@ class Warehouse:
 
 @dataclass(frozen=True, slots=True)
 class TableHolding:
-    """The offsets that a table's state claims of one partition, before any file is read."""
+    """The offsets `first` to `next` of one partition that a table should hold, according to its state. No file was read
+    for this."""
 
     table: str
     first: int
     next: int
     batches: tuple[tuple[int, int, int], ...] = ()
-    """First offset, next offset and commit time of each batch."""
+    """First offset, next offset and commit time (Unix ms) of each batch, in the order of offsets."""
 
     def overlap_with(self, start: int, next_offset: int) -> ArchivedRange:
-        """Return the part of the claimed offsets that the log has, too."""
+        """Return the part of these offsets that lies in the log's range `start` to `next_offset`."""
         low = max(self.first, start)
         return ArchivedRange(low, max(low, min(self.next, next_offset)), self.batches)
 
 
 def table_holdings(table: LakeTable) -> dict[PartitionKey, TableHolding]:
-    """Return the holdings by partition. A batch that was committed twice, as after a restore, counts as first
-    committed."""
+    """Return what the table should hold of each partition, according to its state. A batch that was committed twice, as
+    after a restore, counts once, with the time of its first commit."""
     committed: dict[PartitionKey, list[tuple[int, int, int]]] = {}
     for when, marker in table.commit_history():
         for offsets in marker.ranges:
@@ -103,7 +104,7 @@ def table_holdings(table: LakeTable) -> dict[PartitionKey, TableHolding]:
 
 
 def _without_overlaps(batches: Iterable[tuple[int, int, int]]) -> Iterator[tuple[int, int, int]]:
-    """Sort batches by offset and cut off overlaps."""
+    """Yield the batches sorted by first offset, each without the offsets that batches before it have."""
     covered = 0
     for start, stop, when in sorted(batches):
         if stop > covered:
@@ -113,14 +114,15 @@ def _without_overlaps(batches: Iterable[tuple[int, int, int]]) -> Iterator[tuple
 
 @dataclass(frozen=True, slots=True)
 class ComparisonScope:
-    """The offsets of a partition that are compared, without those that the log has lost."""
+    """The offsets `start` to `stop` of a partition that are compared, except those in `lost`, which the log has
+    lost."""
 
     start: int
     stop: int
     lost: tuple[OffsetRun, ...] = ()
     claimed: OffsetRun | None = None
-    """Offsets that the table's state claims, if more: none of them may be missing, even where the log has no messages
-    any more."""
+    """All offsets that the table should hold according to its state, also where the log has no messages any more. None
+    of them may be missing in the table. Without a value: `start` to `stop`."""
 
     @property
     def whole(self) -> OffsetRun:
@@ -128,7 +130,7 @@ class ComparisonScope:
 
     @property
     def beyond(self) -> int:
-        """Number of messages that the table should have besides the compared ones."""
+        """Number of messages that the table should have outside of `start` to `stop`."""
         first, after = self.whole
         return max(0, after - first - max(0, self.stop - self.start))
 
@@ -141,7 +143,7 @@ class FileTask:
     files: tuple[DataFile, ...]
     scopes: Mapping[PartitionKey, ComparisonScope]
     in_bad_table: bool = False
-    """The table is a bad-rows table."""
+    """True if the files are of a bad-rows table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,15 +152,16 @@ class ArchivedRows:
 
     days: Days = field(default_factory=dict)
     runs: tuple[OffsetRun, ...] = ()
-    """Runs of offsets, unordered; two that overlap are rows that exist twice."""
+    """Runs of consecutive offsets, in any order. An offset that is in two runs exists twice in the table."""
     cut: bool = False
-    """There are more runs than are kept."""
+    """True if there were more than `RUNS_MAX` runs, so that `runs` is not complete."""
     elsewhere: int = 0
-    """Rows that are not compared because the log does not reach there, mostly dropped by retention."""
+    """Number of rows that are not compared, because their offsets are outside of the log's range; mostly retention has
+    dropped them there."""
     claimed: int = 0
-    """The part of `elsewhere` that the table's state claims."""
+    """Number of those rows of `elsewhere` that the table should hold according to its state."""
     recovered: int = 0
-    """Rows that the log has lost and the archive has."""
+    """Number of rows whose messages the log has lost."""
 
     def __add__(self, other: ArchivedRows) -> ArchivedRows:
         days = dict(self.days)
@@ -174,7 +177,8 @@ class ArchivedRows:
 
 
 def read_files(task: FileTask) -> dict[PartitionKey, ArchivedRows]:
-    """Count and hash the rows of a task's files. Runs in a worker."""
+    """Return counts, hashes and runs of offsets of the rows in a task's files, by partition. Partitions without a scope
+    in the task are left out. Runs in a worker."""
     by_partition: dict[PartitionKey, ArchivedRows] = {}
     for file in task.files:
         for batch in _batches(task.folder, file):
@@ -197,8 +201,7 @@ def _batches(folder: Folder, file: DataFile) -> Iterator[pa.RecordBatch]:
 
 
 def _by_partition(batch: pa.RecordBatch) -> Iterator[tuple[PartitionKey, pa.RecordBatch]]:
-    """Split a batch by partition. Mostly a file has one partition after another; one topic, unless all topics share a
-    table."""
+    """Yield the rows of a batch by topic and partition. Most batches have rows of only one partition."""
     topics, partitions = batch.column("_topic"), batch.column("_partition")
     pairs = pa.table([topics, partitions], names=["topic", "partition"]).group_by(["topic", "partition"]).aggregate([])
     keys = [(row["topic"], row["partition"]) for row in pairs.to_pylist()]
@@ -233,7 +236,7 @@ def _as_read(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _inside(offsets: Longs, runs: Sequence[OffsetRun]) -> Bools:
-    """Mark the offsets that lie in one of these sorted runs."""
+    """Return True for each offset that lies in one of the runs, else False. The runs must be sorted."""
     if not runs:
         return np.zeros(len(offsets), dtype=np.bool_)
     starts, stops = np.array(runs, dtype=np.int64).T
@@ -243,7 +246,7 @@ def _inside(offsets: Longs, runs: Sequence[OffsetRun]) -> Bools:
 
 
 def _runs(offsets: Longs) -> Iterator[OffsetRun]:
-    """Yield offsets as runs; an offset that exists twice is in two runs."""
+    """Yield runs that together contain the offsets. An offset that occurs twice is in two runs."""
     if not len(offsets):
         return
     ordered = np.sort(offsets)
@@ -253,7 +256,8 @@ def _runs(offsets: Longs) -> Iterator[OffsetRun]:
 
 
 def merge_runs(rows: ArchivedRows) -> ArchivedRows:
-    """Join adjacent runs, and keep at most `RUNS_MAX`."""
+    """Return the same rows with adjacent runs joined. If more than `RUNS_MAX` remain, only the first ones are kept and
+    `cut` is set."""
     merged: list[OffsetRun] = []
     for start, stop in sorted(rows.runs):
         if merged and merged[-1][1] == start:
@@ -267,7 +271,8 @@ NO_ROWS: Final = ArchivedRows()
 
 
 def missing_and_duplicate(runs: Iterable[OffsetRun], scope: ComparisonScope) -> tuple[list[OffsetRun], list[OffsetRun]]:
-    """Return the claimed offsets that are in none of the runs, and the offsets that are in more than one."""
+    """Return two lists of runs: the offsets of `scope.whole` that the table lacks, and those that it has more than
+    once. Offsets that the log has lost do not count as lacking."""
     missing: list[OffsetRun] = []
     twice: list[OffsetRun] = []
     covered, end = scope.whole
@@ -287,7 +292,8 @@ def missing_and_duplicate(runs: Iterable[OffsetRun], scope: ComparisonScope) -> 
 
 
 def tables_of_topics(warehouse: Warehouse, tables: Mapping[str, LakeTable]) -> list[LakeTable]:
-    """Return every table that has messages of these topics, once: main tables and bad-rows tables."""
+    """Return the tables of these topics without repetition: first the main tables, then the bad-rows tables that
+    exist. `tables` has the main table of each topic."""
     named: dict[str, LakeTable] = {table.name: table for table in tables.values()}
     overlap_with = (warehouse.table(bad_table_of(name)) for name in list(named))
     return [*named.values(), *(table for table in overlap_with if table.exists())]

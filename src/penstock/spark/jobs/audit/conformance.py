@@ -1,4 +1,5 @@
-"""The check of payloads against the schemas they name: validated as the broker validates, and decoded as tables are.
+"""The check of payloads against the schemas they name. Each payload is validated as the broker does it, and decoded as
+the archive does it.
 
 Messages of one schema are checked together. The validation runs in the process that reads the log.
 """
@@ -35,13 +36,13 @@ class SchemaChecks:
     """The validator and the decoder of one schema."""
 
     judge: FramedPayloadValidator | None
-    """Validator; None if every payload conforms."""
+    """Validator of payloads; None for a schema to which every payload conforms."""
     decoder: Decoder | None
-    """Decoder; None if the schema makes no columns."""
+    """Decoder of payloads into columns; None if the schema cannot be turned into columns."""
 
 
 class Conformance:
-    """The conformance check of one topic, made in the worker."""
+    """The check of one topic's payloads, made in a worker. A call with a block returns its nonconforming payloads."""
 
     def __init__(self, registry: RegistryLocation, topic: str) -> None:
         self._registry = registry
@@ -72,7 +73,7 @@ class Conformance:
         return Sample(tuple(samples), len(reasons))
 
     def _checks_of(self, schema_id: int) -> SchemaChecks | str:
-        """Return the checks of a schema; or the reason why there are none, if the schema is unknown or invalid."""
+        """Return the checks of a schema. If the schema is unknown or invalid, return the error message instead."""
         if schema_id not in self._checks:
             if len(self._checks) >= _SCHEMAS_MAX:
                 self._checks.clear()
@@ -99,7 +100,8 @@ class Conformance:
 
 
 def undecodable(decoder: Decoder | None, block: Block) -> dict[int, str]:
-    """Return the payloads that cannot be decoded into rows, and why."""
+    """Return the reason for each record whose payload cannot be decoded, by row number in the block. Empty without a
+    decoder."""
     if decoder is None:
         return {}
     reasons = decoder.decode(block.to_arrow(_COLUMNS, views=False)).reasons
@@ -110,7 +112,10 @@ def undecodable(decoder: Decoder | None, block: Block) -> dict[int, str]:
 
 
 def faults(judge: FramedPayloadValidator | None, block: Block) -> dict[int, str]:
-    """Return the payloads that do not conform, and why: a quick check of many at a time, else one by one."""
+    """Return the fault of each record whose payload does not conform to the schema, by row number in the block.
+
+    Many payloads are checked at a time; if that check does not accept all of them, each is checked by itself.
+    """
     if judge is None:
         return {}
     out = np.empty(int(block.payload_sizes.sum()) + len(block), dtype=np.uint8)

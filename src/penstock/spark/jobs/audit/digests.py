@@ -1,8 +1,12 @@
-"""The hashes that log and archive are compared by. They are the same for the same messages, in whatever order.
+"""The hashes by which log and archive are compared. They do not depend on the order of messages.
 
-For one message they are HighwayHash-64, with the key of segments, of words of 8 bytes, big-endian: for its place, its
-id, its offset, and zero; for its contents, the HighwayHash-64 of its payload instead of the zero; for its fields, its
-id, its offset, and the words of `_field_words`. For many: the sum of theirs, modulo 2**64.
+A message has three hashes, each a HighwayHash-64 of words of 8 bytes, big-endian, with the key that segments use:
+
+- its place: the words are its id (two words), its offset, and zero;
+- its contents: its id, its offset, and the HighwayHash-64 of its payload;
+- its fields: its id, its offset, and the words of `_field_words`.
+
+The hash of many messages is the sum of their hashes, modulo 2**64.
 """
 
 from __future__ import annotations
@@ -59,13 +63,14 @@ def days_of_rows(batch: pa.RecordBatch, *, in_bad_table: bool = False) -> Days:
 
 
 def add_days(found: Days, more: Mapping[int, Digest]) -> None:
-    """Add digests to those in `found`."""
+    """Add the digests of `more` to those of the same days in `found`, which is changed."""
     for day, digest in more.items():
         found[day] = found.get(day, _NONE) + digest
 
 
 def _by_day(batch: pa.RecordBatch, payloads: Words, without_payload: Bools, *, in_bad_table: bool) -> Days:
-    """Return the digests by day. Rows of a day mostly follow each other: one sum for each run of a day."""
+    """Return the digests of a batch by day. `payloads` has the hash of each row's payload, `without_payload` is True
+    for rows that have none. Rows of one day that follow each other are summed in one step."""
     place, times = _place_words(batch), _times(batch)
     places = _words(*place, np.zeros(batch.num_rows, dtype=np.int64))
     fields = _row_hashes(_words(*place, *_field_words(batch, times)))
@@ -97,8 +102,9 @@ def _place_words(batch: pa.RecordBatch) -> tuple[Any, Any, Any]:
 
 
 def _field_words(batch: pa.RecordBatch, times: Longs) -> list[Any]:
-    """Return the time in microseconds; producer, request, schema and its version as numbers, 0 for none; bits that tell
-    whether schema and key exist; and hashes of the type, the producer's name, the key, and the attributes."""
+    """Return the words for the hash of the fields, each as an array over the rows. In order: the time in microseconds;
+    the numbers of producer, request, schema and schema version, 0 for none; bits for "has a schema" and "has a key";
+    the hashes of type, producer name, key and attributes."""
     schema, key = _column(batch, "schema_id", pa.int64()), _column(batch, "key", pa.binary())
     flags = (~_nulls(schema)).astype(np.int64) * at.FLAG_SCHEMA + (~_nulls(key)).astype(np.int64) * at.FLAG_KEY
     numbers = [_numbers(_column(batch, name, pa.int64())) for name in _NUMBERS]
@@ -107,7 +113,8 @@ def _field_words(batch: pa.RecordBatch, times: Longs) -> list[Any]:
 
 
 def _attribute_hashes(batch: pa.RecordBatch) -> Words:
-    """Return the sum of the hashes of each name and value, since a map has no order; 0 for none."""
+    """Return for each row the sum of the hashes of its attributes (name and value), 0 for none. It is a sum because a
+    map has no order."""
     hashes = np.zeros(batch.num_rows, dtype=np.uint64)
     column = _column(batch, "attributes", pa.map_(pa.string(), pa.string()))
     ends = np.asarray(column.offsets, dtype=np.int64)
@@ -122,7 +129,7 @@ def _attribute_hashes(batch: pa.RecordBatch) -> Words:
 
 
 def _words(*columns: Any) -> Any:
-    """Put columns side by side, as they are hashed."""
+    """Return a table of big-endian words with these columns side by side; each row is then hashed."""
     table = np.empty((len(columns[0]), len(columns)), dtype=">u8")
     for position, words in enumerate(columns):
         table[:, position] = words if words.dtype == np.uint64 else words.astype(np.int64).view(np.uint64)
@@ -160,12 +167,13 @@ def _numbers(column: pa.Array) -> Longs:
 
 
 def _times(batch: pa.RecordBatch) -> Longs:
-    """Return the times in microseconds."""
+    """Return the column `timestamp` as Unix time in microseconds."""
     return _numbers(batch.column("timestamp").cast(pa.timestamp("us", tz="UTC")).cast(pa.int64()))
 
 
 def _binary(values: pa.Array) -> tuple[Any, Longs, Longs]:
-    """Return the bytes of a column of bytes or text, where each value starts, and its size. A null has no bytes."""
+    """Return the bytes of all values of a column of bytes or text, the position at which each value starts, and its
+    size. A null has the size 0."""
     column = values.cast(pa.large_binary()) if not pa.types.is_string(values.type) else _as_bytes(values)
     _, offsets, data = column.buffers()
     if not len(column):

@@ -1,7 +1,8 @@
-"""The exact search for request numbers that a producer used more than once: a shuffle of suspect requests alone.
+"""The exact search for request numbers that a producer used more than once in a topic.
 
-While a producer's numbers rise in a partition none can occur twice, and no shuffle is needed. That says nothing across
-the partitions of a topic: these are searched only on request.
+On Spark it is a shuffle, so only suspects are searched: producers whose numbers do not always rise within a partition.
+While they rise, no number can occur twice in that partition. It may still occur in two partitions of a topic; that is
+searched only on request.
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ _SPARK_ROWS: Final = "topic int, producer_id long, request_id long, partition in
 
 @dataclass(frozen=True, slots=True)
 class SuspectSlice:
-    """A slice to search, the number of its topic, and the suspect producers; None: all producers."""
+    """A slice to search, the number of its topic (its position in the sorted topics), and the ids of the producers to
+    search for. `producers=None` means all."""
 
     part: Slice
     topic: int
@@ -52,7 +54,8 @@ class SuspectSlice:
 def suspect_slices(
     slices: Iterable[Slice], summaries: Mapping[PartitionKey, PartitionSummary], *, all_of_them: bool
 ) -> list[SuspectSlice]:
-    """Return the slices to search: all of them, or those with producers whose numbers do not always rise."""
+    """Return the slices to search. With `all_of_them` these are all slices, for all producers; otherwise the slices of
+    partitions with producers whose request numbers do not always rise, for these producers."""
     topics = {topic: number for number, topic in enumerate(sorted({topic for topic, _ in summaries}))}
     suspects = {
         key: tuple(sorted(producer for producer, requests in summary.requests.items() if requests.breaks))
@@ -67,7 +70,8 @@ def suspect_slices(
 
 
 def find_on_spark(spark: SparkSession, suspects: Sequence[SuspectSlice]) -> tuple[list[DuplicateRequest], int]:
-    """Return the first duplicates, and how many there are in all."""
+    """Return the first `SAMPLES_MAX` duplicates, in the order of topic, producer and request number, and how many there
+    are in all. Runs on Spark."""
     if not suspects:
         return [], 0
     from pyspark.sql import functions as f
@@ -109,7 +113,7 @@ def _duplicate_of_row(names: Mapping[int, str], row: Any) -> DuplicateRequest:
 
 
 def _request_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield every numbered request of the suspects. Runs in a worker."""
+    """Yield a row for every message with a request number of the producers to search for. Runs in a worker."""
     for batch in batches:
         for row in batch.column("task"):
             for suspect in pickle.loads(row.as_py()):  # noqa: S301 - our own, from the driver

@@ -1,4 +1,5 @@
-"""Findings: problems that an audit found, each with its place and a sentence. Pure: summaries in, findings out."""
+"""Findings: problems that an audit found, each with its place and a sentence. The functions here make them of summaries
+and read nothing."""
 
 from __future__ import annotations
 
@@ -42,7 +43,7 @@ class FindingKind(StrEnum):
     NONCONFORMING = "nonconforming"
     """Payloads that do not conform to the schema they name."""
     NOT_IN_ARCHIVE = "not_in_archive"
-    """Messages below the archive's position that it does not have."""
+    """Messages that the archive's table should have according to its state, and does not have."""
     TWICE_IN_ARCHIVE = "twice_in_archive"
     """Messages that the archive has more than once."""
     ARCHIVE_DIFFERS = "archive_differs"
@@ -53,8 +54,8 @@ class FindingKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """A finding. `offset` is the first message concerned, `count` how many there are; `segment` and `position` locate
-    the bytes, where that makes sense."""
+    """One problem, described by `what`. `offset` is that of the first message concerned, `count` the number of
+    messages. `segment` (a file name) and `position` (in bytes) say where damaged bytes are, if there are any."""
 
     kind: FindingKind
     topic: str
@@ -80,7 +81,8 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """The listed findings, and the totals of each kind, unlisted ones included."""
+    """The findings that are listed one by one, and the total number of each kind, which also counts findings that are
+    not listed."""
 
     listed: tuple[Finding, ...] = ()
     totals: Mapping[FindingKind, int] | None = None
@@ -106,7 +108,8 @@ def with_totals(findings: Iterable[Finding], uncounted: Mapping[FindingKind, int
 
 
 def log_findings(log: LogSnapshot, summary: PartitionSummary) -> list[Finding]:
-    """Return the listed findings of one partition, in the order of offsets."""
+    """Return the findings of one partition of the log, in the order of offsets. Of very many only the first are
+    listed; `uncounted_in_log` counts the others."""
     listed = [
         *_findings_of(log, summary.losses.first, _lost),
         *_findings_of(log, summary.disorder.first, _disorder),
@@ -117,7 +120,7 @@ def log_findings(log: LogSnapshot, summary: PartitionSummary) -> list[Finding]:
 
 
 def uncounted_in_log(summary: PartitionSummary) -> dict[FindingKind, int]:
-    """Return how many findings of a partition are not listed, by kind."""
+    """Return by kind how many findings of a partition `log_findings` does not list."""
     return {
         FindingKind.DAMAGED: summary.losses.runs - len(summary.losses.first),
         FindingKind.ID_ORDER: summary.disorder.count - len(summary.disorder.first),
@@ -179,8 +182,8 @@ def absent_partitions(keys: Iterable[tuple[str, int]]) -> list[Finding]:
 def unknown_schema_findings(
     named: Mapping[str, Mapping[tuple[int, int], int]], unknown: Mapping[int, str]
 ) -> Iterator[Finding]:
-    """Yield the findings of unknown schemas. `named`: messages of each topic by schema; `unknown`: why an id is
-    unknown."""
+    """Yield a finding for each topic and unknown schema. `named` has, by topic, the number of messages by schema id and
+    version; `unknown` has the reason for each unknown schema id."""
     for topic, schemas in named.items():
         for (schema_id, version), count in sorted(schemas.items()):
             if schema_id in unknown:
@@ -197,7 +200,7 @@ class DuplicateRequest:
     request_id: int
     count: int
     places: tuple[tuple[int, int], ...]
-    """Partition and offset of the first ones."""
+    """Partition and offset of the first and the last message with that number."""
 
 
 def duplicate_request_findings(items: Sequence[DuplicateRequest]) -> Iterator[Finding]:
@@ -221,7 +224,8 @@ def duplicate_request_findings(items: Sequence[DuplicateRequest]) -> Iterator[Fi
 def archive_findings(
     log: LogSnapshot, summary: PartitionSummary, holding: TableHolding, scope: ComparisonScope, rows: ArchivedRows
 ) -> list[Finding]:
-    """Return the differences at offsets that log and archive should both have, and other offsets the archive lacks."""
+    """Return the differences between log and archive for one partition: offsets that the archive lacks, has twice, or
+    has beyond the end of the log, and days whose messages differ."""
     listed: list[Finding] = []
     if holding.next > log.next_offset:
         what = (
@@ -244,8 +248,8 @@ def archive_findings(
 
 
 def _count_only(log: LogSnapshot, scope: ComparisonScope, rows: ArchivedRows) -> Iterator[Finding]:
-    """Yield a finding by number alone where rows are too scattered to be listed as runs. Digests compare what the log
-    has."""
+    """Yield a finding if the archive has another number of messages than it should have of offsets that the log no
+    longer has. Used if there are too many runs of offsets to name the offsets themselves."""
     more = rows.claimed - scope.beyond
     if more:
         what = f"of offsets that the log has no more the archive has {rows.claimed} messages, and should {scope.beyond}"
@@ -281,7 +285,8 @@ def _days(log: LogSnapshot, log_days: Mapping[int, Digest], archive_days: Mappin
 
 
 def difference(here: Digest, there: Digest) -> str | None:
-    """Return the worst difference between log and archive on a day; None if there is none."""
+    """Return a sentence about the worst difference between `here` (the log) and `there` (the archive) on a day; None if
+    there is no difference."""
     if here.count != there.count:
         return f"the log has {here.count} messages, the archive {there.count}"
     if here.places != there.places:
@@ -295,8 +300,8 @@ def difference(here: Digest, there: Digest) -> str | None:
 
 
 def _payloads(here: Digest, there: Digest) -> str | None:
-    """Return the difference of payloads. An archive may omit payloads that became columns (`--drop-values`), no
-    others."""
+    """Return a sentence about payloads that differ or are missing in the archive; None if all is well. An archive may
+    leave out payloads that became columns (`--drop-values`), but no others."""
     if there.payload_lost:
         return (
             f"{there.payload_lost} of {here.count} messages have no payload in the archive, and no columns instead of"
@@ -313,7 +318,7 @@ def _payloads(here: Digest, there: Digest) -> str | None:
 
 
 def day_text(day: int) -> str:
-    """Return the date of a day; its number if that is no possible date."""
+    """Return the date of the day with that number since 1970, or `day N` if there is no such date."""
     try:
         return (dt.date(1970, 1, 1) + dt.timedelta(days=day)).isoformat()
     except OverflowError:

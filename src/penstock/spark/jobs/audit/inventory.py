@@ -16,7 +16,8 @@ from penstock.storage.inspect.data_reader import DataReader, LogReader, TopicRea
 from penstock.storage.log.repair import QUARANTINE
 
 SLICE_BYTES: Final = 16 << 20
-"""Slice size, smaller than a task, so that tasks come out alike; a task reads its slices one after another."""
+"""Target size of a slice in bytes. A task gets several slices and reads them one after another; small slices make tasks
+of about equal size."""
 
 _WIDTHS_MS: Final = tuple(
     count * unit
@@ -30,7 +31,7 @@ _WIDTHS_MS: Final = tuple(
     for count in counts
 )
 _SPANS_MAX: Final = 120
-"""Bars that can be told apart in a plot as wide as a page."""
+"""Most bars of a plot: more could not be told apart on a page."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +41,7 @@ class LogSnapshot:
     topic: str
     partition: int
     start: int
-    """First offset: messages below were truncated."""
+    """Offset of the first message that the log still has."""
     next_offset: int
     size: int
     segments: int
@@ -56,7 +57,7 @@ class LogSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """The existing logs, and the partitions without one."""
+    """The logs that exist, and in `absent` the partitions (topic and number) that have no log."""
 
     logs: tuple[LogSnapshot, ...]
     absent: tuple[tuple[str, int], ...] = ()
@@ -108,8 +109,8 @@ def _times(reader: LogReader) -> tuple[int | None, int | None]:
 
 
 def _quarantined(disk: Disk, topic: TopicReader, number: int) -> tuple[int, int]:
-    """Return the number and size of the quarantine's files, copies of damaged and torn bytes. A broker's HTTP does not
-    show them."""
+    """Return the number and total bytes of a partition's quarantine files, which are copies of damaged or torn bytes.
+    Return 0 and 0 if they cannot be read: a broker does not serve them by HTTP."""
     folder, total = topic.logs[number] / QUARANTINE, 0
     try:
         names = disk.names(folder)
@@ -128,7 +129,8 @@ def slices(location: Location, data: DataReader, logs: Sequence[LogSnapshot]) ->
 
 
 def time_spans(logs: Sequence[LogSnapshot]) -> TimeSpans:
-    """Return spans of one common width, at most `_SPANS_MAX`, that cover all messages of the logs."""
+    """Return time spans of equal width that cover all messages of the logs. The width is the smallest round one with
+    which there are at most `_SPANS_MAX` spans."""
     times = [time for log in logs for time in (log.oldest_ms, log.newest_ms) if time is not None]
     if not times:
         return TimeSpans(0, _WIDTHS_MS[0], 1)

@@ -15,10 +15,10 @@ from penstock.spark.jobs.audit.scan_range import IndexFault, LossKind, LostOffse
 from penstock.spark.jobs.histogram import NO_VALUES, Histogram, add_counts
 
 SAMPLES_MAX: Final = 1000
-"""Findings of one kind kept for a partition; more are counted. No reader needs more, and a log full of damage must not
-fill the driver's memory."""
+"""Most findings of one kind that are kept for a partition; further ones are only counted. So a log full of damage does
+not fill the driver's memory."""
 PRODUCERS_MAX: Final = 100_000
-"""Producers of one partition whose request numbers are followed: those with the lowest ids."""
+"""Most producers of one partition whose request numbers are checked; of more, those with the lowest ids."""
 
 _WORD: Final = 2**64 - 1
 _Item = TypeVar("_Item")
@@ -26,7 +26,7 @@ _Item = TypeVar("_Item")
 
 @dataclass(frozen=True, slots=True)
 class Sample(Generic[_Item]):
-    """The first items of many, and the total count."""
+    """The first items of many, at most `SAMPLES_MAX`, and the count of all. A sum has the left items first."""
 
     first: tuple[_Item, ...] = ()
     count: int = 0
@@ -39,7 +39,8 @@ class Sample(Generic[_Item]):
 
 @dataclass(frozen=True, slots=True)
 class Losses:
-    """The losses in order, neighbours with the same reason joined: the first ones, the last one, and how many."""
+    """The lost offsets of a range. Adjacent losses with the same reason are joined into one run. `first` has the first
+    runs, `last` the last one, `runs` their number, `records` the lost offsets by kind."""
 
     first: tuple[LostOffsets, ...] = ()
     last: LostOffsets | None = None
@@ -88,8 +89,10 @@ class Disorder:
 
 @dataclass(frozen=True, slots=True)
 class Requests:
-    """The numbered requests of one producer, in the order of offsets. Without breaks each number is greater than the
-    one before it, so that none can occur twice."""
+    """The request numbers of one producer in a range of a partition, in the order of offsets.
+
+    `breaks` counts the numbers that are not greater than the one before. If it is 0, no number can occur twice.
+    """
 
     first: int
     last: int
@@ -113,7 +116,8 @@ class Nonconforming:
 
 @dataclass(frozen=True, slots=True)
 class Digest:
-    """A count of messages and sums of their hashes: the same for the same messages in any order."""
+    """A count of messages and sums of their hashes, which do not depend on the order of the messages. The module
+    `digests` defines the hashes."""
 
     count: int = 0
     places: int = 0
@@ -125,13 +129,13 @@ class Digest:
     typed: int = 0
     """Sum over ids, offsets and payloads of messages that name a schema."""
     named: int = 0
-    """Messages that name a schema."""
+    """Number of messages that name a schema."""
     in_bad_table: int = 0
-    """Messages of `named` in the bad-rows table, which always keeps payloads."""
+    """Number of the messages in `named` that are rows of the bad-rows table, which always keeps payloads."""
     without_payload: int = 0
-    """Messages of `named` in the main table without a payload: columns may stand in its place."""
+    """Number of the messages in `named` that are in the main table without a payload: columns may have its values."""
     payload_lost: int = 0
-    """Other messages without a payload: their payloads are lost."""
+    """Number of all other messages without a payload: these payloads are lost."""
 
     @property
     def contents(self) -> int:
@@ -160,7 +164,7 @@ class PartitionSummary:
     stop: int
     records: int = 0
     record_bytes: int = 0
-    """Size in the segments."""
+    """Bytes of the records in the segments."""
     payload_bytes: int = 0
     first_offset: int = -1
     """Offset of the first readable record; -1 if there is none."""
@@ -170,9 +174,9 @@ class PartitionSummary:
     last_ms: int | None = None
     sizes: Histogram = NO_VALUES
     latency: Histogram = NO_VALUES
-    """Time from publish to archive, in ms."""
+    """Times from publishing a message to committing it to the archive, in milliseconds."""
     volume: Mapping[int, tuple[int, int]] = field(default_factory=dict)
-    """Messages and bytes, by the number of the time span they were published in."""
+    """Number and bytes of messages, by the number of the time span (see `TimeSpans`) in which they were published."""
     losses: Losses = field(default_factory=Losses)
     disorder: Sample[Disorder] = field(default_factory=Sample)
     index_faults: Mapping[int, IndexFault] = field(default_factory=dict)
@@ -181,10 +185,11 @@ class PartitionSummary:
     schemas: Mapping[tuple[int, int], int] = field(default_factory=dict)
     nonconforming: Sample[Nonconforming] = field(default_factory=Sample)
     digests: Mapping[int, Digest] = field(default_factory=dict)
-    """Digests by the day since 1970, of messages that should be in the archive."""
+    """Digests of the messages that should be in the archive, by the number of the day since 1970."""
 
     def __add__(self, other: PartitionSummary) -> PartitionSummary:
-        """Add the range that follows this one."""
+        """Return the summary of this range and of `other`, which must begin where this one stops. Raises
+        `InvalidRequest` if it does not."""
         if self.stop != other.start:
             raise InvalidRequest(f"offsets [{other.start}, {other.stop}) do not follow [{self.start}, {self.stop})")
         requests = _merged(self.requests, other.requests)
@@ -215,7 +220,8 @@ class PartitionSummary:
 
 
 def seam(left: PartitionSummary, right: PartitionSummary) -> Sample[Disorder]:
-    """Return the disorder between two ranges: the first record of the second one, or nothing."""
+    """Return the first record of `right` if its id is not greater than that of the last record of `left`; otherwise an
+    empty sample."""
     return disorder(left.last_id, right.first_id, right.first_offset)
 
 
@@ -245,7 +251,7 @@ def _add(left: Any, right: Any) -> Any:
 
 
 def _merged(left: Mapping[Any, Any], right: Mapping[Any, Any], add: Callable[[Any, Any], Any] = _add) -> dict[Any, Any]:
-    """Return both mappings as one; values of keys that are in both are added, the left one first."""
+    """Return both mappings as one. Values of a key that is in both are combined by `add(left, right)`."""
     merged = dict(left)
     for key, value in right.items():
         merged[key] = add(merged[key], value) if key in merged else value

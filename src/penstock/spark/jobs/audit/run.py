@@ -53,7 +53,7 @@ FINDINGS_MAX: Final = 10_000
 
 
 def _no_progress(_what: str, _done: int, _all: int) -> None:
-    """Ignore progress."""
+    """Do nothing: the default callback of progress."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,12 +66,12 @@ class Comparison:
 
     @property
     def compared(self) -> int:
-        """Messages of the archive that were compared with the log."""
+        """Number of messages of the archive that were compared with the log."""
         return sum(digest.count for digest in self.rows.days.values())
 
     @property
     def has_payloads(self) -> bool:
-        """True if all payloads were compared, too, and not only the other fields."""
+        """True if all payloads were compared; False if the archive lacks some, so that only their other fields were."""
         return not any(digest.without_payload for digest in self.rows.days.values())
 
     def lag(self, log: LogSnapshot) -> int:
@@ -89,7 +89,8 @@ class AuditedPartition:
 
     @property
     def is_comparable(self) -> bool:
-        """True if every single loss of the log is known: then the rest must be the same in the archive."""
+        """True if all losses of the log are listed. Then all other messages must be the same in the archive. If there
+        are too many losses to be listed, log and archive are not compared."""
         return self.summary.losses.runs <= len(self.summary.losses.first)
 
 
@@ -101,10 +102,10 @@ class AuditRequest:
     """Topics to audit; empty: all."""
     against: Warehouse | None = None
     schemas: bool = False
-    """Check every payload against the schema it names."""
+    """True to check every payload against the schema it names."""
     registry: str | None = None
     duplicates: bool = False
-    """Look for request numbers that occur twice in a whole topic, and not only within its partitions."""
+    """True to look for request numbers that occur twice in a topic; otherwise only within each partition."""
 
 
 ALL: Final = AuditRequest()
@@ -131,8 +132,11 @@ class Audit:
 def audit(
     spark: SparkSession, location: Location, request: AuditRequest = ALL, *, stage: StageProgress = _no_progress
 ) -> Audit:
-    """Audit on Spark. Raises `InvalidRequest` or `TopicNotSupported` for what cannot be audited. Damage is a finding,
-    no error."""
+    """Audit the logs on Spark and return the result. `stage` is called with the progress.
+
+    Damage is a finding in the result, not an error. Raises `TopicNotSupported` for a topic that does not exist,
+    `InvalidRequest` if there are no topics, no registry, or no table to compare with.
+    """
     return audit_with(SparkRunner(spark), location, request, stage=stage)
 
 
@@ -157,7 +161,8 @@ def audit_with(
 
 
 class _AuditRun:
-    """A run of an audit: the constructor takes the inventory; then come the steps, in order."""
+    """One run of an audit. The constructor looks at the logs and tables and plans the slices; then `partitions`,
+    `found` and `notes` are called in this order."""
 
     def __init__(self, runner: JobRunner, location: Location, request: AuditRequest, stage: StageProgress) -> None:
         self._runner = runner
@@ -230,7 +235,7 @@ class _AuditRun:
         return Comparison(holding=self._holdings[log.key], scope=scopes[log.key], rows=rows.get(log.key, NO_ROWS))
 
     def found(self, partitions: Sequence[AuditedPartition]) -> Findings:
-        """Return all findings, listed or counted."""
+        """Return the findings of all partitions. The first `FINDINGS_MAX` are listed, all are counted by kind."""
         listed = findings.absent_partitions(self._absent)
         uncounted: dict[FindingKind, int] = {}
         for partition in partitions:
@@ -265,13 +270,14 @@ class _AuditRun:
         return findings.unknown_schema_findings(named, _unknown_ids(self._registry, ids))
 
     def notes(self, partitions: Sequence[AuditedPartition]) -> Iterator[str]:
-        """Yield facts that are worth knowing and are no findings."""
+        """Yield sentences about facts that are worth knowing but are no faults, such as the lag of the archive."""
         for partition in partitions:
             yield from _notes(partition, archive=self._request.against is not None)
 
 
 def _holdings(tables: Mapping[str, LakeTable]) -> dict[PartitionKey, TableHolding]:
-    """Return the holdings of these topics, by partition. A table of all topics is read once."""
+    """Return what the tables should hold, by topic and partition. `tables` has the table of each topic; one that
+    several topics share is read only once."""
     held = {
         name: archives.table_holdings(table) for name, table in {table.name: table for table in tables.values()}.items()
     }
@@ -281,7 +287,7 @@ def _holdings(tables: Mapping[str, LakeTable]) -> dict[PartitionKey, TableHoldin
 def _archived_of_task(
     group: Sequence[Slice], archived: Mapping[PartitionKey, ArchivedRange]
 ) -> dict[PartitionKey, ArchivedRange]:
-    """Return what a task has to know of the archive."""
+    """Return the offsets and batches of the archive that concern the slices of one task, by partition."""
     ranges: dict[PartitionKey, tuple[int, int]] = {}
     for slice_ in group:
         key = slice_.topic, slice_.partition
@@ -300,7 +306,8 @@ def _empty_summary(log: LogSnapshot) -> PartitionSummary:
 
 
 def _unknown_ids(registry: RegistryLocation, ids: Sequence[int]) -> dict[int, str]:
-    """Return why each unknown schema id is unknown; empty if there is no registry to ask."""
+    """Return the error message for each of the schema ids that the registry does not know. Empty if there is no
+    registry."""
     unknown: dict[int, str] = {}
     if not ids:
         return unknown

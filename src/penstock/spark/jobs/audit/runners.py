@@ -27,11 +27,11 @@ class JobRunner(Protocol):
     def run(
         self, what: str, work: Callable[[_Task], _Result], tasks: Sequence[_Task], progress: Progress
     ) -> list[_Result]:
-        """Return the result of `work` for each task, in order."""
+        """Call `work` for each task and return the results in the order of tasks. `what` names the work for people."""
         ...
 
     def find_duplicate_requests(self, suspects: Sequence[SuspectSlice]) -> tuple[list[DuplicateRequest], int]:
-        """Return the first requests that occur more than once, and how many there are."""
+        """Return the first request numbers that occur more than once, and how many there are in all."""
         ...
 
 

@@ -39,7 +39,11 @@ class LossKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LostOffsets:
-    """Unreadable offsets `[start, stop)`, where their bytes are in the segment `base`, and why they are lost."""
+    """Offsets `start` up to, but not including, `stop` that cannot be read, and the reason.
+
+    `base` is the first offset of their segment; `position` and `end` bound their bytes in its file. If no file holds
+    them, `base` is -1.
+    """
 
     start: int
     stop: int
@@ -55,29 +59,30 @@ class LostOffsets:
 
 @dataclass(frozen=True, slots=True)
 class IndexFault:
-    """Records of the segment `base` whose index entries are lost or wrong: rebuildable, and slow to read until
-    rebuilt."""
+    """A number of records (`count`, from the offset `first` on) whose index entries are lost or wrong. `base` is the
+    first offset of their segment. No record is lost; reading is slow until the index is rebuilt."""
 
     base: int
     first: int
     count: int
     header: bool = False
-    """The header is lost: it is unknown whether the segment is complete."""
+    """True if the header of the index is lost. Then it is not known if the segment is complete."""
 
 
 ScanEvent = Block | LostOffsets | IndexFault
 
 _BLOCK_BYTES: Final = 512 * KIB
-"""Bytes read at a time: with what is made of them, they stay in a processor's own cache."""
+"""Bytes that are read at a time. They and the results made of them fit into a processor's own cache."""
 _ROWS_FIRST: Final = 1024
 _MISSING: Final = "the segment is missing: is a file gone?"
 _TOO_SHORT: Final = "the segment ends before it"
 
 
 def scan_range(disk: Disk, view: LogView, start: int, stop: int, *, verify: bool = True) -> Iterator[ScanEvent]:
-    """Yield what is in `[start, stop)`, in the order of offsets: every offset in one block or in one `LostOffsets`.
+    """Yield blocks, losses and index faults of the offsets `[start, stop)`, in the order of offsets. Each offset is in
+    exactly one block or one `LostOffsets`. With `verify=False` checksums are not checked.
 
-    Ids rise within a block; from one block to the next they may not, where the log is out of order.
+    Within a block ids always rise. Where the log is out of order, the next block begins with an id that is not greater.
     """
     offset = start
     if offset < view.start:
@@ -126,7 +131,8 @@ def _end_of(event: ScanEvent, reached: int) -> int:
 
 
 class _IndexEntries:
-    """The index entries of a range, decoded a block at a time: all at once they would not stay in the cache."""
+    """The index entries of a range of a segment. They are read at once and decoded block by block, since all decoded
+    entries would not fit into the processor's cache."""
 
     def __init__(self, disk: Disk, segment: Segment, start: int, stop: int) -> None:
         self._first = start
@@ -140,13 +146,15 @@ class _IndexEntries:
         self._raw = raw[before * ENTRY_BYTES :]
 
     def match(self, block: Block, offset: int, position: int) -> bool:
-        """Tell whether all records of a block end where the index says."""
+        """Return True if all records of a block end where the index says. `offset` and `position` are those of the
+        block's first record."""
         begin = (offset - self._first) * ENTRY_BYTES
         raw = self._raw[begin : begin + len(block) * ENTRY_BYTES]
         return raw.size == len(block) * ENTRY_BYTES and entries_held(raw, block.columns, position, offset) == len(block)
 
     def ends(self, start: int, stop: int) -> Longs:
-        """Return where the records with these offsets end; -1 where unknown."""
+        """Return the position at which each record from offset `start` up to `stop` ends, according to the index; -1 if
+        the index has no entry."""
         begin = (start - self._first) * ENTRY_BYTES
         return _decode_ends(self._raw[begin : begin + (stop - start) * ENTRY_BYTES], start, stop - start)
 
@@ -168,7 +176,7 @@ def _decode_ends(raw: Bytes, first_offset: int, count: int) -> Longs:
 
 
 class _SegmentPass:
-    """A pass over a range of one segment."""
+    """The scan of a range of one segment."""
 
     def __init__(self, disk: Disk, file: File, segment: Segment, start: int, stop: int, *, verify: bool) -> None:
         self._disk = disk
@@ -192,7 +200,8 @@ class _SegmentPass:
             yield from self._next_block() if damage is None else self._skip_damage(damage)
 
     def _next_block(self) -> Iterator[ScanEvent]:
-        """Yield the next block, or skip a bad record; yield nothing if a survey is needed first."""
+        """Read the next block, yield it with its index faults, and advance. If the next record does not verify, yield
+        its loss instead. If the index cannot be trusted, survey the segment and yield nothing."""
         block, why = self._read(self._readable_until())
         block = block.select(0, self._stop - self._offset)
         if not len(block):
@@ -209,8 +218,8 @@ class _SegmentPass:
         self._advance(self._offset + len(block), end)
 
     def _read(self, stop: int) -> tuple[Block, ScanStop]:
-        """Read a block like `read_block`, with a table of the size that the last block needed: it is seldom too
-        small."""
+        """Read a block as `read_block` does, and return it with the reason why it ended. The table of its columns is
+        made as large as the last block needed, which is seldom too small."""
         data = read_tolerant(self._file, self._position, max(0, min(_BLOCK_BYTES, stop - self._position)))
         table = np.empty((self._rows, at.COLUMNS), dtype=np.int64)
         mode = at.STAMPED | at.ENVELOPES | at.TEXTS | (at.VERIFY if self._verify else 0)
@@ -222,8 +231,9 @@ class _SegmentPass:
         return Block(data, table[:count]), ScanStop(self._position + position, why)
 
     def _skip_bad_record(self, why: str) -> Iterator[ScanEvent]:
-        """Skip the record at this position, which does not verify: the index says where it ends, or a survey finds
-        out."""
+        """Yield the loss of the record at this position, which does not verify, and advance behind it. If the index
+        does not say where the record ends, survey the segment instead. After a survey, all offsets that remain are
+        lost."""
         end = int(self._entries.ends(self._offset, self._offset + 1)[0])
         if self._survey is not None:
             yield self._lost(self._stop, self._position, self._position, _TOO_SHORT)
@@ -244,13 +254,14 @@ class _SegmentPass:
         return LostOffsets(self._offset, stop, LossKind.DAMAGED, self._segment.base, position, end, reason)
 
     def _faults(self, wrong: Bools) -> Iterator[IndexFault]:
-        """Yield the index faults; `wrong` is about the offsets from the current one on."""
+        """Yield one index fault if any entry is wrong. `wrong` has a bool for each offset from the current one on."""
         rows = np.flatnonzero(wrong)
         if rows.size:
             yield IndexFault(self._segment.base, self._offset + int(rows[0]), int(rows.size))
 
     def _run_survey(self) -> None:
-        """Survey the whole segment to find where its records are."""
+        """Read the whole segment to find where its records are, and set the position of the current offset. From then
+        on the result replaces the index."""
         segment = self._segment
         survey = self._survey = scan_segment_file(
             self._disk, segment.path, count=segment.count if segment.sealed else None
@@ -265,7 +276,8 @@ class _SegmentPass:
         return next((damage for damage in self._damages() if self._offset in damage.offsets), None)
 
     def _readable_until(self) -> int:
-        """Return the position up to which records are looked for: not inside of damage that a survey found."""
+        """Return the position up to which records may be read: the start of the next damage that a survey found, or the
+        end of the segment."""
         starts = (damage.start for damage in self._damages() if damage.start >= self._position)
         return min(starts, default=self._segment.size)
 

@@ -19,24 +19,25 @@ PartitionKey = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class AuditTask:
-    """Neighbouring slices, and what to check in them. Can be pickled."""
+    """Slices for one worker, mostly neighbours, and the checks to make in them. Can be pickled."""
 
     slices: tuple[Slice, ...]
     spans: TimeSpans
     archived: Mapping[PartitionKey, ArchivedRange] = field(default_factory=dict)
     schemas: RegistryLocation | None = None
-    """Registry for checking payloads; None: payloads are not checked."""
+    """Registry with the schemas against which payloads are checked. With None, payloads are not checked."""
 
 
 def scan_slices(task: AuditTask) -> list[tuple[PartitionKey, PartitionSummary]]:
-    """Return the summaries of the task's partitions, neighbours added."""
+    """Scan the slices of a task and return their summaries. Summaries of adjacent ranges of a partition are added into
+    one. Runs in a worker."""
     return merge_summaries(
         ((slice_.topic, slice_.partition), _scan_slice(slice_, task)) for slice_ in join_slices(task.slices)
     )
 
 
 def join_slices(slices: Iterable[Slice]) -> list[Slice]:
-    """Join neighbouring slices: slices are for distributing work, and each one costs a look at the files."""
+    """Return the slices with neighbours of one partition joined: opening the files for each slice takes time."""
     merged: list[Slice] = []
     for slice_ in slices:
         last, begin = merged[-1] if merged else None, (slice_.topic, slice_.partition, slice_.start)
@@ -50,7 +51,7 @@ def join_slices(slices: Iterable[Slice]) -> list[Slice]:
 def merge_summaries(
     parts: Iterable[tuple[PartitionKey, PartitionSummary]],
 ) -> list[tuple[PartitionKey, PartitionSummary]]:
-    """Add neighbouring summaries of one partition, in the order they come in."""
+    """Return the summaries, in the same order, with each added to the one before if it continues that one's range."""
     merged: list[tuple[PartitionKey, PartitionSummary]] = []
     for key, summary in parts:
         if merged and merged[-1][0] == key and merged[-1][1].stop == summary.start:
@@ -86,5 +87,5 @@ def _conformance(registry: RegistryLocation, topic: str) -> ConformanceCheck:
 
 
 def batches_within(archived: ArchivedRange, start: int, stop: int) -> ArchivedRange:
-    """Return what a task needs to know of an archive: the batches of its own offsets."""
+    """Return the same range, with only those batches that have offsets between `start` and `stop`."""
     return replace(archived, batches=tuple(batch for batch in archived.batches if batch[0] < stop and batch[1] > start))

@@ -1,4 +1,5 @@
-"""The tally of a scanned range: events in, a `PartitionSummary` out. Kernels count; rare events are handled here."""
+"""The tally of a scanned range: it takes the events of `scan_range` and makes a `PartitionSummary` of them. Kernels
+count the records of blocks."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ from penstock.spark.jobs.audit.scan_range import IndexFault, LostOffsets, ScanEv
 from penstock.spark.jobs.histogram import NO_VALUES, Histogram
 
 ConformanceCheck = Callable[[Block], Sample[Nonconforming]]
-"""Returns the payloads of a block that do not conform to their schemas."""
+"""A function that returns the payloads of a block that do not conform to their schemas."""
 
 _TABLE_ROWS: Final = 1024
 
@@ -44,8 +45,8 @@ class TimeSpans:
 
 @dataclass(frozen=True, slots=True)
 class ArchivedRange:
-    """The offsets `[start, stop)` of one partition that an archive claims; and its known batches in the order of
-    offsets: first offset, next offset, commit time."""
+    """The offsets `[start, stop)` of one partition that an archive should hold, and the batches that the archive's
+    history knows, in the order of offsets: first offset, next offset, commit time (Unix ms)."""
 
     start: int
     stop: int
@@ -57,7 +58,7 @@ NOT_ARCHIVED: Final = ArchivedRange(0, 0)
 
 @dataclass
 class RangeTally:
-    """The counts of one scan. Mutable; call `result` once."""
+    """The counts of one scan. Call `take` with the events, then `result` once."""
 
     start: int
     stop: int
@@ -137,7 +138,7 @@ class RangeTally:
                 self._drain_tables()
 
     def _drain_tables(self) -> None:
-        """Move the contents of the kernel's small tables into dicts."""
+        """Add the contents of the kernel's small tables of producers and schemas to the dicts, and empty the tables."""
         for producer, _, count, first, last, breaks in _drain(self._producers_table):
             requests = Requests(first, last, count, breaks)
             known = self._requests.get(producer)
@@ -159,8 +160,8 @@ class RangeTally:
             self._latency += Histogram.of(self._archive_delays(held.columns))
 
     def _archive_delays(self, columns: Longs) -> Longs:
-        """Return the time from publish to archive of each message whose batch the archive still knows; never below
-        zero, since two machines' clocks may differ."""
+        """Return the time from publish to archive, in milliseconds, of each message whose batch is known. A negative
+        time becomes 0: the clocks of two machines may differ."""
         starts, stops, committed = self._batches.T
         batch = np.searchsorted(starts, columns[:, at.OFFSET], side="right") - 1
         known = (batch >= 0) & (columns[:, at.OFFSET] < stops[batch])
@@ -203,7 +204,7 @@ def _with_lowest_producers(summary: PartitionSummary) -> PartitionSummary:
 
 
 def _drain(table: Any) -> list[list[int]]:
-    """Return the used rows of a table and clear it."""
+    """Return the rows of a kernel's table that are in use, and set the whole table to 0."""
     rows: list[list[int]] = table[table[:, kernel.COUNT] > 0].tolist()
     table[:] = 0
     return rows

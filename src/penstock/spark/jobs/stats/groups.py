@@ -19,7 +19,8 @@ from penstock.spark.scan.slices import Slice, open_data, view_within
 
 HOUR_MS: Final = 3_600_000
 GROUPS_MAX: Final = 100_000
-"""Groups of one answer. More do not fit on any screen, and a type for each message must not fill the memory."""
+"""Most groups of one result. More do not fit on a screen, and would fill the memory if, for example, each message has a
+type of its own."""
 
 _NAME_AT: Final = at.HEAD_BYTES + at.NAME_LENGTH_AT + 2
 
@@ -50,7 +51,7 @@ class MessageSums:
 
 @dataclass(frozen=True, slots=True)
 class GroupTotals:
-    """The groups of some slices, and how many messages could not be read."""
+    """The sums of each group of some slices, and in `lost` the number of messages that could not be read."""
 
     groups: Mapping[Group, MessageSums]
     lost: int = 0
@@ -102,7 +103,7 @@ def _count_slice(slice_: Slice, by: tuple[str, ...]) -> GroupTotals:
 
 
 def of_block(block: Block, topic: str, partition: int, by: tuple[str, ...]) -> dict[Group, MessageSums]:
-    """Return the sums of each combination of values in a block."""
+    """Return the sums over the messages of a block, for each combination of values of the fields `by` that occurs."""
     fixed: Mapping[str, Value] = {"topic": topic, "partition": partition}
     codes = np.zeros(len(block), dtype=np.int64)
     values: list[list[Value]] = []
@@ -117,7 +118,8 @@ def of_block(block: Block, topic: str, partition: int, by: tuple[str, ...]) -> d
 
 
 def _split(code: int, values: list[list[Value]]) -> Group:
-    """Return the values that a combined number stands for."""
+    """Return the values that a combined number stands for. `values` has the distinct values of each field; the number
+    is made of the positions in them."""
     group: list[Value] = []
     for distinct in reversed(values):
         code, number = divmod(code, len(distinct))
@@ -156,7 +158,8 @@ def _texts(block: Block, starts: Longs, sizes: Longs) -> CodedValues:
 
 
 def _distinct(values: Iterable[Value], numbers: Longs) -> CodedValues:
-    """Make the values unique: the kernel may give one value two numbers."""
+    """Return distinct values, and the numbers changed to positions in them. The kernel may have given one value two
+    numbers."""
     number_of: dict[Value, int] = {}
     new_numbers = np.array([number_of.setdefault(value, len(number_of)) for value in values], dtype=np.int64)
     return list(number_of), new_numbers[numbers]
@@ -167,7 +170,7 @@ def _type(block: Block) -> CodedValues:
 
 
 def _producer(block: Block) -> CodedValues:
-    """Return the producer's name; its number if it has no name."""
+    """Return the producer of each record: its name, without a name `#ID`, and None for no producer."""
     columns = block.columns
     starts = columns[:, at.START] + columns[:, at.TYPE_BYTES] + _NAME_AT
     names, numbers = _texts(block, starts, columns[:, at.NAME_BYTES])
@@ -180,7 +183,7 @@ def _producer(block: Block) -> CodedValues:
 
 
 def _schema(block: Block) -> CodedValues:
-    """Return schema id and version; None for a message that names no schema."""
+    """Return the schema of each record as `ID/VERSION`; None for a message that names no schema."""
     named = (block.columns[:, at.FLAGS] & at.FLAG_SCHEMA) != 0
     pairs = np.where(named[:, None], block.columns[:, [at.SCHEMA_ID, at.SCHEMA_VERSION]], -1)
     rows, numbers = np.unique(pairs, axis=0, return_inverse=True)

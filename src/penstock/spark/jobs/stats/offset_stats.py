@@ -1,4 +1,4 @@
-"""Message counts without Spark: from offsets where they suffice, else by reading everything except payloads."""
+"""Message counts without Spark. Where offsets and the index are enough no messages are read; otherwise all are."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ def counts(
     url: str | None = None,
     storage_options: Mapping[str, str] | None = None,
 ) -> list[dict[str, Any]]:
-    """Return how many messages there are, grouped as by `penstock stats`: a row for each group, with `messages` in it.
+    """Return how many messages there are, grouped as by `penstock stats`: a dict for each group, with the fields of
+    `by` and `messages`. Without `topics`, all topics are counted.
 
     By topic and partition that takes milliseconds, by hour and day some reads for each hour, whatever the log's size: a
     damaged message counts, a missing segment does not and is logged. Any other grouping reads all messages, in this

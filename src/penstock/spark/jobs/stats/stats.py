@@ -31,7 +31,8 @@ _WHAT: Final = "counting"
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """The result; `rows` are in the order of their groups."""
+    """The result: one row for each group, sorted by group. `lost` counts messages that could not be read, `seconds` is
+    the time that it took."""
 
     by: tuple[str, ...]
     rows: tuple[tuple[Group, MessageSums], ...]
@@ -43,14 +44,15 @@ class Stats:
         return sum(sums.count for _, sums in self.rows)
 
     def as_dicts(self) -> list[dict[str, Any]]:
-        """Return one dict for each group: its values, and its numbers."""
+        """Return one dict for each group, with the values of the grouping fields, counts, sizes and times."""
         return [
             dict(zip(self.by, map(_shown, self.by, group), strict=True)) | _numbers(sums) for group, sums in self.rows
         ]
 
 
 def parse_by(text: str) -> tuple[str, ...]:
-    """Parse `topic,hour`. Raises `InvalidRequest` for a field that cannot be grouped by."""
+    """Return the fields of a text such as `topic,hour`. Raises `InvalidRequest` for a field that cannot be grouped by,
+    and for no field at all."""
     names = tuple(dict.fromkeys(name.strip().lower() for name in text.split(",") if name.strip()))
     unknown = [name for name in names if name not in BY]
     if unknown or not names:
@@ -66,8 +68,11 @@ def stats(
     by: Sequence[str] = ("topic",),
     stage: StageProgress = lambda _what, _done, _all: None,
 ) -> Stats:
-    """Return the statistics of these topics, or of all. Raises `InvalidRequest` or `TopicNotSupported` for what does
-    not exist."""
+    """Return the statistics of these topics, or of all, computed by Spark. `stage` is called with the progress.
+
+    Raises `TopicNotSupported` for a topic that does not exist, `InvalidRequest` for an unknown field in `by` or if
+    there are no topics.
+    """
     return stats_with(SparkRunner(spark), location, topics, by=by, stage=stage)
 
 

@@ -13,7 +13,7 @@ __all__ = ["copy", "export", "import_file"]
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name on first use: workers import this package for its tasks alone."""
+    """Import a public name when it is first used: workers need only the tasks of this package."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from penstock.spark.jobs.transfer import transfer

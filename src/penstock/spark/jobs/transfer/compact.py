@@ -1,8 +1,8 @@
 """The job `compact`: the latest message of every key, into a new topic or a table of the lake.
 
 The latest message is the one with the highest id: ids rise with the offset in a partition and with time across
-partitions. An empty payload is a tombstone: the key is deleted, and by default nothing of it is left. Messages without
-a key replace no others and are replaced by none: by default they are all kept.
+partitions. An empty payload is a tombstone: the key is deleted, and by default no message of it is written. Messages
+without a key never replace each other: by default all of them are written.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class Tombstones(StrEnum):
     """The treatment of a key whose latest message has an empty payload."""
 
     DROP = "drop"
-    """The key disappears."""
+    """The key is left out of the result."""
     KEEP = "keep"
-    """The tombstone is kept, for readers that have the key from elsewhere."""
+    """The tombstone is written, so that readers which already have the key learn that it was deleted."""
 
 
 class Keyless(StrEnum):
@@ -63,8 +63,10 @@ def compact(
     """Write the latest message of every key into a topic (`target.topic`) or a table, each once however often the `run`
     is started. Messages keep their key, payload, type, attributes and schema, and the order of their partition.
 
-    If the log has grown since a run was interrupted, starting it again adds the newer messages behind the older ones.
-    Raises `StorageFailed` for what cannot be read of a log, or with `skip_lost` continues without it.
+    If the log has grown since a run was interrupted, starting it again adds the newer messages behind the older ones,
+    which stay.
+    Raises `StorageFailed` if messages of a log cannot be read. With `skip_lost` they are left out and counted in the
+    report instead.
     """
     chosen, name, losses = (
         selection or Selection(),
@@ -82,7 +84,7 @@ def compact(
 def latest_by_key(
     rows: DataFrame, *, tombstones: Tombstones = Tombstones.DROP, keyless: Keyless = Keyless.KEEP
 ) -> DataFrame:
-    """Return the latest message of every key, of messages with the columns of the log."""
+    """Return the latest message of every key. `rows` are messages in the columns of the log, and so is the result."""
     from pyspark.sql import functions as f
 
     names = [name for name in rows.columns if name != "key"]
@@ -96,7 +98,8 @@ def latest_by_key(
 
 
 def _into_table(rows: DataFrame, table: LakeTable, run: str) -> PublishReport:
-    """Write the rows in the columns of an archive, so that the table can be read and replayed as one."""
+    """Write the messages into a table with the columns of an archive, so that it can be read and replayed as an archive
+    is."""
     from penstock.spark.lake.frames import write_frame
     from penstock.spark.lake.tables.columns import DAY_COLUMN
     from penstock.spark.lake.tables.table import CommitMarker, Committed
@@ -120,7 +123,7 @@ def _rows(table: LakeTable) -> int:
 
 
 def as_archive(rows: DataFrame) -> DataFrame:
-    """Rename the columns of the log to those of an archive."""
+    """Return messages in the columns of an archive (`_offset`, `_day` ...) instead of those of the log."""
     from pyspark.sql import functions as f
 
     from penstock.spark.lake.tables.columns import DAY_COLUMN, LOG_NAMES, SYSTEM_COLUMNS

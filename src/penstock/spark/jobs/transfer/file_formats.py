@@ -35,7 +35,8 @@ _SUFFIXES: Final = {
 
 
 def format_of(path: Path, given: str | None) -> FileFormat:
-    """Return the given format, or that of the file's name. Raises `InvalidRequest` if neither is known."""
+    """Return the format named `given`, or with None the one that the ending of `path` tells; a directory is
+    `DIRECTORY`. Raises `InvalidRequest` if the name or the ending is unknown."""
     if given is not None:
         if given not in tuple(FileFormat):
             raise InvalidRequest(f"format {given!r}: expected {', '.join(FileFormat)}", given=given)
@@ -57,7 +58,8 @@ class Writer(Protocol):
 
 
 def writer_of(file_format: FileFormat, path: Path) -> Writer:
-    """Return the writer of a file of messages; its batches have all columns of the log."""
+    """Create a file and return the writer for it. Every batch that is written must have all columns of the log. Raises
+    `KeyError` for `DIRECTORY`."""
     makers: dict[FileFormat, Callable[[Path], Writer]] = {
         FileFormat.PARQUET: _ParquetWriter,
         FileFormat.JSONL: JsonWriter,
@@ -72,8 +74,8 @@ def check_file(path: Path) -> None:
 
 
 def read(file_format: FileFormat, path: Path, columns: Sequence[str] = COLUMNS.names) -> Iterator[pa.RecordBatch]:
-    """Yield the messages of a file, in order, with those of `columns` that it has. Raises `InvalidRequest` with the
-    wrong line or column."""
+    """Yield the messages of a file in order, with those of `columns` that the file has. Raises `InvalidRequest`, which
+    names the line or column, for a file that is not as it should be, and for one that does not exist."""
     check_file(path)
     readers = {FileFormat.PARQUET: _read_parquet, FileFormat.JSONL: read_json, FileFormat.CSV: read_csv}
     return readers[file_format](path, columns)

@@ -1,4 +1,4 @@
-"""The accumulator of lost or damaged messages: workers leave them out of a job, the driver learns which they are."""
+"""The accumulator of lost or damaged messages. Workers leave such messages out; the driver learns their offsets."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 LostRanges = frozenset[tuple[str, int, int, int]]
-"""Topic, partition, and lost offsets, half-open."""
+"""Ranges of lost offsets, each with topic, partition, first offset and the offset behind the last."""
 
 
 class LossAccumulator:
@@ -38,7 +38,8 @@ class LossAccumulator:
         return count_offsets(self._lost.value)
 
     def read_without_lost(self, given: Mapping[str, str]) -> DataFrame:
-        """Read what the source would read with these options, in all columns of the log, without lost messages."""
+        """Return what Spark's source reads with these options, in all columns of the log. Messages that cannot be read
+        are left out, and their offsets are added here when the DataFrame is computed."""
         options = ReadOptions.of(given, streaming=False)
         ranges = batch_ranges(open_data(options.location), options, options.where)
         slices = plan_slices(options.location, ranges)
@@ -76,7 +77,7 @@ class _ReadSlices:
 
 
 def count_offsets(ranges: LostRanges) -> int:
-    """Return how many offsets the ranges have, each counted once."""
+    """Return the number of offsets in the ranges. An offset in several ranges counts once."""
     count, last, reached = 0, ("", 0), 0
     for topic, partition, start, stop in sorted(ranges):
         if (topic, partition) != last:

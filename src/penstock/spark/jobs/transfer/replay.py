@@ -37,11 +37,11 @@ REPLAY_ATTRIBUTES: Final = (
 
 MESSAGE: Final = ("key", "value", "type", "attributes", "schema_id", "schema_version")
 PACED_ORDER: Final = ("id", "producer_name", "request_id")
-"""Order of messages that are published at a pace. Ids rise over all partitions, also where the clock stood still or was
-set back: then many messages have the same time, and only ids tell their order."""
+"""Columns by which messages are sorted that are published with a limited rate. Ids come first, not times: if the clock
+stood still or was set back, many messages have the same time, but ids still rise, over all partitions."""
 
 _TASKS_MAX: Final = 64
-"""Connections to the broker at once."""
+"""Most tasks that publish at the same time, each with a connection to the broker."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,13 +51,13 @@ class PublishReport:
     run: str
     target: str
     rows: int
-    """Messages that the topic should have in the end."""
+    """Number of messages that were selected: those published now and those published before."""
     published: int
     known: int
-    """Messages that an earlier start of the same run had already published."""
+    """Number of messages that were not published now, because an earlier start of the same run had published them."""
     seconds: float
     lost: int = 0
-    """Messages that could not be read, and were left out."""
+    """Number of messages that could not be read and were left out."""
 
 
 def replay(
@@ -106,7 +106,12 @@ def new_run() -> str:
 def with_request_numbers(
     rows: DataFrame, topics: Sequence[TopicName], selection: Selection, run: str, *, mark: bool, job: str = "replay"
 ) -> DataFrame:
-    """Return messages with the producer and request number under which they are published again, and their old id."""
+    """Return the messages in the columns in which they are published again.
+
+    `producer_name` is made of job, run, selection and partition; `request_id` is the offset plus 1. So the broker
+    recognizes a message that the same run has published already. `id` is the old id, for sorting. With `mark`,
+    `REPLAY_ATTRIBUTES` are added.
+    """
     from pyspark.sql import functions as f
 
     names = {str(topic): f"{job}/{run}/{selection.digest(topic)}" for topic in topics}
@@ -123,7 +128,8 @@ def with_request_numbers(
 
 
 def _replay_attributes(run: str) -> Column:
-    """Return the attributes, with those of an earlier replay replaced by those of this one."""
+    """Return the attributes of each message with `REPLAY_ATTRIBUTES` of this run added. Those of an earlier replay are
+    replaced."""
     from pyspark.sql import functions as f
 
     moment = f.date_format(f.to_utc_timestamp("timestamp", f.current_timezone()), "yyyy-MM-dd'T'HH:mm:ss.SSS'Z'")
@@ -136,7 +142,8 @@ def _replay_attributes(run: str) -> Column:
 def publish_numbered(
     rows: DataFrame, target: SinkOptions, run: str, *, progress: Progress | None = None
 ) -> PublishReport:
-    """Publish rows that have `producer_name` and `request_id`, each producer's in order."""
+    """Publish messages under the `producer_name` and `request_id` that they have (see `with_request_numbers`), those of
+    one producer in order. Messages that the topic has already are counted and not stored again."""
     began = time.monotonic()
     options = replace(target, numbers=RowNumbers.COLUMNS, run=run)
     # Request numbers skip stored messages, and a later start may have more: no start repeats this very write.
@@ -153,7 +160,8 @@ def publish_numbered(
 
 
 def _ordered(rows: DataFrame, options: SinkOptions) -> DataFrame:
-    """Order the rows: each producer's in one task; at a pace all in one task, in the order of time."""
+    """Return the rows sorted for publishing. All rows of a producer are in one task, by request number. If the rate is
+    limited, all rows are in one task, in the order of `PACED_ORDER`."""
     if options.rows_per_second is not None:
         return rows.repartition(1).sortWithinPartitions(*PACED_ORDER).drop("id")
     tasks = min(_TASKS_MAX, context(rows.sparkSession).defaultParallelism)

@@ -34,7 +34,11 @@ _WITHOUT_PAYLOAD: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """A selection of messages: all conditions hold. Globs have `*` and `?`; `where` is a condition in Spark's SQL."""
+    """A selection of messages. A message is selected if all conditions hold.
+
+    `start` and `stop` are positions: an offset, a time, an id. `types` and `keys` are globs with `*` and `?`, of which
+    one must match. `where` is a condition in Spark's SQL. Raises `InvalidRequest` for the start `latest`.
+    """
 
     start: str = "earliest"
     stop: str | None = None
@@ -52,7 +56,8 @@ class Selection:
         return parse_positions(self.start, self.stop)
 
     def digest(self, topic: TopicName) -> str:
-        """Return a text that differs for every selection of a topic."""
+        """Return a hash, twelve hexadecimal digits, of the conditions and the topic: different selections have
+        different hashes."""
         fields = [self.start, self.stop, self.partition, self.types, self.keys, self.where, str(topic)]
         return hashlib.sha256(json.dumps(fields).encode()).hexdigest()[:12]
 
@@ -66,7 +71,8 @@ class LogOrigin:
     def frame(
         self, spark: SparkSession, topics: Sequence[TopicName], selection: Selection, losses: LossAccumulator | None
     ) -> DataFrame:
-        """Read the messages, filtered by what the log can be searched by; the caller applies the other conditions."""
+        """Return the messages of the topics. Only those conditions are applied by which a log can be searched; the
+        caller applies the others. Messages that cannot be read are added to `losses`, or with None fail the read."""
         options = _location_options(self.location) | {"subscribe": ",".join(map(str, topics))}
         options |= {"includeAttributes": "true"}
         if where := log_condition(selection):
@@ -163,7 +169,8 @@ def _conditions(selection: Selection) -> list[Column]:
 
 
 def _bounds(place: Position | None, *, lower: bool) -> list[Column]:
-    """Return a position as a condition of Spark's."""
+    """Return the condition of Spark that a position stands for, as a list of one: at or behind it with `lower`,
+    otherwise before it. Empty for no position, and for the ends of the log."""
     from pyspark.sql import functions as f
 
     value: Any
@@ -195,7 +202,8 @@ def _has_wildcards(glob: str) -> bool:
 
 
 def log_condition(selection: Selection) -> str:
-    """Return the conditions that the log can be searched by, in the syntax of the source's option `where`."""
+    """Return those conditions by which a log can be searched, in the syntax of the source's option `where`; an empty
+    text if there are none."""
     first, last = selection.positions()
     conditions = [*_condition_text(first, ">="), *_condition_text(last, "<")]
     if selection.partition is not None:
@@ -221,13 +229,14 @@ def _quoted(text: str) -> str:
 
 
 def regex_of(glob: str) -> str:
-    """Return a glob as a regular expression of Java; every other character stands for itself."""
+    """Return a glob as a regular expression of Java. All characters except `*` and `?` stand for themselves."""
     parts = {"*": ".*", "?": "."}
     return "".join(parts.get(char) or (char if char.isalnum() else f"\\x{{{ord(char):x}}}") for char in glob)
 
 
 def _as_log(rows: DataFrame) -> DataFrame:
-    """Rename an archive table's columns to those of the log."""
+    """Return the rows of an archive table in the columns of the log. A row whose payload the archive did not keep fails
+    the read."""
     from pyspark.sql import functions as f
 
     from penstock.spark.lake.tables.columns import LOG_NAMES
@@ -239,6 +248,6 @@ def _as_log(rows: DataFrame) -> DataFrame:
 
 
 def _location_options(location: Location) -> dict[str, str]:
-    """Return the location as options of the source."""
+    """Return the options of Spark's source `penstock` for this location."""
     name = "url" if location.is_broker else "path"
     return {name: location.uri, **{f"storage.{key}": value for key, value in location.storage_options}}

@@ -1,7 +1,7 @@
-"""Messages as lines of text: JSON objects and CSV, with every field. `file_formats` opens the files.
+"""Messages as lines of text, JSON objects or CSV, with every field. Use it through `file_formats`.
 
-A payload or key that is text is written as text, any other in base64, and the field tells which. Ids are written in
-their text form, times in ISO 8601.
+A payload or key that is text is written as text, any other in base64; a field shows which of the two it is. Ids are
+written in their text form, times in ISO 8601.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Row = dict[str, Any]
 
 
 def check_fields(names: Iterable[str], allowed: Iterable[str] = COLUMNS.names) -> None:
-    """Raise `InvalidRequest` for a name that no field has."""
+    """Raise `InvalidRequest` if one of the names is not in `allowed`, the fields of a message."""
     for name in names:
         if name not in allowed:
             raise InvalidRequest(
@@ -94,7 +94,8 @@ def _batches(rows: Iterable[Row], columns: Iterable[str]) -> Iterator[pa.RecordB
 
 
 def _batch(rows: list[Row], columns: list[str]) -> pa.RecordBatch:
-    """Build a batch. Columns that no row has are left out: an absent field is not an empty one."""
+    """Return a batch with those of `columns` for which some row has a value, and always `value`. A field that no row
+    has is left out, not filled with nulls."""
     values = {name: [row.get(name) for row in rows] for name in columns}
     present = {
         name: column for name, column in values.items() if name == "value" or any(one is not None for one in column)
@@ -122,7 +123,8 @@ def _from_base64(text: Any, name: str) -> bytes:
 
 
 def _parse_row(row: Row, columns: Iterable[str]) -> Row:
-    """Parse ids and times, if they are among `columns`; refuse wrong types of numbers and texts."""
+    """Return the row with its id and time parsed, if they are among `columns`. Raises `InvalidRequest` for a field of a
+    wrong type, and for a missing payload."""
     try:
         if row.get("id") is not None and "id" in columns:
             row["id"] = parse_id(row["id"])
@@ -171,7 +173,8 @@ class JsonWriter:
 
 
 def _as_json(row: Row) -> Row:
-    """Return the fields that the message has."""
+    """Return the row as a JSON object: without missing fields, and with bytes as text or, under `NAME_base64`, in
+    base64."""
     fields: Row = {}
     for name, value in row.items():
         if value is None or value == {}:
@@ -233,8 +236,7 @@ _ENCODED: Final = ("key_encoding", "value_encoding")
 _CSV_FIELDS: Final = tuple(
     name for column in COLUMNS.names for name in ((f"{column}_encoding", column) if column in _BYTES else (column,))
 )
-"""Columns of the CSV. The field before a key or payload has its encoding: `text`, `base64`, or empty if there is
-none."""
+"""Columns of the CSV. The column before `key` or `value` has its encoding: `text`, `base64`, or empty for no key."""
 
 
 class CsvWriter:
@@ -258,8 +260,8 @@ def _as_csv(row: Row) -> Row:
 
 
 def _csv_bytes(data: bytes | None) -> tuple[str, str]:
-    """Return encoding and text. Text with control characters is written in base64, too: tools differ in reading such
-    CSV."""
+    """Return the encoding (`text`, `base64`, or empty for None) and the bytes as text. Text with control characters is
+    encoded in base64, because tools differ in reading it from CSV."""
     if data is None:
         return "", ""
     text = _text(data)
@@ -311,7 +313,8 @@ def _number(text: str | None, name: str) -> int | None:
 
 
 def _bytes_from_csv(fields: Mapping[str, str], name: str) -> bytes | None:
-    """Return the bytes of a field. Without an encoding it is text, and an empty key is no key."""
+    """Return the bytes of the field `key` or `value`; None for no key. If the file has no column for its encoding, the
+    field is text, and an empty key means no key. Raises `InvalidRequest` for an unknown encoding."""
     text = fields.get(name, "")
     coding = fields.get(f"{name}_encoding", "text" if text or name == "value" else "")
     if coding == "base64":

@@ -1,7 +1,7 @@
 """Import, export and copy: topics into files that other tools read, and back; or from one data directory to another.
 
-None of them needs Spark: the log's own kernels and pyarrow are quicker than a JVM is to start. A message that is
-published again gets a new id, offset and time; a file keeps the original ones.
+Spark is not needed here: the log's own kernels and pyarrow are done before a JVM has started. A message that is
+imported or copied gets a new id, offset and time; an exported file has the original ones.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class ExportReport:
     topics: tuple[str, ...]
     rows: int
     lost: int
-    """Messages that could not be read, and were left out."""
+    """Number of messages that could not be read and were left out."""
     bytes: int
     seconds: float
 
@@ -69,10 +69,11 @@ def export(
     skip_lost: bool = False,
     progress: Progress | None = None,
 ) -> ExportReport:
-    """Write messages into a file, topic by topic and partition by partition, in order. The file appears once it is
-    complete; an existing file stays until then.
+    """Write messages into a file, topic by topic and partition by partition, in order. The messages go into
+    `OUTPUT.part`, which replaces `output` once it is complete and is deleted after an error.
 
-    Raises `DataLoss` for what cannot be read, or with `skip_lost` continues without it.
+    Raises `DataLoss` if messages cannot be read. With `skip_lost` they are left out and counted in the report instead.
+    Raises `InvalidRequest` for a selection with `where`, which needs Spark.
     """
     began, rows, losses = time.monotonic(), 0, slice_reader.LossCounter()
     chosen = _without_sql(selection)
@@ -115,8 +116,9 @@ def import_file(
 ) -> PublishReport:
     """Publish the messages of a file into `target.topic`, or each into the topic that it names.
 
-    A message's request number is its position in the file: with the `run` of an earlier import of the same file,
-    messages that it stored are not stored again.
+    The request number of a message is its position in the file. So with the `run` of an earlier import of the same
+    file, messages that were stored then are not stored again. `keep_partitions` is for a target directory: a message
+    goes to the partition that the file names. Raises `InvalidRequest` for `keep_partitions` with a broker.
     """
     _check_keeping(target, keep_partitions)
     batches = read(kind, file, (*MESSAGE, "topic", *(("partition",) if keep_partitions else ())))
@@ -137,9 +139,10 @@ def copy(
     """Copy messages of one data directory into another, or into a broker, under the same topic names; with
     `target.topic` all into that one. Missing topics are created with as many partitions.
 
-    A message's request number is its offset: with the `run` of an earlier copy, messages that it stored are not stored
-    again. In a directory every message goes to its old partition. Raises `DataLoss` for what cannot be read, or with
-    `skip_lost` continues without it.
+    The request number of a message is its old offset plus 1. So with the `run` of an earlier copy, messages that were
+    stored then are not stored again. In a directory a message goes to its old partition, unless `target.topic` is set.
+    Raises `DataLoss` if messages cannot be read; with `skip_lost` they are left out and counted instead. Raises
+    `InvalidRequest` for a selection with `where`, which needs Spark.
     """
     chosen, name, losses = _without_sql(selection), run or uuid.uuid4().hex, slice_reader.LossCounter()
     data = location.open()
@@ -187,7 +190,8 @@ def _report(run: str, options: SinkOptions, tally: WriteCounts, seconds: float) 
 
 
 def _numbered(batch: pa.RecordBatch, selection: Selection, run: str, *, placed: bool) -> pa.RecordBatch:
-    """Return rows of one partition with the producer and request number under which they are stored elsewhere."""
+    """Return the rows of a batch with a producer's name and request numbers (offset plus 1), by which the target
+    recognizes messages that it has already. All rows must be of one partition. With `placed` they keep it."""
     topic, partition = batch.column("topic")[0].as_py(), batch.column("partition")[0].as_py()
     name = f"copy/{run}/{selection.digest(TopicName.parse(topic))}/{partition}"
     selected = batch.select([*MESSAGE, "topic", *(("partition",) if placed else ())])
@@ -226,7 +230,7 @@ def _without_sql(selection: Selection | None) -> Selection:
 
 
 def _slices(location: Location, topics: Sequence[TopicName], selection: Selection) -> list[Slice]:
-    """Return the slices to read of each partition, as it is now."""
+    """Return the slices of the topics' logs, as they are now, that may have selected messages."""
     data, filters = location.open(), _filters(selection)
     ranges: dict[tuple[str, int], tuple[int, int]] = {}
     for name in topics:
@@ -244,7 +248,8 @@ def _read(
     selection: Selection,
     on_loss: Callable[[slice_reader.LostRange], None] = slice_reader.raise_loss,
 ) -> Iterator[tuple[pa.RecordBatch, int]]:
-    """Yield all columns of the selected messages, and how many offsets have been read so far."""
+    """Yield batches of the selected messages with all columns, each with the number of messages read so far, including
+    those that were not selected. `on_loss` is called for messages that cannot be read."""
     filters, done = _filters(selection), 0
     for slice_ in slices:
         maker = BatchBuilder(COLUMNS.names, slice_.topic, slice_.partition, rows_max=slice_reader.ROWS_MAX)
@@ -266,7 +271,8 @@ def _filters(selection: Selection) -> Filters:
 
 
 def _number(place: Position | None, kind: type[Position]) -> int | None:
-    """Return the number of a position of this kind, in the unit of filters; None for another kind."""
+    """Return a position as the number that filters compare: an offset, a time in microseconds, or an id. Return None if
+    the position is not of class `kind`."""
     if not isinstance(place, kind):
         return None
     match place:

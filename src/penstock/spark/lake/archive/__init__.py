@@ -11,7 +11,7 @@ __all__ = ["archive"]
 
 
 def __getattr__(name: str) -> Any:
-    """Import `archive` on first use: workers import this package for its tasks alone."""
+    """Import the function `archive` when it is first used: workers need only the tasks of this package."""
     if name != "archive":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from penstock.spark.lake.archive.run import archive

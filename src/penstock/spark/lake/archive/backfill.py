@@ -1,4 +1,5 @@
-"""The backfill: a range of past offsets added to tables before what they have. A running archive is not disturbed.
+"""The backfill: past messages added to archive tables, usually in front of what the tables hold already. A running
+archive is not disturbed.
 
 A table holds one span of offsets of a partition, without holes. A backfill extends that span at its beginning, batch by
 batch from the newest part to the oldest; where the table has nothing yet, or no archive owns it, at the end. Offsets
@@ -39,7 +40,8 @@ if TYPE_CHECKING:
 
 
 class BackfillRange(NamedTuple):
-    """Offsets of one partition to add, and at which end of the table's span."""
+    """Offsets of one partition to add: `start` up to, but not including, `stop`. `before` is True if they are added in
+    front of the table's first offset, False if behind its last."""
 
     source: TopicPartition
     start: int
@@ -50,8 +52,12 @@ class BackfillRange(NamedTuple):
 def backfill_ranges(
     source: TopicPartition, start: int, stop: int, span: OffsetSpan | None, owner: str | None
 ) -> Iterator[BackfillRange]:
-    """Yield the parts of a range that a table lacks. Raises `InvalidRequest` if a hole would be left, `NotOwner` if
-    another query must add them."""
+    """Yield the parts of the offsets `start` to `stop` that a table lacks.
+
+    `span` is what the table holds of the partition, None if it holds nothing; `owner` is the archive that extends the
+    table. Raises `InvalidRequest` if a hole would be left between the range and the span, `NotOwner` if the table has
+    an owner and offsets behind the span are to be added: only the owner may add those.
+    """
     if start >= stop:
         return
     where = f"{source[0]}[{source[1]}]"
@@ -81,7 +87,10 @@ def _check_owner(where: str, owner: str | None) -> None:
 
 
 def backfill_checkpoint(warehouse: str, name: str, given: str | None) -> Path:
-    """Return the checkpoint directory of an archive's backfills: never the archive's own, which may be in use."""
+    """Return the directory for the checkpoint of backfills: a running archive may hold the lock of its own.
+
+    `name` is the name of the archive, `given` the archive's checkpoint directory, or None for the default one.
+    """
     if given is None:
         return checkpoint_of(warehouse, f"{name}-backfill", None)
     return checkpoint_of(warehouse, name, given) / "backfill"
@@ -99,7 +108,8 @@ def backfill(
     batch_bytes: int = BATCH_BYTES,
     on_batch: Callable[[BatchReport], None] | None = None,
 ) -> ArchiveReport:
-    """Archive the messages of topics between two places, except those that the tables already have.
+    """Archive the messages of topics from `start` up to `stop`, except those that the tables already have. With
+    `stop=None`, go on to the end of each log.
 
     `checkpoint` is locked, and is the backfill's own. Without `spark` this process does the work. Raises what
     `backfill_ranges` does.
@@ -119,14 +129,18 @@ def open_backfill(
     start: Position,
     stop: Position | None = None,
 ) -> Iterator[BackfillRun]:
-    """Lock the checkpoint and yield a backfill run. Errors that need no engine to be found are raised here."""
+    """Lock the checkpoint and yield a backfill that is ready to run.
+
+    Raises `InvalidRequest` if a table has another format or the checkpoint belongs to other settings, `NotOwner` if
+    another process holds the checkpoint.
+    """
     check_formats(destination, find_logs(location, topics))
     with Checkpoint(checkpoint) as locked:
         yield BackfillRun(location, topics, destination, locked, start, stop)
 
 
 class BackfillRun:
-    """A run of a backfill; an engine runs its tasks."""
+    """One run of a backfill. It plans and commits; the engine given to `run` writes the files."""
 
     def __init__(
         self,
@@ -171,7 +185,8 @@ class BackfillRun:
         batch_bytes: int = BATCH_BYTES,
         on_batch: Callable[[BatchReport], None] | None = None,
     ) -> ArchiveReport:
-        """Run batch after batch; stops between two batches if `stop` is set."""
+        """Add the missing ranges batch by batch, and return the totals. If `stop` is set, the run ends after the
+        current batch. A batch for which an interrupted run had written all files is committed first."""
         begun = time.monotonic()
         report = ArchiveReport(self._query_id, engine.name)
         self._batch_runner.use_engine(engine)
@@ -190,7 +205,7 @@ class BackfillRun:
         return report
 
     def _batches(self, data: DataReader, batch_bytes: int) -> Iterator[tuple[list[Slice], bool]]:
-        """Yield the slices of each batch, and whether they go before the table's span."""
+        """Yield the slices of each batch, and True if the batch lies in front of the table's span, False if behind."""
         for missing in list(self._ranges(data)):
             yield from ((slices, missing.before) for slices in self._batches_of(data, missing, batch_bytes))
 
@@ -211,8 +226,11 @@ class BackfillRun:
                 yield from backfill_ranges(source, low, high, spans.get(source), owner)
 
     def _batches_of(self, data: DataReader, missing: BackfillRange, batch_bytes: int) -> Iterator[list[Slice]]:
-        """Cut a range into batches, each adjacent to what the table has by then: the last one first where the span
-        grows at its beginning."""
+        """Cut a range into batches of about `batch_bytes`, in the order in which they must be committed.
+
+        Each batch must touch the offsets that the table has by then. So a range in front of the span is added
+        backwards, its last batch first.
+        """
         ranges, aim = {missing.source: (missing.start, missing.stop)}, min(SLICE_BYTES, batch_bytes)
         slices = plan_slices(self._location, ranges, slice_bytes=aim, data=data)
         batches = list(pack_slices(slices, batch_bytes))
@@ -234,7 +252,7 @@ def _bounds(
 
 
 def _clamped_offset(look: Callable[[], int], first: int, after: int) -> int:
-    """Return the offset that `look` finds; one outside of the log means the log's first or next offset."""
+    """Return the offset that `look` finds, limited to `first` up to `after`, the log's first and next offset."""
     try:
         return min(max(look(), first), after)
     except OffsetOutOfRange as error:

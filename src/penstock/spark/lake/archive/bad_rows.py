@@ -11,16 +11,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 REASONS_MAX: Final = 100
-"""Reasons counted separately: a reason may quote the payload, and then there are as many reasons as messages."""
+"""Most reasons that are counted separately. There is a limit because a reason may quote the payload: then each message
+may have a reason of its own."""
 REASONS_SHOWN: Final = 3
 
 
 @dataclass(slots=True)
 class BadRows:
-    """The bad rows of one table. Travels as JSON."""
+    """The offsets and the reasons of a table's bad rows: messages whose payload did not decode. Workers send it to the
+    driver as JSON."""
 
     places: dict[str, list[int]] = field(default_factory=dict)
-    """First and last offset of a bad message, by partition (`TOPIC[N]`)."""
+    """Offsets of the first and the last bad message of each partition (`TOPIC[N]`)."""
     reasons: dict[str, int] = field(default_factory=dict)
     others: int = 0
     """Rows whose reason is not counted separately."""
@@ -30,7 +32,7 @@ class BadRows:
         return cls(**said) if said else cls()
 
     def add_rows(self, batch: pa.RecordBatch) -> None:
-        """Add rows of a bad-rows table; all are of one partition."""
+        """Count rows that were written to a bad-rows table. All rows of `batch` must be of one partition."""
         if not batch.num_rows:
             return
         edges = pc.min_max(batch.column("_offset")).as_py()
@@ -56,7 +58,7 @@ class BadRows:
             self.others += count
 
     def top(self) -> list[tuple[str, int]]:
-        """Return the most frequent reasons with their counts."""
+        """Return the three most frequent reasons with their counts."""
         return Counter(self.reasons).most_common(REASONS_SHOWN)
 
     def as_dict(self) -> dict[str, Any]:

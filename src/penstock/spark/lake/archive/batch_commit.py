@@ -40,9 +40,9 @@ from penstock.spark.scan.slices import Slice, plan_slices
 
 TASK_BYTES_MIN: Final = 16 << 20
 TASK_BYTES_MAX: Final = 256 << 20
-"""Largest log bytes of a task: it then writes about one file of the size that tables want."""
+"""Most bytes of the log that one task reads. From that many it writes about one file of the usual size."""
 _TASKS_PER_CORE: Final = 2
-"""Tasks for each core, so that the last task is not waited for long."""
+"""Tasks for each core, at least. Smaller tasks end closer together, so that no core waits long for the last one."""
 
 RunTasks = Callable[[Sequence[WriteTask]], list[WriteResult]]
 
@@ -55,7 +55,7 @@ class Destination:
     table_format: str = "delta"
     one_table: bool = False
     registry: RegistryLocation | None = None
-    """Location of the schemas; None: payloads are archived as they are."""
+    """Location of the schemas by which payloads are decoded. With None, payloads are archived undecoded."""
     keep_values: bool = True
     storage_options: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     catalog: tuple[tuple[str, str], ...] = field(default=(), repr=False)
@@ -85,7 +85,7 @@ class TableCommit:
     gaps: bool = False
     before: bool = False
     why: BadRows | None = None
-    """Offsets and reasons of the rows of a bad-rows table."""
+    """Offsets and reasons of the bad rows, if `table` is a bad-rows table; otherwise None or empty."""
 
     @classmethod
     def of_json(cls, saved: Mapping[str, Any]) -> TableCommit:
@@ -119,7 +119,7 @@ class BatchReport:
 
     batch_id: int
     repeated: bool = False
-    """The batch used files from an earlier run: at least one table had it already, or no file was written again."""
+    """True if an earlier run had written the files of this batch: they were committed, and nothing was written anew."""
     seconds: float = 0.0
     lost: int = 0
     tables: dict[str, TableReport] = field(default_factory=dict)
@@ -130,7 +130,7 @@ class BatchReport:
 
 
 class BatchRunner:
-    """Runs the batches of one query."""
+    """Writes and commits the batches of one query: of one archive, or of its backfills."""
 
     def __init__(
         self,
@@ -142,7 +142,8 @@ class BatchRunner:
         cores: int = 1,
         backfills: bool = False,
     ) -> None:
-        """`backfills`: table owners stay unchanged, and batches may lie before the tables' spans."""
+        """Create the runner. With `backfills` it neither checks nor changes the owners of tables, and its batches may
+        lie in front of the offsets that the tables hold."""
         self._destination = destination
         self._checkpoint = checkpoint
         self._query_id = query_id
@@ -161,8 +162,8 @@ class BatchRunner:
         return self._tables[name]
 
     def batch(self, batch_id: int, slices: Sequence[Slice], *, before: bool = False) -> BatchReport:
-        """Write and commit one batch; on return all of it is in the tables, once. `before`: it lies before the tables'
-        spans."""
+        """Write the files of one batch and commit them. On return each table has the batch, exactly once, even if an
+        earlier call was interrupted. `before`: the batch lies in front of the offsets that the tables hold."""
         begun = time.monotonic()
         report = BatchReport(batch_id)
         reach("batch-started")
@@ -173,7 +174,8 @@ class BatchRunner:
         return self._commit_all(batch_id, commits, report, begun)
 
     def finish(self, batch_id: int) -> BatchReport | None:
-        """Commit a batch whose plan is saved; None if there is no plan, or its files are gone."""
+        """Commit a batch whose plan an earlier run saved, and return its report. Return None, and commit nothing, if
+        there is no plan of this query or a file of it is gone."""
         commits = self._saved_commits(batch_id, None)
         report = BatchReport(batch_id, repeated=True)
         return None if commits is None else self._commit_all(batch_id, commits, report, time.monotonic())
@@ -189,7 +191,8 @@ class BatchRunner:
     # the saved plan
 
     def _saved_commits(self, batch_id: int, ranges: Sequence[OffsetRange] | None) -> list[TableCommit] | None:
-        """Return the commits of a batch that was written before; None if it was not, or its files are gone."""
+        """Return the commits that an earlier run planned for a batch. Return None if there is no such plan, if it is of
+        another query or (with `ranges`) of other offsets, or if its files are gone."""
         plan = self._checkpoint.plan(batch_id)
         if plan is None or plan["query"] != self._query_id:
             return None
@@ -241,14 +244,16 @@ class BatchRunner:
     # tables and write tasks
 
     def cut_for_cores(self, slices: Sequence[Slice]) -> list[Slice]:
-        """Cut the same offsets into slices that keep all cores busy to the end."""
+        """Return slices of the same offsets, cut so small that all cores stay busy to the end. Slices whose offsets
+        have holes are returned unchanged."""
         ranges = {(merged.topic, merged.partition): (merged.start, merged.stop) for merged in _ranges(slices)}
         if not slices or len(ranges) < len(_ranges(slices)):
             return list(slices)
         return plan_slices(slices[0].location, ranges, slice_bytes=self._task_bytes(slices))
 
     def _task_bytes(self, slices: Sequence[Slice]) -> int:
-        """Return about how many log bytes a task gets: as many tasks as make full turns of all cores."""
+        """Return about how many log bytes a task gets. The number of tasks is a multiple of the number of cores, so
+        that no core is idle in the last round."""
         total, turn = _total_bytes(slices), self._cores * TASK_BYTES_MAX
         tasks = self._cores * max(_TASKS_PER_CORE, -(-total // turn))
         return max(TASK_BYTES_MIN, -(-total // tasks))
@@ -325,10 +330,11 @@ class BatchRunner:
     # files left by a killed batch
 
     def sweep(self, names: Iterable[str]) -> int:
-        """Delete files of this query's batches that no table has or will have: no process writes them any more.
+        """Delete files that a killed process left: those of this query's batches that were not committed and are not in
+        a saved plan. Return how many were deleted.
 
-        Call it only with the checkpoint locked, before the first batch. Files of the saved plan stay for the next
-        batch.
+        Call it only with the checkpoint locked, before the first batch: then no process writes such files. `names` are
+        the tables to look at.
         """
         kept = self._planned_files()
         swept = 0
@@ -346,7 +352,7 @@ class BatchRunner:
         return {file["path"] for plan in plans for commit in plan.get("parts", ()) for file in commit["files"]}
 
     def _files_after(self, table: LakeTable, done: int) -> Iterator[str]:
-        """Yield files of batches after `done`."""
+        """Yield the paths of this query's files in the table's folder whose batch number is greater than `done`."""
         start = file_prefix(self._query_id, 0).removesuffix("00000000-")
         for file in table.folder.list():
             _, match, rest = file.path.rpartition(start)
@@ -355,7 +361,8 @@ class BatchRunner:
 
 
 def file_prefix(query_id: str, batch_id: int) -> str:
-    """Return the prefix of a batch's file names: the only sign of which query wrote a file."""
+    """Return the prefix of the names of a batch's files. By it alone `sweep` knows which query and batch wrote a
+    file."""
     return f"archive-{query_id}-{batch_id:08d}-"
 
 
@@ -384,7 +391,8 @@ def _ranges(slices: Sequence[Slice]) -> list[OffsetRange]:
 
 
 def merge_ranges(ranges: Iterable[OffsetRange]) -> list[OffsetRange]:
-    """Sort ranges and join adjacent ones."""
+    """Return the ranges sorted, with ranges of one partition joined where one ends at the offset where the next
+    begins."""
     merged: list[OffsetRange] = []
     for following in sorted(ranges):
         if merged and merged[-1][:2] == following[:2] and merged[-1].stop == following.start:
@@ -400,7 +408,8 @@ def _offsets_in(table: LakeTable, topic: str, partition: int, start: int, stop: 
 
 
 def _check_covers(table: LakeTable, batch_id: int, commit: TableCommit) -> None:
-    """Raise `StorageFailed` if a table that has the batch lacks some of the offsets that it contains now."""
+    """Raise `StorageFailed` if a table says that it has this batch, but lacks offsets that `commit` contains. Then the
+    checkpoint is an old copy, or was changed."""
     spans = table.spans()
     for offsets in commit.ranges:
         span = spans.get((offsets.topic, offsets.partition))
@@ -416,7 +425,7 @@ def _check_covers(table: LakeTable, batch_id: int, commit: TableCommit) -> None:
 
 
 def without_quarantined(ranges: Iterable[OffsetRange], quarantined: Sequence[QuarantinedOffsets]) -> list[OffsetRange]:
-    """Return the ranges without the offsets that the bad-rows table was committed for."""
+    """Return the ranges without the offsets of `quarantined`: for those the bad-rows table was committed already."""
     left = list(ranges)
     for known in quarantined:
         left = [rest for offsets in left for rest in _outside(offsets, known)]
@@ -435,8 +444,10 @@ def _outside(offsets: OffsetRange, known: QuarantinedOffsets) -> Iterator[Offset
 def _table_commits(
     results: Sequence[WriteResult], quarantined: Mapping[str, Sequence[QuarantinedOffsets]], *, gaps: bool, before: bool
 ) -> list[TableCommit]:
-    """Group the results by table. The bad-rows table comes first: the main table's commit says that the batch is
-    done."""
+    """Return one commit for each table, made of the results of its tasks.
+
+    A bad-rows table comes directly before its main table: once the main table has the batch, both have it.
+    """
     by_table: dict[str, list[WriteResult]] = defaultdict(list)
     for result in results:
         by_table[result.table].append(result)

@@ -31,7 +31,11 @@ _PLAN: Final = re.compile(r"([0-9]+)\.json")
 
 
 class Checkpoint:
-    """A directory on the driver's machine. As a context manager it holds the lock, so that no other process uses it."""
+    """The checkpoint in a directory on the driver's machine.
+
+    As a context manager it holds the lock of the directory, so that no other process uses it. Entering raises
+    `NotOwner` if another process holds the lock.
+    """
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -71,7 +75,8 @@ class Checkpoint:
         return QueryLog(self.query)
 
     def query_id(self) -> str:
-        """Return the id of the query that this checkpoint belongs to; create one if it is new."""
+        """Return the id of the query that this checkpoint belongs to. A new checkpoint gets an id, durable on return.
+        Raises `StorageFailed` if the saved id cannot be read."""
         path = self.query / "metadata"
         with contextlib.suppress(FileNotFoundError):
             return _id_of(path)
@@ -87,7 +92,10 @@ class Checkpoint:
             return None
 
     def start_new_query(self) -> None:
-        """Move the query aside and drop its plans, so that a new query begins; the last few old queries are kept."""
+        """Forget the current query: the next call of `query_id` makes a new one.
+
+        The query's directory is renamed to `replaced-...`, of which the last five are kept. Its plans are deleted.
+        """
         if self.query.exists():
             self.query.rename(self.root / f"replaced-{time.time_ns() // 1_000_000:015d}")
         for old in sorted(self.root.glob("replaced-*"))[:-_REPLACED_MAX]:
@@ -96,7 +104,8 @@ class Checkpoint:
             self._plan_path(number).unlink(missing_ok=True)
 
     def check_settings(self, settings: Mapping[str, Any]) -> None:
-        """Save the settings of a new checkpoint. Raises `InvalidRequest` if it was made with other settings."""
+        """Save these settings, if the checkpoint is new; otherwise compare them with the saved ones. Raises
+        `InvalidRequest` if they differ: then the checkpoint belongs to another archive."""
         path = self.root / "archive.json"
         expected = {"format": FORMAT, **settings}
         if not path.exists():
@@ -121,7 +130,8 @@ class Checkpoint:
         return plan
 
     def save(self, batch_id: int, plan: Mapping[str, Any]) -> None:
-        """Save the plan of a batch, durable on return, and delete the plans of earlier batches."""
+        """Save the plan of a batch (its files and offsets), durable on return, and delete the plans of earlier
+        batches."""
         (self.root / "plans").mkdir(exist_ok=True)
         write_atomically(self._plan_path(batch_id), json.dumps(plan))
         for number in self.plans():

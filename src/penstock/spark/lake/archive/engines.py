@@ -28,7 +28,7 @@ SPARK: Final = "spark"
 ENGINES: Final = (AUTO, LOCAL, SPARK)
 
 _CORES_UNKNOWN: Final = 8
-"""Assumed cores: a Spark Connect server does not tell how many it has."""
+"""Number of cores that is assumed for a Spark Connect server, which does not tell how many it has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,8 @@ class Backlog:
 
 
 class Engine(Protocol):
-    """A runner of write tasks. After an error of one task, no table has the files of the others."""
+    """A runner of write tasks. Tasks only write files; the caller adds the files to tables after all tasks have
+    succeeded."""
 
     @property
     def name(self) -> str: ...
@@ -51,7 +52,8 @@ class Engine(Protocol):
         ...
 
     def run(self, tasks: Sequence[WriteTask]) -> list[WriteResult]:
-        """Run the tasks. Raises a task's own error unchanged; `StorageFailed` if the engine could not run it."""
+        """Run the tasks and return their results in the same order. A Penstock error of a task is raised unchanged;
+        `StorageFailed` is raised if a library or the engine itself failed."""
         ...
 
 
@@ -88,8 +90,11 @@ class SparkEngine:
         return _CORES_UNKNOWN if self._context is None else int(self._context.defaultParallelism)
 
     def run(self, tasks: Sequence[WriteTask]) -> list[WriteResult]:
-        """Run the tasks in a separate thread: a second Ctrl-C then interrupts this waiting thread, and not a call into
-        the JVM, which cannot be left in order."""
+        """Run the tasks and return their results.
+
+        The call into the JVM is made in a separate thread. So a second Ctrl-C interrupts only this thread, which waits;
+        a call into the JVM cannot be interrupted cleanly.
+        """
         return self._thread.submit(self._results, list(tasks)).result()
 
     def _results(self, tasks: list[WriteTask]) -> list[WriteResult]:
@@ -111,8 +116,8 @@ def _context(spark: SparkSession) -> SparkContext | None:
 
 
 def _by_tasks(context: SparkContext, tasks: list[WriteTask]) -> list[str]:
-    """Run plain Spark tasks: for a DataFrame Spark would first plan a query, which takes longer than few messages
-    do."""
+    """Run the write tasks as tasks of an RDD, and return their results as JSON texts. For a DataFrame Spark would plan
+    a query first, and with few messages that takes longer than the work itself."""
     texts: list[str] = context.parallelize(tasks, len(tasks)).map(_run_as_text).collect()
     return texts
 

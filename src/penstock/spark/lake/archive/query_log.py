@@ -21,13 +21,14 @@ from penstock.spark.lake.tables.folder import write_atomically
 from penstock.spark.source.offsets import Offsets
 
 ENTRIES_KEPT: Final = 100
-"""Entries of finished batches that are kept, as many as Spark keeps; one would be enough to continue."""
+"""Number of finished batches whose entries are kept, as many as Spark keeps. The last one would be enough to go on."""
 _VERSION: Final = "v1"
 _DONE: Final = '{"nextBatchWatermarkMs":0}'
 
 
 class QueryLog:
-    """The batches below a query's directory. Use it only with the checkpoint locked."""
+    """The log of batches in a query's directory: which began, where they end, which are done. Use it only with the
+    checkpoint locked."""
 
     def __init__(self, root: Path) -> None:
         self._offsets, self._commits = root / "offsets", root / "commits"
@@ -51,14 +52,15 @@ class QueryLog:
         return self.last_begun >= 0 and self.last_begun not in self.ended
 
     def end_of(self, batch_id: int) -> Offsets:
-        """Return where a batch ends; empty before the first batch. Raises `StorageFailed` if the entry cannot be
-        read."""
+        """Return the offsets at which a batch ends. For -1, the batch before the first, they are empty. Raises
+        `StorageFailed` if the entry of the batch is missing or cannot be read."""
         if batch_id < 0:
             return Offsets()
         return Offsets.of_json(self._entry(batch_id)[1])
 
     def begin(self, batch_id: int, end: Offsets) -> None:
-        """Log the end of a batch, durable on return: repeating the batch covers the same offsets."""
+        """Log that a batch begins, and at which offsets it will end; durable on return. A batch that is repeated takes
+        the same offsets from here."""
         metadata = self._entry(batch_id - 1)[0] if batch_id else {}
         metadata = {
             "batchWatermarkMs": 0,

@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from penstock.spark.source.progress import ProgressReporter
 
 BATCH_BYTES: Final = 1 << 30
-"""Log bytes in one batch: bounds the work lost when a process is killed, and the number of files that wait for a
-commit."""
+"""Most log bytes in one batch. The limit bounds the work that is lost if the process is killed, and the number of files
+in one commit."""
 SLICE_BYTES: Final = 64 << 20
 EVERY_SECONDS: Final = 10.0
 """Default pause between batches: a longer pause makes larger files and staler tables."""
@@ -134,7 +134,8 @@ def archive(
     on_batch: Callable[[BatchReport], None] | None = None,
     stop: threading.Event | None = None,
 ) -> ArchiveReport:
-    """Archive topics, or all topics if none is named, into tables of a warehouse, each message exactly once.
+    """Archive topics, or all topics if none is named, into tables of a warehouse, each message exactly once. Return the
+    totals.
 
     Workers of `spark` read and write; with None this process does. Each continues what the other has done. With `once`
     the archive ends when all current messages are archived; otherwise it runs until `stop` is set, and a batch in
@@ -173,7 +174,8 @@ def archive(
 def open_archive(
     request: ArchiveRequest, on_batch: Callable[[BatchReport], None] | None = None
 ) -> Iterator[ArchiveRun]:
-    """Lock the checkpoint and yield a prepared archive run. Errors that need no engine to be found are raised here."""
+    """Lock the checkpoint, prepare an archive run and yield it. Raises what `ArchiveRun.prepare` does, `NotOwner` if
+    another process holds the checkpoint, and `InvalidRequest` if a table has another format."""
     check_formats(request.destination, find_logs(request.location, request.topics))
     with Checkpoint(request.checkpoint) as checkpoint:
         ready = ArchiveRun(request, checkpoint, on_batch)
@@ -210,7 +212,11 @@ def destination_of(
 
 
 def _registry(location: Location, uri: str | None) -> RegistryLocation | None:
-    """Return the location of the schemas; None if the data has none and no registry is named."""
+    """Return the location of the schema registry: the one at `uri`, or with None the one of the data itself.
+
+    If `uri` is None and the data's own registry cannot be opened, log a warning and return None. Raises
+    `InvalidRequest` if the one at `uri` cannot be opened.
+    """
     registry = RegistryLocation(location, uri)
     try:
         registry.open()
@@ -223,7 +229,11 @@ def _registry(location: Location, uri: str | None) -> RegistryLocation | None:
 
 
 def checkpoint_of(warehouse: str, name: str, given: str | None) -> Path:
-    """Return the checkpoint directory of an archive. Raises `InvalidRequest` if it must be given and is not."""
+    """Return the checkpoint directory of an archive: `given`, or else `_checkpoints/NAME` in a local warehouse.
+
+    Raises `InvalidRequest` if `given` is a URL, or if it is None and the warehouse is not local or the name has other
+    characters than letters, digits, '_' and '-'.
+    """
     if given is not None:
         if "://" in given:
             raise InvalidRequest(f"checkpoint {given!r}: it is a directory on the machine that runs the command")
@@ -250,8 +260,8 @@ class ArchiveRun:
     # before the first batch
 
     def prepare(self) -> None:
-        """Check or take the tables' ownership, sweep the files of a killed process, find the starting position: without
-        an engine.
+        """Do all that comes before the first batch and needs no engine: check or take the ownership of the tables,
+        delete files that a killed process left, and find the starting position.
 
         Raises `NotOwner` if another archive extends one of the tables, `TopicNotSupported` for a topic that does not
         exist, `StorageFailed` for a topic that was created again, `InvalidRequest` if the checkpoint belongs to another
@@ -280,19 +290,22 @@ class ArchiveRun:
         self._open_follower()
 
     def _existing_tables(self, names: Sequence[str]) -> Iterator[LakeTable]:
-        """Yield the existing tables, each bad-rows table before its main table: an archive that is fenced off both gets
-        no further than the bad-rows table."""
+        """Yield those of the tables that exist, each bad-rows table before its main table.
+
+        Commits go in that order too. So another archive, whose tables are being taken over, is stopped at the bad-rows
+        table, before it commits to the main one.
+        """
         for name in (table_name for main in names for table_name in (bad_table_of(main), main)):
             table = self._request.destination.open(name)
             if table.exists():
                 yield table
 
     def _is_own_and_current(self, names: Sequence[str]) -> bool:
-        """Tell whether this checkpoint owns the tables already and is not behind them: then nothing needs to be taken
-        over.
+        """Return True if this checkpoint owns all existing tables and is not behind them, so that there is nothing to
+        take over. False if no table exists.
 
-        So a command that always passes --take-over does not start anew each time. With a batch in flight it does: that
-        batch may be the one that could not be continued.
+        So a command that always passes --take-over does not begin a new query each time. With a batch in flight the
+        result is False: that batch may be the reason for --take-over.
         """
         query_id, log = self._checkpoint.known_query(), self._checkpoint.log
         if query_id is None or log.in_flight:
@@ -313,14 +326,15 @@ class ArchiveRun:
         _LOG.warning("took over table %s from the query %s", table.name, owner)
 
     def _tables_in_flight(self, names: Sequence[str]) -> list[str]:
-        """List the tables that the batch in flight may have files of, with their bad-rows tables; topics that are no
-        longer named count too."""
+        """Return the names of the tables for which the batch in flight may have written files, bad-rows tables
+        included. Tables of topics that this run no longer archives are among them."""
         log = self._checkpoint.log
         begun = {self._request.destination.table_of(topic) for topic, _ in log.end_of(log.last_begun).positions}
         return [name for main in sorted(begun.union(names)) for name in (main, bad_table_of(main))]
 
     def _open_follower(self) -> None:
-        """Set the starting position: behind the last batch that ended, or the first position of a new query."""
+        """Create the follower, which finds new messages, and set the starting position: the end of the last batch that
+        is done, or for a new query its first position."""
         log = self._checkpoint.log
         self._follower = TopicFollower(ReadOptions.of(self._source_options(), streaming=True))
         if self._request.once:
@@ -342,10 +356,10 @@ class ArchiveRun:
         return chosen | {f"storage.{name}": value for name, value in request.location.storage_options}
 
     def _starting_offsets(self) -> str:
-        """Return the option `startingOffsets` of a new query: behind what the tables have. An old query continues from
-        its checkpoint, which also knows where its first batch began.
+        """Return the source's option `startingOffsets`. A new query starts behind what the tables have. For a query
+        that has begun already the value is `earliest`: it continues from its checkpoint.
 
-        Bad-rows tables do not count: their position is that of the last batch that had a bad row.
+        Bad-rows tables do not count: they may end earlier, at the last batch that had a bad row.
         """
         if self._checkpoint.log.last_begun >= 0:
             return "earliest"
@@ -361,8 +375,8 @@ class ArchiveRun:
         return json.dumps(starting) if starting else "earliest"
 
     def backlog(self) -> Backlog | None:
-        """Return how much there is to archive now, a batch in flight included; None if the archive runs without an
-        end."""
+        """Return how much there is to archive now, a batch in flight included. Return None without `once`: then the
+        archive has no end."""
         if not self._request.once:
             return None
         log = self._checkpoint.log
@@ -373,7 +387,7 @@ class ArchiveRun:
     # batches
 
     def run(self, engine: Engine, stop: threading.Event) -> ArchiveReport:
-        """Run batch after batch; stops between two batches if `stop` is set."""
+        """Run batch after batch, and return the totals. If `stop` is set, the run ends after the current batch."""
         begun = time.monotonic()
         self.report.engine = engine.name
         self._batch_runner.use_engine(engine)
@@ -394,7 +408,8 @@ class ArchiveRun:
             self._batch(log.last_begun, log.end_of(log.last_begun))
 
     def _run_next(self, stop: threading.Event) -> bool:
-        """Run the next batch if there are new messages; return False if there are none and the run ends."""
+        """Run the next batch if there are new messages, then wait for the rest of the pause unless `once` is set.
+        Return False if the run is at its end: with `once`, and no new messages."""
         begun = time.monotonic()
         end = self._follower.latest(self._done, bytes_max=self._request.batch_bytes)
         is_new = end != self._done
@@ -424,7 +439,8 @@ class ArchiveRun:
         return plan_slices(self._request.location, ranges, slice_bytes=self._request.batch_bytes)
 
     def _report_progress(self, slices: Sequence[Slice]) -> None:
-        """Report the archived offsets to the broker as a subscription's position: for monitoring and for retention."""
+        """Report the archived offsets to the broker as the position of a subscription, if one is named. The broker uses
+        them for monitoring and for retention."""
         if self._request.subscription is None or self._request.broker is None:
             return
         if self._progress is None:
@@ -440,8 +456,8 @@ class ArchiveRun:
 
 
 def find_logs(location: Location, topics: Sequence[str]) -> dict[TopicPartition, PartitionLog]:
-    """Return the partitions of these topics, or of all topics. Raises `TopicNotSupported` for a named topic that does
-    not exist."""
+    """Return the log of each partition of these topics, or of all topics if none is named. Raises `TopicNotSupported`
+    for a named topic that does not exist."""
     data = location.open()
     named = tuple(TopicName.parse(topic) for topic in topics)
     selection = TopicSelection(named) if named else TopicSelection(pattern=re.compile(ALL_TOPICS))
@@ -449,13 +465,17 @@ def find_logs(location: Location, topics: Sequence[str]) -> dict[TopicPartition,
 
 
 def check_formats(destination: Destination, sources: Iterable[TopicPartition]) -> None:
-    """Raise `InvalidRequest` if a topic's table has another format."""
+    """Raise `InvalidRequest` if the table of one of the topics exists in another format than the destination's."""
     for name in sorted({destination.table_of(topic) for topic, _ in sources}):
         check_no_other_format(destination.open(name))
 
 
 def _check_same_log(table: LakeTable, log: PartitionLog, position: int) -> None:
-    """Raise `StorageFailed` if the log is not the one that was archived: the topic was deleted and created again."""
+    """Raise `StorageFailed` if the topic was deleted and created again, so that its log is not the archived one.
+
+    It is another log if it ends before `position`, the next offset to archive, or if the last archived message has
+    another id there. If retention has dropped that message, the log is taken for the same.
+    """
     topic, partition = log.key
     _, following = log.offset_range()
     log_id = log.id_at(position - 1)

@@ -49,14 +49,17 @@ class PayloadDecoding:
     registry: RegistryLocation
     mappings: tuple[ColumnMapping, ...]
     keep_values: bool
-    """True if payloads that decode are also kept in `_value`."""
+    """True if the column `_value` keeps also those payloads that were decoded."""
     bad: Output
 
 
 @dataclass(frozen=True, slots=True)
 class QuarantinedOffsets:
-    """Offsets of a partition that were committed to the bad-rows table and not yet to the main table: those in `bad`
-    are bad, all others are not. That decision holds, whatever would decode today."""
+    """Offsets `start` to `stop` of a partition for which the bad-rows table is committed and the main table is not.
+
+    The messages at the offsets in `bad` are in the bad-rows table; all others belong into the main table. This was
+    decided when they were first decoded, and holds even if a payload would decode differently now.
+    """
 
     topic: str
     partition: int
@@ -73,7 +76,7 @@ class WriteTask:
     output: Output
     slices: tuple[Slice, ...]
     name: str
-    """Beginning of the names of its files."""
+    """First part of the names of the files that the task writes."""
     typed: PayloadDecoding | None = None
     verify: bool = True
     fail_on_data_loss: bool = True
@@ -82,7 +85,8 @@ class WriteTask:
 
 @dataclass(slots=True)
 class WriteResult:
-    """The files that a task has written. No table has them yet."""
+    """The files that a task has written, and the offsets in them. The files are not committed to a table yet. `lost`
+    counts messages that the log has lost."""
 
     table: str
     ranges: list[OffsetRange]
@@ -103,7 +107,7 @@ class WriteResult:
 
 
 def run_task(task: WriteTask) -> WriteResult:
-    """Write the files of a task. After an error no file is left."""
+    """Write the files of a task and return them. After an error the files written so far are deleted."""
     result = WriteResult(
         task.table, [OffsetRange(slice_.topic, slice_.partition, slice_.start, slice_.stop) for slice_ in task.slices]
     )
@@ -132,8 +136,8 @@ def run_task(task: WriteTask) -> WriteResult:
 
 
 def run_as_json(task: WriteTask) -> dict[str, Any]:
-    """Run a task and return its result as JSON; a Penstock error becomes a dict, so that the driver raises it as the
-    same error."""
+    """Run a task and return its result as a dict for JSON. A Penstock error is returned as `{"error": ...}`, from which
+    `results_of` makes the same error in the driver."""
     try:
         return run_task(task).as_json()
     except PenstockError as error:
@@ -141,7 +145,8 @@ def run_as_json(task: WriteTask) -> dict[str, Any]:
 
 
 def results_of(sent: Sequence[dict[str, Any]]) -> list[WriteResult]:
-    """Return the results that workers sent. Raises the first error among them."""
+    """Return the results that workers sent as dicts (see `run_as_json`). If any of them is an error, raise the
+    first."""
     for result in sent:
         if "error" in result:
             raise error_from_dict(result["error"])
@@ -172,7 +177,8 @@ class RowMaker:
             self._keep_values = typed.keep_values
 
     def of(self, batch: pa.RecordBatch) -> TableRows:
-        """Make the rows of a batch of one partition, without those that the bad-rows table already has."""
+        """Return the rows of a batch, split into good and bad ones, without rows that the bad-rows table has already.
+        All messages of the batch must be of one partition."""
         batch = self._without_quarantined(batch)
         columns = system_columns(batch)
         unnamed = batch.column("schema_id").null_count
@@ -193,7 +199,8 @@ class RowMaker:
         return [known for known in self._quarantined if (known.topic, known.partition) == source]
 
     def _reasons_of_new(self, batch: pa.RecordBatch, reasons: pa.Array) -> pa.Array:
-        """Return the reasons of bad rows; null for quarantined offsets that were found good: they stay good."""
+        """Return `reasons`, with null for rows that an earlier run found good. Such rows go to the main table even if
+        their payload does not decode now."""
         offset = batch.column("offset")
         for known in self._quarantined_in(batch):
             good = pc.and_(pc.greater_equal(offset, known.start), pc.less(offset, known.stop))
@@ -201,7 +208,8 @@ class RowMaker:
         return reasons
 
     def _decoded(self, columns: dict[str, pa.Array], batch: pa.RecordBatch, places: pa.Array | None) -> TableRows:
-        """Decode the payloads of the rows at `places`, the ones that name a schema; None: all rows do."""
+        """Decode payloads and return the good and the bad rows. `places` are the numbers of the rows that name a
+        schema; only these are decoded. None means all rows."""
         rows = batch.num_rows
         decoded = self._decoder.decode(batch if places is None else batch.take(places))
         reasons = decoded.reasons if places is None else _scattered(decoded.reasons, places, rows)
@@ -229,7 +237,8 @@ class RowMaker:
         return columns
 
     def _values(self, batch: pa.RecordBatch, reasons: pa.Array) -> dict[str, pa.Array]:
-        """Return `_value` without the payloads that became columns, unless they are to be kept."""
+        """Return the column `_value` with null for payloads that became columns. Return an empty dict if payloads are
+        to be kept: then the column stays as it is."""
         if self._keep_values:
             return {}
         typed, values = pc.and_(batch.column("schema_id").is_valid(), reasons.is_null()), batch.column("value")
@@ -244,12 +253,12 @@ class RowMaker:
 
 
 def _scattered(values: pa.Array, places: pa.Array, rows: int) -> pa.Array:
-    """Return `rows` values: the given ones at `places`, null elsewhere."""
+    """Return an array of length `rows` with `values` at the positions `places`, and null at all others."""
     return pc.scatter(values, places.cast(pa.int64()), max_index=rows - 1)
 
 
 def system_columns(batch: pa.RecordBatch) -> dict[str, pa.Array]:
-    """Return the columns that every message has."""
+    """Return the system columns of a batch of a log, `_value` and `_day` included, by their names in the table."""
     columns = {name: batch.column(source) for name, source in LOG_NAMES.items()}
     columns |= {"_topic": batch.column("topic"), "_partition": batch.column("partition")}
     return columns | {DAY_COLUMN: batch.column("timestamp").cast(pa.date32())}

@@ -7,9 +7,10 @@ import pyarrow.compute as pc
 
 
 def cast_array(column: pa.Array, kind: pa.DataType, *, by_position: bool = False) -> pa.Array:
-    """Return the same values in a type that is at least as wide; struct fields that the array lacks are null.
+    """Return the values of `column` as an array of type `kind`, which must be able to hold them. Struct fields that the
+    array lacks are null.
 
-    Struct fields are matched by name, or by position where the types differ in names alone.
+    Struct fields are matched by name; with `by_position` by position, for types that differ only in names.
     """
     if column.type.equals(kind):
         return column
@@ -41,8 +42,8 @@ def _list(column: pa.ListArray, kind: pa.ListType, *, by_position: bool) -> pa.A
 
 
 def _map(column: pa.MapArray, kind: pa.MapType, *, by_position: bool) -> pa.Array:
-    """Convert through the list of entries that a map is: entries of null maps, and those outside of a slice, fall
-    away."""
+    """Convert keys and values of a map. It is first cast to a list of its entries, since flattening a list leaves out
+    the entries of null maps and those outside of a slice."""
     entries = column.cast(pa.list_(pa.struct([("key", column.type.key_type), ("value", column.type.item_type)])))
     inner = entries.flatten()
     sizes = pc.fill_null(pc.list_value_length(entries), 0)
@@ -56,5 +57,5 @@ def _mask(column: pa.Array) -> pa.Array | None:
 
 
 def _ends(sizes: pa.Array) -> pa.Array:
-    """Return the offsets of consecutive lists of these sizes."""
+    """Return the list offsets, as Arrow has them, for consecutive lists of these sizes: 0, then each list's end."""
     return pa.concat_arrays([pa.array([0], pa.int32()), pc.cumulative_sum(sizes).cast(pa.int32())])

@@ -55,7 +55,7 @@ LOG_NAMES: Final = {
     "_key": "key",
     "_value": "value",
 }
-"""System columns that the log has under another name, by that name."""
+"""Names in the log of the system columns that have another name there, by their name in the table."""
 
 _RESERVED: Final = {name.lower() for name in (*SYSTEM_COLUMNS.names, "_reason")}
 _UNUSABLE: Final = re.compile(r"[ ,;{}()\n\t=.`]")
@@ -64,7 +64,7 @@ _UNUSABLE: Final = re.compile(r"[ ,;{}()\n\t=.`]")
 
 @dataclass(frozen=True, slots=True)
 class ColumnMapping:
-    """The column that the values of a schema's field go to."""
+    """The column, its name and type, for the values of one field of a schema. `field` is the field's number."""
 
     field: int
     column: str
@@ -72,8 +72,8 @@ class ColumnMapping:
 
 
 def column_type(kind: pa.DataType) -> pa.DataType:
-    """Return the type of the column for values of a type: as wide as its kind gets, with field names that tables
-    accept."""
+    """Return the type of the column for values of type `kind`: 64 bits for whole numbers, double for fractions. Names
+    of struct fields are changed to names that tables accept."""
     if pa.types.is_integer(kind):
         return pa.int64()
     if pa.types.is_floating(kind):
@@ -88,7 +88,8 @@ def column_type(kind: pa.DataType) -> pa.DataType:
 
 
 def canonical(schema: pa.Schema) -> pa.Schema:
-    """Return the same schema with uniform names inside of lists and maps; all fields are nullable, as in tables."""
+    """Return the schema in the form in which schemas are compared: all fields nullable, elements of lists called
+    `element`, and no large or fixed-size types."""
     return pa.schema([pa.field(field.name, _canonical(field.type)) for field in schema])
 
 
@@ -111,7 +112,8 @@ def _plain(kind: pa.DataType) -> pa.DataType:
 
 
 def _named(kind: pa.StructType) -> Iterable[tuple[str, pa.Field]]:
-    """Yield the fields of a struct with names that are usable and unique, ignoring case."""
+    """Yield each field of a struct, after its name in the table: without characters that Delta refuses, and different
+    from the other names even if case is ignored."""
     taken: set[str] = set()
     for field in kind:
         name = _free(_clean(field.name), taken)
@@ -120,7 +122,8 @@ def _named(kind: pa.StructType) -> Iterable[tuple[str, pa.Field]]:
 
 
 def merged_type(column: pa.DataType, kind: pa.DataType) -> pa.DataType | None:
-    """Return a column's type extended by another type; None if the column cannot hold both."""
+    """Return the type of a column that holds values of both types: the same type, or structs with the fields of both.
+    Return None if there is none."""
     if column.equals(kind):
         return column
     if pa.types.is_struct(column) and pa.types.is_struct(kind):
@@ -148,7 +151,8 @@ def _merged_struct(column: pa.StructType, kind: pa.StructType) -> pa.DataType | 
 
 
 def place_fields(table: pa.Schema, fields: pa.Schema) -> tuple[pa.Schema, tuple[ColumnMapping, ...]]:
-    """Return the table's schema with columns for all of these fields, and the column of each field."""
+    """Return the table's schema extended by the columns that these fields need, and the mapping of each field to its
+    column."""
     columns = {field.name: field.type for field in table}
     by_fold = {name.lower(): name for name in columns}
     used = set(_RESERVED)
@@ -166,7 +170,8 @@ def place_fields(table: pa.Schema, fields: pa.Schema) -> tuple[pa.Schema, tuple[
 def _column_for(
     name: str, kind: pa.DataType, columns: dict[str, pa.DataType], by_fold: dict[str, str], used: set[str]
 ) -> tuple[str, pa.DataType]:
-    """Return the column of that name, or the next candidate name that is free or can hold the values."""
+    """Return the name and the new type of the column for values of type `kind`. It is the column `name`, or, if that
+    cannot hold the values, the first other candidate that can or that does not exist yet."""
     for candidate in _candidates(name, kind):
         if candidate.lower() in used:
             continue

@@ -18,7 +18,8 @@ from penstock.spark.lake.tables.table import CommitConflict, DataFile, LakeTable
 from penstock.spark.lake.tables.table_scan import file_batches
 
 SMALL: Final = 0.75
-"""Share of the target size below which a file counts as small: compacted files are not compacted again."""
+"""Files smaller than this share of the target size are compacted. It is less than 1, so that the files that compaction
+writes are not compacted again."""
 _TRIES_MAX: Final = 8
 _LOG: Final = logging.getLogger("penstock.lake")
 
@@ -44,15 +45,16 @@ class CompactionReport:
 
 
 def compaction_groups(files: Sequence[DataFile], target_bytes: int) -> Iterator[list[DataFile]]:
-    """Yield groups of small files of one partition that together make about one file of the target size; at least
-    two."""
+    """Yield groups of at least two small files of one partition. The files of a group together have at most about
+    `target_bytes`."""
     small = sorted((file for file in files if file.size < target_bytes * SMALL), key=_order)
     for _, same in groupby(small, key=lambda file: file.partition):
         yield from (group for group in _grouped(same, target_bytes) if len(group) > 1)
 
 
 def _order(file: DataFile) -> tuple[str, str, int, str]:
-    """Return the sort key that keeps rows together in the table that were together in the log."""
+    """Return the key by which files are sorted before they are grouped: partition, first topic, first offset. So a
+    compacted file has rows that are neighbours in the log."""
     low = json.loads(file.stats).get("minValues", {})
     return file.partition or "", str(low.get("_topic", "")), int(low.get("_offset", 0)), file.path
 
@@ -73,7 +75,8 @@ def compact(
     target_bytes: int = FILE_BYTES_MAX,
     on_group: Callable[[int], None] | None = None,
 ) -> CompactionReport:
-    """Rewrite the small files of a table, group by group; each group is committed when it is done.
+    """Rewrite the small files of a table, group by group, and return the totals. Each group is committed when it is
+    done.
 
     An archive may go on meanwhile. `on_group` gets the bytes of each finished group. Raises `StorageFailed` if a
     rewritten file has another number of rows than the files it replaces, before any file is replaced.
@@ -87,7 +90,8 @@ def compact(
 
 
 def plan_compaction(table: LakeTable, *, target_bytes: int = FILE_BYTES_MAX) -> CompactionReport:
-    """Return what a compaction would rewrite."""
+    """Return the number, bytes and rows of the files that a compaction would rewrite now. The result's `files_after`
+    and `bytes_after` are 0."""
     files = [file for group in compaction_groups(table.live(), target_bytes) for file in group]
     return CompactionReport(
         files_before=len(files), bytes_before=sum(f.size for f in files), rows=sum(f.rows for f in files)
@@ -126,8 +130,8 @@ def _check(table: LakeTable, group: list[DataFile], written: list[DataFile]) -> 
 
 
 def _try_replace(table: LakeTable, group: list[DataFile], written: list[DataFile]) -> bool:
-    """Replace the files of a group; return whether the table has the new files, False if another process changed it
-    first.
+    """Replace the files of a group. Return True if the table has the new files, False if another process had removed an
+    old one.
 
     The new files are deleted only if the table refused the commit and does not have them. After any other error they
     stay for `vacuum`: the commit may have succeeded, or still succeed.
@@ -154,8 +158,10 @@ def _are_live(table: LakeTable, written: list[DataFile]) -> bool:
 
 
 def _replace(table: LakeTable, group: list[DataFile], written: list[DataFile]) -> None:
-    """Commit the replacement, again if only appends of others were in the way. Raises `CommitConflict` if the old files
-    are gone."""
+    """Commit the replacement. If another process committed first and the old files are still there, try again.
+
+    Raises `CommitConflict` if an old file is gone, `ServiceUnavailable` after eight tries.
+    """
     for attempt in range(_TRIES_MAX):
         try:
             table.replace(group, written)
@@ -170,7 +176,7 @@ def _replace(table: LakeTable, group: list[DataFile], written: list[DataFile]) -
 
 
 def file_layout_of(table: LakeTable, *, file_bytes_max: int = FILE_BYTES_MAX) -> FileLayout:
-    """Return the layout of a table's new files."""
+    """Return the layout for files that are to be added to a table."""
     return FileLayout(
         table.schema(),
         table.partition_by(),

@@ -43,14 +43,15 @@ from penstock.spark.lake.tables.table import (
 
 _OWNER: Final = "penstock.owner"
 _SOURCES: Final = "penstock.partitions."
-"""Prefix of a property, followed by a topic: how many of its partitions the table knows."""
+"""Prefix of table properties. After it comes a topic; the value is the number of its partitions that the table
+knows."""
 _LOCK: Final = "penstock"
-"""Application transaction of every commit by Penstock, so that any two of them conflict."""
+"""Name of an application transaction that is part of every commit of a batch: so any two such commits conflict."""
 _MARKER: Final = "penstock"
 _ONE_TRY: Final = 1
 _FIRST_VERSION: Final = 0
 _UNMARKED_MAX: Final = 50
-"""Entries without a marker that are skipped while looking for the last batches."""
+"""Number of log entries read in addition to those asked for: some have no marker, and are not batches."""
 _READER_FEATURES: Final = frozenset({"timestampNtz", "variantType", "variantType-preview", "vacuumProtocolCheck"})
 
 
@@ -207,7 +208,7 @@ class DeltaLakeTable(LakeTable):
         return dict(self.folder.options) or None
 
     def _table(self) -> DeltaTable:
-        """Return the table in its current version. Raises `TableNotFoundError`."""
+        """Return the table in its current version. Raises `TableNotFoundError` if there is none."""
         if self._known is None:
             if self.folder.is_local and not (self.folder.local / "_delta_log").is_dir():
                 raise TableNotFoundError(f"no Delta table in {self._uri}")
@@ -232,8 +233,8 @@ class DeltaLakeTable(LakeTable):
         self._sync_log(table.version())
 
     def _register_sources(self, sources: Iterable[TopicPartition]) -> None:
-        """Add partitions to the table's properties before the commit: a named partition without offsets does no
-        harm."""
+        """Add partitions to the list in the table's properties. This is a commit of its own, before that of the files;
+        if the second one fails, the list has a partition without offsets, which does no harm."""
         table = self._table()
         known = dict(_known_partitions(table))
         partitions = dict(known)
@@ -253,7 +254,8 @@ class DeltaLakeTable(LakeTable):
 
 @contextlib.contextmanager
 def _conflicts(*, retried: bool = False) -> Iterator[None]:
-    """Turn a commit that came second into `CommitConflict`, or into a pause if the caller retries."""
+    """Handle a commit that failed because another process committed first: raise `CommitConflict`. With `retried`,
+    sleep a moment and raise nothing, since the caller tries again."""
     try:
         yield
     except CommitFailedError:
@@ -332,7 +334,8 @@ def _file_of_action(action: dict[str, Any], by: str | None) -> DataFile:
 
 
 def _prefixed(action: dict[str, Any], prefix: str) -> dict[str, Any]:
-    """Return the statistics under a prefix, whole numbers only: files are skipped by nothing else."""
+    """Return the statistics whose names begin with `prefix`, by the rest of the name. Only whole numbers are returned:
+    no others are used for skipping files."""
     return {
         name.removeprefix(prefix): value
         for name, value in action.items()

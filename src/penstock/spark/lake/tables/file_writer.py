@@ -1,5 +1,5 @@
-"""The writer of a table's Parquet files: one value of the partition column in a file, no file much over the target
-size.
+"""The writer of a table's Parquet files. All rows of a file have the same value in the partition column; no file is
+much larger than the target size.
 
 Plain Python and pyarrow, for workers and for compaction. Nothing here adds a file to a table.
 """
@@ -23,24 +23,25 @@ from penstock.spark.lake.tables.folder import Folder
 from penstock.spark.lake.tables.table import DataFile
 
 FILE_BYTES_MAX: Final = 128 << 20
-"""Target size of a file: about as much as one task reads well; Delta and Iceberg both aim there by default."""
+"""Target size of a file. A task reads about that much well, and it is near the defaults of Delta and Iceberg."""
 ROW_GROUP_BYTES: Final = 32 << 20
-"""Arrow memory of a row group: what a writer buffers, and the least that a reader can skip."""
+"""Size of a row group as Arrow memory. A writer buffers that much for each file; a reader skips no smaller part."""
 OPEN_FILES_MAX: Final = 16
-"""Files, one for each day, that one task writes at once; a slice spans a day or two unless clocks went wrong."""
+"""Files that one task writes at the same time, one for each value of the partition column. That column is usually the
+day, and a slice has messages of a day or two unless clocks were wrong."""
 COMPRESSION: Final = "zstd"
 """Default codec, at its lowest level: as quick as snappy on messages of 200 bytes, and half the size."""
 _PAGE_BYTES: Final = 256 << 10
 _SAMPLE_ROWS: Final = 4096
-"""First rows of a file by which the encoding of its columns is chosen."""
+"""Number of rows at the beginning of a file by which the encoding of its columns is chosen."""
 
 _STATS_OF: Final = (pa.types.is_integer, pa.types.is_date32, pa.types.is_timestamp)
 _DICTIONARY_COLUMNS: Final = frozenset(
     {"_topic", "_type", "_producer", "_schema_id", "_schema_version", "_partition", "_reason"}
 )
-"""System columns with few different values in many rows: dictionaries pay."""
+"""System columns with few different values in many rows, which are therefore written with a dictionary."""
 _RISING_COLUMNS: Final = frozenset({"_offset", "_timestamp", "_request_id"})
-"""System columns whose difference to the row before is small."""
+"""System columns whose values differ little from row to row, which are therefore written as differences."""
 
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
@@ -62,7 +63,7 @@ class FileLayout:
     file_bytes_max: int = FILE_BYTES_MAX
 
     def file_schema(self) -> pa.Schema:
-        """Return the columns that a file holds."""
+        """Return the schema of one file: without the partition column, unless the format keeps it in its files."""
         if self.partition_by is None or self.keeps_partition:
             return self.schema
         return self.schema.remove(self.schema.get_field_index(self.partition_by))
@@ -84,7 +85,7 @@ class _OpenFile:
 
 
 class FileWriter:
-    """Writes batches into files. A context manager: left with an error, it deletes the files that it wrote.
+    """Writes batches into files. It is a context manager: if an error leaves it, the files written so far are deleted.
 
     `name` is the beginning of every file's name.
     """
@@ -113,7 +114,8 @@ class FileWriter:
             self._append(partition, rows.select(self._schema.names))
 
     def finish(self) -> list[DataFile]:
-        """Close all files and return them, in the order in which they were begun or filled."""
+        """Close all files and return every file that was written, in the order in which they were closed. The files are
+        durable on return."""
         for partition in list(self._open):
             self._close(partition)
         return self._done
@@ -161,8 +163,11 @@ def _flush(file: _OpenFile, schema: pa.Schema) -> None:
 
 
 def _settings(first: pa.RecordBatch, compression: str) -> dict[str, Any]:
-    """Return writer settings with dictionaries and statistics where they pay: hashing values that all differ would take
-    a third of the time, and make the file larger."""
+    """Return the settings of a Parquet writer, chosen by the first batch of the file.
+
+    Only columns whose values repeat get a dictionary: for others it would take a third of the time, and make the file
+    larger.
+    """
     schema = first.schema
     plain = [field.name for field in schema if field.name.startswith("_") and field.name not in _DICTIONARY_COLUMNS]
     typed = [field.name for field in schema if not field.name.startswith("_") and _repeats(first.column(field.name))]
@@ -180,7 +185,8 @@ def _settings(first: pa.RecordBatch, compression: str) -> dict[str, Any]:
 
 
 def _repeats(column: pa.Array) -> bool:
-    """Tell whether values repeat, judged by the first rows."""
+    """Return True if the first rows have at least two rows for each different value. Always True for structs, lists and
+    maps."""
     if pa.types.is_nested(column.type):
         return True
     sample = column.slice(0, _SAMPLE_ROWS)
@@ -188,7 +194,8 @@ def _repeats(column: pa.Array) -> bool:
 
 
 def _by_partition(batch: pa.RecordBatch, column: str | None) -> Iterator[tuple[str | None, pa.RecordBatch]]:
-    """Split a batch by the value of the partition column."""
+    """Split a batch by the value of the partition column: yield each value as text, with its rows. Without a partition
+    column, yield None and the whole batch."""
     if column is None or not batch.num_rows:
         yield None, batch
         return
@@ -203,7 +210,8 @@ def _by_partition(batch: pa.RecordBatch, column: str | None) -> Iterator[tuple[s
 
 
 def partition_folder(column: str, value: str | None) -> str:
-    """Return the folder of a partition, named as Hive and Spark do. Any value makes the name of one folder.
+    """Return the name of a partition's folder, `COLUMN=VALUE`, as Hive and Spark write it. Characters such as `/` are
+    escaped, so any value gives one folder, not several nested ones.
 
     Raises `InvalidRequest` for a value that is too long for a name.
     """
@@ -218,12 +226,13 @@ def partition_folder(column: str, value: str | None) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Escape to ASCII: readers of such names take each escape for one character."""
+    """Replace characters that a folder name must not have by `%` and two hexadecimal digits. All of these are ASCII:
+    readers take each escape for one character."""
     return "".join(f"%{ord(char):02X}" if char in _ESCAPED or char < " " else char for char in text)
 
 
 def partition_text(value: Any) -> str | None:
-    """Return a partition's value as table logs write it."""
+    """Return a partition's value as text, as table logs have it; None for None."""
     if isinstance(value, bool):
         return str(value).lower()
     return value.isoformat() if isinstance(value, dt.date | dt.datetime) else _or_none(value)
@@ -234,8 +243,8 @@ def _or_none(value: Any) -> str | None:
 
 
 def statistics(metadata: pq.FileMetaData, rows: int) -> str:
-    """Return the statistics that Delta keeps of a file, from its footer: whole numbers, dates and times for which every
-    row group has them."""
+    """Return the statistics of a file as the JSON text that Delta keeps, made from the Parquet footer. Least and
+    greatest values are given for whole numbers, dates and times, if every row group has statistics."""
     stats: dict[str, Any] = {"numRecords": rows, "minValues": {}, "maxValues": {}, "nullCount": {}}
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
     for number in range(metadata.num_columns if groups else 0):
@@ -257,8 +266,11 @@ def _add_column(stats: dict[str, Any], name: str, groups: list[Any]) -> None:
 
 
 def _bounds(groups: list[Any], *, is_micros: bool) -> tuple[Any, Any]:
-    """Return the least and the greatest value. Times are computed from their raw numbers: for a time value pyarrow
-    imports pandas if it is installed, which takes a second in every new worker."""
+    """Return the least and the greatest value of a column. `is_micros`: the values are times in microseconds.
+
+    Times are computed from raw numbers: for a time value pyarrow would import pandas, if that is installed, which takes
+    a second in every new worker.
+    """
     if not is_micros:
         return min(group.min for group in groups), max(group.max for group in groups)
     low, high = min(group.min_raw for group in groups), max(group.max_raw for group in groups)
@@ -271,7 +283,8 @@ def _is_micros(group: Any) -> bool:
 
 
 def _json_stat(value: Any, *, up: bool = False) -> Any:
-    """Return a value as JSON has it. Delta's times are in milliseconds: the greatest is rounded up, the least down."""
+    """Return a statistic as JSON has it. Delta's times are in milliseconds: a time is rounded down, with `up` (for the
+    greatest value) up."""
     if isinstance(value, dt.datetime):
         rest = value.microsecond % 1000
         cut = value - dt.timedelta(microseconds=rest)

@@ -41,8 +41,11 @@ class Folder:
 
     @classmethod
     def parse(cls, given: str, options: Mapping[str, str] | None = None) -> Folder:
-        """Return the folder at a path or URL. Raises `InvalidRequest` for one that is neither a directory nor an object
-        store."""
+        """Return the folder at a path or URL; `options` are those of the object store. No request is sent.
+
+        Raises `InvalidRequest` for a URL with another scheme than `SCHEMES` and `file`, for options with a local
+        folder, and for options that the object store's client does not know.
+        """
         parts = urlsplit(given)
         chosen = tuple(sorted((options or {}).items()))
         if "://" not in given or parts.scheme == "file":
@@ -64,7 +67,7 @@ class Folder:
 
     @property
     def local(self) -> Path:
-        """The directory. Only for a local folder."""
+        """The directory as a path. Use it only if `is_local`."""
         return Path(self.uri)
 
     @property
@@ -79,7 +82,8 @@ class Folder:
         return f"{self.uri}/{path}"
 
     def make(self) -> None:
-        """Create the directory, durable on return. Object stores have none."""
+        """Create the directory and its parents, durable on return. In an object store, which has no directories, do
+        nothing."""
         if self.is_local:
             _make_directory(self.local)
 
@@ -91,11 +95,12 @@ class Folder:
     # files
 
     def create(self, path: str) -> AbstractContextManager[Any]:
-        """Create a file for writing; durable when closed without an error, deleted after one."""
+        """Return a context manager that creates a file and gives it for writing. When it is left without an error the
+        file is durable; after an error the file is deleted."""
         return _local_output(self.local / path) if self.is_local else _store_output(self, path)
 
     def open(self, path: str) -> Any:
-        """Open a file for reading, as pyarrow takes it."""
+        """Open a file for reading and return it as a pyarrow file. Raises `FileNotFoundError`."""
         if self.is_local:
             return pa.memory_map(str(self.local / path))
         return pa.PythonFile(_StoreReader(self, path), mode="r")
@@ -122,7 +127,7 @@ class Folder:
         return True
 
     def list(self, below: str = "") -> Iterator[FileEntry]:
-        """Yield every file below, in no order."""
+        """Yield every file in the folder, or in its subfolder `below`, at any depth and in no order."""
         yield from _list_local(self.local, below) if self.is_local else _list_store(self, below)
 
     def delete(self, paths: Sequence[str]) -> None:
@@ -249,7 +254,7 @@ def _make_directory(directory: Path) -> None:
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Replace a small local file: whole or not at all, and synced to disk with its directory."""
+    """Write a small local file, or replace it, as a whole or not at all. It is durable on return."""
     _make_directory(path.parent)
     temporary = path.parent / f".{path.name}.new"
     with temporary.open("w") as out:

@@ -66,7 +66,8 @@ logging.getLogger("pyiceberg.io.pyarrow").setLevel(logging.ERROR)
 
 
 def catalog_of(warehouse: Folder, options: Mapping[str, str] | None = None) -> Catalog:
-    """Return the catalog that the options name; without options, a SQLite file in the warehouse itself."""
+    """Open the catalog that `options` describe, or without options one in a SQLite file in the warehouse, which is
+    created if missing. Raises what `check_catalog` does, and `ServiceUnavailable` if the catalog cannot be opened."""
     chosen = dict(options or {})
     name = chosen.pop("name", CATALOG)
     check_catalog(warehouse, options)
@@ -77,7 +78,8 @@ def catalog_of(warehouse: Folder, options: Mapping[str, str] | None = None) -> C
 
 
 def check_catalog(warehouse: Folder, options: Mapping[str, str] | None = None) -> None:
-    """Raise `InvalidRequest` if a catalog is required and none is named. Nothing is opened."""
+    """Raise `InvalidRequest` if the warehouse is in an object store and `options` name no catalog. Nothing is
+    opened."""
     is_named = dict(options or {}) not in ({}, {"name": CATALOG})
     if not warehouse.is_local and not is_named:
         raise InvalidRequest(
@@ -87,13 +89,17 @@ def check_catalog(warehouse: Folder, options: Mapping[str, str] | None = None) -
 
 
 def _database_url(file: Path) -> str:
-    """Return the database URL of the catalog file; it waits for other writers."""
+    """Return the database URL of the catalog file. With it a connection waits up to 30 seconds while another process
+    writes."""
     return URL.create("sqlite", database=str(file), query={"timeout": str(_LOCKED_SECONDS)}).render_as_string()
 
 
 def _open_catalog(name: str, properties: Mapping[str, str]) -> Catalog:
-    """Open a catalog. One in a database creates its tables when first opened, and fails if another process creates them
-    at that moment: on the next try they exist. Raises `ServiceUnavailable` if retries do not help."""
+    """Open a catalog, with retries. Raises `ServiceUnavailable` if the last one fails too.
+
+    A catalog in a database creates its tables when it is first opened. That fails if another process creates them at
+    that moment; on the next try they exist.
+    """
     for _ in range(_OPENINGS_MAX):
         try:
             return load_catalog(name, **properties)
@@ -219,7 +225,8 @@ class IcebergLakeTable(LakeTable):
         return unused
 
     def _files_in_use(self) -> set[str]:
-        """Return every file that a snapshot in use needs, and those of the table's own metadata log."""
+        """Return the paths of all files that the table uses: data and manifests of every snapshot, metadata and
+        statistics. Raises `InvalidRequest` if one of them is not below the table's folder."""
         table = self._table()
         paths = {table.metadata_location, *(entry.metadata_file for entry in table.metadata.metadata_log)}
         for snapshot in table.snapshots():
@@ -233,7 +240,8 @@ class IcebergLakeTable(LakeTable):
         return {self._path_in_folder(path) for path in paths} | {"metadata/version-hint.text"}
 
     def _path_in_folder(self, address: str) -> str:
-        """Return the path below the table's folder. Raises `InvalidRequest` for a file that is elsewhere, or may be."""
+        """Return the path, relative to the table's folder, of the file at `address`. Raises `InvalidRequest` if the
+        address does not begin with the folder's."""
         path = _relative(self.folder, address)
         if path == address:
             raise InvalidRequest(
@@ -278,8 +286,8 @@ class IcebergLakeTable(LakeTable):
         return f"{self.folder.url}/{file.path}"
 
     def _as_iceberg_files(self, table: Table, change: Transaction, files: Sequence[DataFile]) -> list[IcebergFile]:
-        """Describe files as Iceberg does, from their footers; they have no field ids, so columns are matched by
-        name."""
+        """Return Iceberg's descriptions of files, read from their footers. The files have no Iceberg field ids, so the
+        table gets a name mapping, if it has none, by which readers match columns by name."""
         if files and table.name_mapping() is None:
             change.set_properties({"schema.name-mapping.default": table.schema().name_mapping.model_dump_json()})
         return [parquet_file_to_data_file(table.io, change.table_metadata, self._address(file)) for file in files]
@@ -293,7 +301,8 @@ def _snapshot(change: Transaction, files: Sequence[IcebergFile], summary: dict[s
 
 @contextlib.contextmanager
 def _conflicts(*, retried: bool = False) -> Iterator[None]:
-    """Turn a commit that came second into `CommitConflict`, or into a pause if the caller retries."""
+    """Handle a commit that failed because another process committed first: raise `CommitConflict`. With `retried`,
+    sleep a moment and raise nothing, since the caller tries again."""
     try:
         yield
     except CommitFailedException:
@@ -321,7 +330,8 @@ def _span_key(source: TopicPartition) -> str:
 
 
 def _replaced_before(snapshots: Sequence[Snapshot], moment_ms: float) -> list[int]:
-    """Return the snapshots that were replaced before that time: since then no reader has begun with them."""
+    """Return the ids of the snapshots that another one followed before that time (Unix ms): no reader has begun with
+    them since."""
     in_order = sorted(snapshots, key=lambda each: (each.sequence_number or 0, each.timestamp_ms))
     return [before.snapshot_id for before, after in pairwise(in_order) if after.timestamp_ms < moment_ms]
 
@@ -343,14 +353,14 @@ def _data_file(folder: Folder, file: IcebergFile, whole: Mapping[int, str], *, i
 
 
 def _bounds(found: Mapping[int, bytes] | None, whole: Mapping[int, str]) -> dict[str, int]:
-    """Return the bounds of whole-number columns: files are skipped by nothing else. Iceberg keeps little-endian
-    bytes."""
+    """Return the bounds of columns of whole numbers, by column name. `found` has Iceberg's bounds, little-endian bytes,
+    by field id; `whole` has the names of whole-number columns by field id. Files are skipped by no other columns."""
     named = ((whole[number], value) for number, value in (found or {}).items() if number in whole)
     return {name: int.from_bytes(value, "little", signed=True) for name, value in named}
 
 
 def _day(value: Any) -> str | None:
-    """Return the text of a date, which Iceberg keeps as days since 1970."""
+    """Return the text of a date partition. A whole number is the days since 1970, as Iceberg keeps dates."""
     if isinstance(value, int):
         return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(days=value)).date().isoformat()
     return partition_text(value)
@@ -363,7 +373,8 @@ def _relative(folder: Folder, address: str) -> str:
 
 
 def _normalized(address: str) -> str:
-    """Return an address without differences that do not matter: the spellings of one scheme, and of local paths."""
+    """Return an address in one spelling, for comparison: `s3a:` becomes `s3:`, for example, and a `file:` URL becomes a
+    path."""
     scheme, colon, rest = address.partition(":")
     if not colon or "/" in scheme:
         return address

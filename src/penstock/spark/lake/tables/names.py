@@ -12,7 +12,8 @@ CATALOG_FILE: Final = "catalog.db"
 """File of the SQLite catalog in a warehouse of Iceberg tables, where no other catalog is named."""
 
 ALL_TOPICS_TABLE: Final = "default.all__topics"
-"""Table of all topics. No topic's own table has that name: a level of a topic has no underscore."""
+"""Name of the one table into which all topics can be archived. No topic's own table has that name: in such a name each
+underscore stands for a dot, so no two are neighbours."""
 
 _BAD: Final = "__bad"
 """Suffix of bad-rows tables. A level of a topic has no underscore, so no topic's table has such a name."""

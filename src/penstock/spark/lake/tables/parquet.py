@@ -37,7 +37,8 @@ from penstock.spark.lake.tables.table import (
 FORMAT: Final = 1
 MANIFESTS: Final = "_manifests/"
 FULL_EVERY: Final = 50
-"""Manifests between two that list all files: limits what opening a table reads, and what a commit writes."""
+"""Manifests whose number is a multiple of this list all files of the table; others list only their changes. So opening
+a table reads at most that many manifests, and most commits write small ones."""
 
 _MANIFEST_NAME: Final = re.compile(r"_manifests/([0-9]{20})\.json")
 
@@ -123,7 +124,8 @@ class ParquetLakeTable(LakeTable):
         return unused
 
     def _recently_removed(self, before_ms: float) -> set[str]:
-        """Return files that were removed so late that a reader may still have begun with them."""
+        """Return the paths of files that were removed from the table at or after `before_ms` (Unix ms): a reader that
+        began before may still use them."""
         bodies = map(self._read_body, self._manifest_numbers())
         return {path for body in bodies if body["time_ms"] >= before_ms for path in body.get("remove", ())}
 
@@ -139,8 +141,8 @@ class ParquetLakeTable(LakeTable):
         return len(old)
 
     def _last_full_manifest(self) -> int:
-        """Return the number of a manifest that lists all files, checked by reading it: older manifests are not
-        needed."""
+        """Return the number of a manifest that lists all files, so that older manifests are not needed. If the last
+        one does not, write one. Raises `ServiceUnavailable` if other processes always commit first."""
         for _ in range(ATTEMPTS_MAX):
             last = self._manifest_numbers()[-1]
             if "files" in self._read_body(last):
@@ -214,7 +216,10 @@ class ParquetLakeTable(LakeTable):
     def _write(
         self, manifest: _Manifest, body: dict[str, Any], added: Mapping[str, DataFile], *, full: bool = False
     ) -> bool:
-        """Write a manifest; return False if another process created that number."""
+        """Write a manifest, durable on return. Return False, and write nothing, if one with its number exists.
+
+        `body` has the fields of this change, `added` the files that it adds. With `full` the manifest lists all files.
+        """
         whole = full or manifest.number % FULL_EVERY == 0
         body = {
             "format": FORMAT,

@@ -22,7 +22,8 @@ from penstock.spark.lake.tables.folder import Folder
 from penstock.spark.runtime.failpoints import reach
 
 ATTEMPTS_MAX: Final = 12
-"""Tries of one commit while others commit to the same table; the waits between them add up to about half a minute."""
+"""Most tries of one commit while other processes commit to the same table. The pauses between the tries add up to about
+half a minute."""
 
 _PAUSE_SECONDS_MAX: Final = 5.0
 _LOG: Final = logging.getLogger("penstock.lake")
@@ -34,7 +35,7 @@ Condition = tuple[str, str, Any]
 
 
 class OffsetRange(NamedTuple):
-    """Offsets of one partition, half-open."""
+    """Offsets of one partition, from `start` up to, but not including, `stop`."""
 
     topic: str
     partition: int
@@ -43,7 +44,7 @@ class OffsetRange(NamedTuple):
 
 
 class OffsetSpan(NamedTuple):
-    """The offsets that a table holds of one partition: all from `first` up to `next`, and no others."""
+    """The offsets that a table holds of one partition: all from `first` up to, but not including, `next`."""
 
     first: int
     next: int
@@ -70,37 +71,41 @@ class CommitMarker:
     batch_id: int
     ranges: tuple[OffsetRange, ...] = ()
     gaps: bool = False
-    """The ranges need not begin where the table ends: for a bad-rows table, or a log that has lost messages."""
+    """True if the ranges may leave a hole behind the table's span, as in a bad-rows table, or where a log has lost
+    messages."""
     before: bool = False
-    """A backfill: the ranges lie before the table's span, and do not concern the owner, who extends its end."""
+    """True for a batch of a backfill whose ranges lie in front of the table's span. The owner of the table is not
+    checked then, since an owner adds only behind the span."""
 
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """The batch is in the table. `despite_error`: the commit reported an error, and had succeeded all the same."""
+    """The result of a commit that added the batch. `despite_error`: the commit reported an error, but a check showed
+    that it had succeeded."""
 
     despite_error: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class AlreadyCommitted:
-    """The table had the batch before; nothing was done."""
+    """The result of a commit that did nothing, because the table had the batch already."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableState:
-    """The query position, the owner and the spans of a table at one moment."""
+    """The last batch of one query, the owner, and the spans of a table at one moment."""
 
     batch: int | None = None
-    """Last batch of the query that the state was read for."""
+    """Number of the last batch of the query for which the state was read; None if the table has none of it."""
     owner: str | None = None
     spans: Mapping[TopicPartition, OffsetSpan] = field(default_factory=dict)
 
 
 def needs_commit(state: TableState, marker: CommitMarker, table: str) -> bool:
-    """Return whether this batch is to be committed; False if the table has it already.
+    """Return True if this batch is to be committed, False if the table has it already. `table` is the name for errors.
 
-    Raises `NotOwner` if another archive extends the table, `StorageFailed` if the offsets are not adjacent.
+    Raises `NotOwner` if another archive extends the table, `StorageFailed` if the offsets of the batch do not begin
+    where the table's span ends. `CommitMarker.gaps` and `before` relax this.
     """
     if state.batch is not None and marker.batch_id <= state.batch:
         return False
@@ -114,7 +119,7 @@ def needs_commit(state: TableState, marker: CommitMarker, table: str) -> bool:
 
 
 def spans_after(state: TableState, marker: CommitMarker) -> dict[TopicPartition, OffsetSpan]:
-    """Return the spans after the commit, of the partitions in it."""
+    """Return the spans that the table will have after the commit, for the partitions that are in the commit."""
     spans: dict[TopicPartition, OffsetSpan] = {}
     for offsets in marker.ranges:
         source = (offsets.topic, offsets.partition)
@@ -166,7 +171,7 @@ def _not_adjacent(table: str, span: OffsetSpan, offsets: OffsetRange) -> Storage
 
 
 class CommitConflict(Exception):
-    """Another process committed first: read the table again."""
+    """Raised if another process committed to the table first. Read the table's state again and retry."""
 
 
 class LakeTable(ABC):
@@ -187,7 +192,8 @@ class LakeTable(ABC):
 
     @abstractmethod
     def create(self, schema: pa.Schema, partition_by: str | None = None, *, owner: str | None = None) -> None:
-        """Create the table unless it exists; `owner` is then the query that may extend it."""
+        """Create the table with `owner` as the only query that may extend it. If the table exists, do nothing: its
+        schema and its owner stay."""
 
     @abstractmethod
     def schema(self) -> pa.Schema: ...
@@ -197,17 +203,20 @@ class LakeTable(ABC):
 
     @abstractmethod
     def evolve(self, schema: pa.Schema) -> None:
-        """Add the columns, and fields of columns, that the table lacks. Existing ones stay unchanged."""
+        """Add the columns, and struct fields of columns, that `schema` has and the table lacks. `schema` must contain
+        all columns of the table."""
 
     @abstractmethod
     def table_state(self, query_id: str, sources: Sequence[TopicPartition] | None = None) -> TableState:
-        """Return the current state, with the spans of these partitions, or of all."""
+        """Return the current state of the table, with the last batch of this query and the spans of these partitions.
+        `sources=None` means all partitions."""
 
     @abstractmethod
     def claim(self, query_id: str, *, seen: str | None) -> None:
         """Make this query the only one that may extend the table.
 
-        `seen`: the owner when that was decided. Raises `NotOwner` if the owner has changed since.
+        `seen` is the owner that the caller has read before, None for no owner. Raises `NotOwner` if the table has
+        another owner now.
         """
 
     @abstractmethod
@@ -216,14 +225,15 @@ class LakeTable(ABC):
 
     @abstractmethod
     def replace(self, removed: Sequence[DataFile], added: Sequence[DataFile]) -> None:
-        """Replace files by others with the same rows. Raises `CommitConflict` if one of the removed files is gone."""
+        """Replace files by others with the same rows, in one commit. Raises `CommitConflict` if one of the removed
+        files is gone, or if another process committed first."""
 
     @abstractmethod
     def commit_history(self, limit: int | None = None) -> list[tuple[int, CommitMarker]]:
         """Return the commit time (Unix ms) and marker of each batch, oldest first, as far back as the table's history
         goes.
 
-        `limit`: only the last so many: a long history is read file by file.
+        With `limit`, return only so many of the last batches: a long history takes long to read.
         """
 
     @abstractmethod
@@ -232,7 +242,8 @@ class LakeTable(ABC):
 
     @abstractmethod
     def expire(self, *, hours: float) -> int:
-        """Drop versions older than `hours`, except the last; return how many. Markers and positions stay."""
+        """Drop the versions of the table that are older than `hours`, except the last, and return how many were
+        dropped. The state of the table (batches, spans, owner) stays."""
 
     @abstractmethod
     def version(self) -> str:
@@ -240,7 +251,8 @@ class LakeTable(ABC):
 
     @abstractmethod
     def _try_commit(self, files: Sequence[DataFile], marker: CommitMarker, state: TableState) -> None:
-        """Commit on top of `state`. Raises `CommitConflict` if the table has changed since."""
+        """Commit files and marker, if the table's state is still `state`. Raises `CommitConflict` if the state has
+        changed or another process commits first."""
 
     # shared by all formats
 
@@ -248,8 +260,9 @@ class LakeTable(ABC):
         """Commit files and marker in one transaction, or neither. On return the batch is committed, by this call or
         before.
 
-        Raises what `needs_commit` does; `ServiceUnavailable` if others commit all the time; the format's own error if
-        the commit failed, after a check that it did.
+        Raises what `needs_commit` does; `StorageFailed` if one of the files is gone; `ServiceUnavailable` if other
+        processes committed first twelve times in a row. An error of the format's library is raised only after a check
+        that the table does not have the batch.
         """
         sources = [(offsets.topic, offsets.partition) for offsets in marker.ranges]
         for attempt in range(ATTEMPTS_MAX):
@@ -275,7 +288,8 @@ class LakeTable(ABC):
         )
 
     def _check_files(self, files: Sequence[DataFile]) -> None:
-        """Raise `StorageFailed` if a file is gone: a table that names it could no longer be read."""
+        """Raise `StorageFailed` if a file is gone or has another size. A table that names a missing file cannot be
+        read."""
         for file in files:
             if self.folder.size(file.path) != file.size:
                 raise StorageFailed(
@@ -291,23 +305,28 @@ class LakeTable(ABC):
         return batch is not None and batch >= marker.batch_id
 
     def spans(self) -> dict[TopicPartition, OffsetSpan]:
-        """Return the span of each partition that the table has."""
+        """Return the span of each partition of which the table holds messages; empty if the table does not exist."""
         return dict(self.table_state("").spans) if self.exists() else {}
 
     def positions(self) -> dict[TopicPartition, int]:
-        """Return the next offset to archive, of each partition that the table has."""
+        """Return the next offset to archive for each partition of which the table holds messages; empty if the table
+        does not exist."""
         return {source: span.next for source, span in self.spans().items()}
 
     def owner(self) -> str | None:
         return self.table_state("", []).owner if self.exists() else None
 
     def read(self, columns: Sequence[str] | None = None, where: Sequence[Condition] = ()) -> Iterator[pa.RecordBatch]:
-        """Yield the rows, file by file; files whose statistics exclude a match are not opened."""
+        """Yield the rows that match all conditions of `where`, in these columns (None: all), file by file.
+
+        Files whose statistics exclude a match are not opened. Raises `InvalidRequest` for an unknown column.
+        """
         from penstock.spark.lake.tables.table_scan import scan
 
         return scan(self, columns, where)
 
 
 def back_off(attempt: int) -> None:
-    """Sleep longer with each attempt, by a random share, so that two writers that met do not meet again."""
+    """Sleep before the next try: 0.05 seconds for attempt 0, doubled with each attempt, at most 5 seconds. A random
+    part, up to half, is left out, so that two writers that conflicted do not conflict again."""
     time.sleep(min(_PAUSE_SECONDS_MAX, 0.05 * 2**attempt) * random.uniform(0.5, 1.0))  # noqa: S311 - no secret

@@ -26,7 +26,7 @@ def open_table(
     storage_options: Mapping[str, str] | None = None,
     catalog: Mapping[str, str] | None = None,
 ) -> LakeTable:
-    """Return a table of a warehouse, existing or not.
+    """Return a table of a warehouse, which need not exist yet.
 
     `name` is NAME or NAMESPACE.NAME. `storage_options` are those of the object store, `catalog` the properties that
     PyIceberg's catalogs take (`uri`, `type`, …; `name` is one of its own configuration). Raises `InvalidRequest`.
@@ -54,7 +54,8 @@ def check_table_format(table_format: str) -> None:
 
 
 def check_reachable(table_format: str, root: Folder, catalog: Mapping[str, str] | None = None) -> None:
-    """Raise `InvalidRequest` for options that the object store refuses, and for a missing catalog."""
+    """Raise `InvalidRequest` if the object store's client refuses the folder's options, or if an Iceberg warehouse in
+    an object store has no catalog. No request is sent."""
     root.check()
     if table_format == "iceberg":
         from penstock.spark.lake.tables.iceberg import check_catalog
@@ -98,7 +99,8 @@ def table_names(
 def formats_present(
     warehouse: str, *, storage_options: Mapping[str, str] | None = None, catalog: Mapping[str, str] | None = None
 ) -> list[str]:
-    """Return the formats of which a warehouse has tables. Nothing is created: opening an Iceberg catalog would."""
+    """Return the formats of which a warehouse has tables. Nothing is created, so an Iceberg catalog is opened only if
+    it exists or `catalog` names one."""
     root = Folder.parse(warehouse, storage_options)
     has_catalog = bool(catalog) or (root.is_local and _is_iceberg_catalog(root.local / CATALOG_FILE))
     asked = [table_format for table_format in TABLE_FORMATS if table_format != "iceberg" or has_catalog]
@@ -110,8 +112,10 @@ def formats_present(
 
 
 def _is_iceberg_catalog(file: Path) -> bool:
-    """Tell whether a catalog file is one of Iceberg tables: a data directory has a file of that name too, and a normal
-    open would leave files beside it."""
+    """Return True if the file is a catalog of Iceberg tables. A broker's data directory has a file of the same name.
+
+    The file is opened as immutable: a normal open would leave files beside it.
+    """
     if not file.exists():
         return False
     with closing(sqlite3.connect(f"{file.absolute().as_uri()}?immutable=1", uri=True)) as database:
@@ -122,7 +126,7 @@ def _is_iceberg_catalog(file: Path) -> bool:
 
 
 def _tables_with_folder(root: Folder, mark: str) -> set[str]:
-    """Return tables, two levels down, that have this format's folder."""
+    """Return the names of the tables, folders `NAMESPACE/NAME` below the warehouse, that contain a folder `mark`."""
     if root.is_local:
         folders = root.local.glob(f"*/*/{mark.rstrip('/')}")
         return {".".join(path.parts[-3:-1]) for path in folders if path.is_dir()}

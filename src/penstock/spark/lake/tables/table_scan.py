@@ -41,7 +41,8 @@ _POSSIBLE: Final[Mapping[str, Callable[[Any, Any, Any], bool]]] = {
 
 
 def scan(table: LakeTable, columns: Sequence[str] | None, where: Sequence[Condition]) -> Iterator[pa.RecordBatch]:
-    """Yield rows of the live files that match all conditions, in these columns."""
+    """Yield the rows of the table that match all conditions, in these columns (None: all). Raises `InvalidRequest` for
+    an unknown column or comparison."""
     schema, partition_by = table.schema(), table.partition_by()
     selected = list(schema.names) if columns is None else list(columns)
     _check(schema, selected, where)
@@ -65,8 +66,8 @@ def _check(schema: pa.Schema, selected: Sequence[str], where: Sequence[Condition
 def file_batches(
     folder: Folder, file: DataFile, schema: pa.Schema, partition_by: str | None
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of one file in this schema: columns it lacks are null, the partition column is the file's
-    value."""
+    """Yield the rows of one file in the columns and types of `schema`. Columns that the file lacks are null; a
+    partition column that it lacks has the file's partition value."""
     with folder.open(file.path) as source, pq.ParquetFile(source, memory_map=False) as parquet:
         present = set(parquet.schema_arrow.names)
         for batch in parquet.iter_batches(batch_size=ROWS_MAX, columns=[n for n in schema.names if n in present]):
@@ -97,7 +98,7 @@ def matching(batch: pa.RecordBatch, where: Sequence[Condition]) -> pa.RecordBatc
 
 
 def may_match(file: DataFile, where: Sequence[Condition], partition_by: str | None) -> bool:
-    """Return False only if the file's statistics or its partition exclude a match."""
+    """Return False if the file's statistics or its partition value show that no row matches; otherwise True."""
     if not where:
         return True
     stats = json.loads(file.stats)
@@ -122,8 +123,8 @@ def _possible(sign: str, low: Any, high: Any, value: Any) -> bool:
 
 
 def _as_text(value: Any) -> str | None:
-    """Return a date or text as partitions have it. Times are compared in the rows alone: statistics cut them to
-    milliseconds."""
+    """Return a date or text in the form in which partitions and statistics have it. Return None for all else: such a
+    value cannot be compared with statistics, in which times are cut to milliseconds."""
     if isinstance(value, dt.datetime):
         return None
     return value.isoformat() if isinstance(value, dt.date) else value if isinstance(value, str) else None

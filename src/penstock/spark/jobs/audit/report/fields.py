@@ -139,8 +139,8 @@ def _archive(partition: AuditedPartition, compared: Comparison) -> dict[str, Any
 
 
 def _day(day: int, log: Digest, archive: Digest) -> dict[str, Any]:
-    """Return one day with the hash that both sides have: of contents, or of places where the archive keeps no
-    payloads."""
+    """Return the fields of one day. The hash is that of contents, or, if the archive keeps no payloads, that of places,
+    which both sides have."""
     hashes = (log.places, archive.places) if archive.without_payload else (log.contents, archive.contents)
     fields = f"{log.fields:016x}", f"{archive.fields:016x}"
     return {

@@ -1,4 +1,5 @@
-"""The figures of the audit's page, each with its numbers as a table; and the texts of sizes and times."""
+"""The figures of the audit's page, each with its numbers as a table. Also the functions that write sizes and durations
+as text."""
 
 from __future__ import annotations
 
@@ -13,8 +14,8 @@ Report = dict[str, Any]
 
 
 def figures(report: Report) -> str:
-    """Return the plots of volume, sizes, and with an archive the time from publish to archive. A topic has one colour
-    in all."""
+    """Return the HTML of the plots: volume over time, payload sizes, and with an archive the times from publish to
+    archive. A topic has the same colour in all plots."""
     topics = sorted(report["topics"], key=lambda topic: -topic["messages"])
     plots = [
         _figure(_volume(report["volume"], [topic["topic"] for topic in topics])),
@@ -70,7 +71,8 @@ def _buckets(histogram: Report | None) -> dict[tuple[int, int], int]:
 
 
 def _filled(edges: set[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Sort the steps and add the doublings between that no topic has, so that distances are true."""
+    """Return the buckets from the lowest to the highest, each twice as wide as the one before. Buckets without messages
+    are included, so that the plot's axis has no jumps."""
     steps = [low.bit_length() for low, _ in edges]
     return [(1 << step >> 1, 1 << step) for step in range(min(steps), max(steps) + 1)] if steps else []
 
@@ -85,8 +87,8 @@ def _latency_facts(topics: Sequence[Report]) -> str:
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]], *, label: str, numbers: Sequence[int] = ()) -> str:
-    """Return an HTML table. `rows` are HTML already; the first cell of each is its heading, columns in `numbers` are
-    numeric."""
+    """Return an HTML table. The cells of `rows` must be HTML already, with all text escaped. The first cell of a row is
+    its heading; `numbers` are the indexes of the columns with numbers."""
 
     def kind(column: int) -> str:
         return ' class="n"' if column in numbers else ' class="what"' if heads[column] == "What" else ""
@@ -121,7 +123,7 @@ def span_text(ms: float) -> str:
 
 
 def _moment(unix_ms: int, width_ms: int) -> str:
-    """Return a time, as exactly as the width of a bar needs; 0: exactly."""
+    """Return a time (UTC) as text, as exactly as bars of that width need it; with the width 0 to the millisecond."""
     try:
         time = dt.datetime.fromtimestamp(unix_ms / 1000, tz=dt.UTC)
     except (OverflowError, ValueError, OSError):

@@ -14,7 +14,7 @@ from penstock import __version__
 from penstock.spark.jobs.audit.report.figures import figures, size_text, table
 
 _ROWS_MAX: Final = 1000
-"""Rows of one table: a page stays readable, and of a size that a browser takes. The JSON has all."""
+"""Most rows of one table, so that a page stays readable and a browser can show it. The JSON report has all rows."""
 _HASHES: Final = (
     "Hash of a message: HighwayHash-64 of its id, its offset and the HighwayHash-64 of its payload (zeros where the"
     " archive keeps no payloads); of a day: their sum modulo 2^64. The order of messages does not matter to it."
@@ -88,7 +88,7 @@ def _archive_facts(report: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _text(value: object) -> str:
-    """Return a cell; a missing value is a dash."""
+    """Return the HTML of a cell: a number with separators, a text escaped, a dash for None."""
     if value is None:
         return '<span class="soft">–</span>'
     return f"{value:,}" if isinstance(value, int) else escape(str(value))
@@ -149,7 +149,7 @@ def _topics(topics: Sequence[dict[str, Any]]) -> str:
 
 
 def _time(text: str | None) -> str:
-    """Return a time to the second, in readable form."""
+    """Return the HTML of an ISO time, cut to the second and with a space instead of `T`; a dash for None."""
     return _text(None if text is None else text.replace("T", " ").partition(".")[0])
 
 

@@ -13,14 +13,14 @@ from typing import Final
 
 WIDE: Final = 1080
 NARROW: Final = 530
-"""Width of a narrow plot, as `WIDE` in units of the drawing: about its pixels on a page, so that letters are alike
-everywhere."""
+"""Width of a narrow plot. Like `WIDE` it is in units of the drawing and about as large as the plot's width in pixels,
+so that letters have the same size in all plots."""
 HEIGHT: Final = 250
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 12, 14, 34
 _LABEL_CHARS: Final = 6.6
 """Width of a letter of the labels, in units of the drawing."""
 SERIES_MAX: Final = 6
-"""Colours that can be told apart; further series are added up as the last."""
+"""Most series of a plot, one for each colour that can be told apart. Of more, the last is the sum of all others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +31,12 @@ class Series:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bars:
-    """Bars side by side, one for each label, with the series on top of each other."""
+    """A bar chart: one bar for each label, in which the values of all series are stacked."""
 
     title: str
     description: str
     labels: Sequence[str]
-    """Texts below the bars, as many as there is room for."""
+    """Text below each bar. Only as many are drawn as there is room for."""
     hints: Sequence[str]
     """Tooltip of each bar, before its numbers."""
     series: Sequence[Series]
@@ -49,7 +49,8 @@ class Bars:
 
 
 def limit_series(series: Sequence[Series]) -> list[Series]:
-    """Return the first series, and the others as one; empty series are left out."""
+    """Return at most `SERIES_MAX` series: the first ones, and if there are more the sum of the others as the last.
+    Series without values are left out."""
     used = [one for one in series if any(one.values)]
     if len(used) <= SERIES_MAX:
         return used
@@ -59,7 +60,8 @@ def limit_series(series: Sequence[Series]) -> list[Series]:
 
 
 def ticks(largest: float, count: int = 4) -> list[float]:
-    """Return round numbers from 0 to the first at or above the largest."""
+    """Return the marks of an axis: round numbers in equal steps, from 0 to the first that is not below `largest`. There
+    are about `count` steps."""
     if largest <= 1:
         return [0.0, 1.0]
     rough = largest / count
@@ -126,7 +128,8 @@ def _non_empty_bars(bars: Bars) -> list[int]:
 
 
 def _column(bars: Bars, bar: int, x: float, width: float, top: float) -> str:
-    """Return one bar: the pieces of its series from the bottom up, none too small to be seen."""
+    """Return the SVG of one bar: a piece for each series, from the bottom up. Every piece is at least 0.75 units high,
+    so that it can be seen."""
     y, pieces = _TOP + _height(), []
     for number, series in enumerate(bars.series):
         if series.values[bar] > 0:
@@ -147,7 +150,7 @@ def _hint(bars: Bars, bar: int) -> str:
 
 
 def _labels(labels: Sequence[str], width: int) -> str:
-    """Return labels below the middle of their bars, as many as do not overlap."""
+    """Return the SVG of labels, each below the middle of its bar. Labels that would overlap are left out."""
     step = _across(width) / max(1, len(labels))
     longest = max((len(label) for label in labels), default=0) + 2
     half = longest * _LABEL_CHARS / 2

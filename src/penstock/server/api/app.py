@@ -48,7 +48,8 @@ _NO_BODY: Final = nullcontext()
 
 
 class Api:
-    """The ASGI application of a route table. `services` are the objects that handlers keep between requests."""
+    """The ASGI application for a table of routes. `services` are the objects that handlers keep between requests, at
+    most one of each class."""
 
     def __init__(
         self,

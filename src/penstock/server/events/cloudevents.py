@@ -32,7 +32,7 @@ _TEXT: Final = msgspec.json.Decoder(str)
 
 
 class _EventOutline(msgspec.Struct, frozen=True, gc=False):
-    """The least that every element of an array must be."""
+    """The least that each element of an array must have to be an event."""
 
     specversion: msgspec.Raw
 

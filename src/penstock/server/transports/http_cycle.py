@@ -21,13 +21,15 @@ _Header = tuple[bytes, bytes]
 
 
 class RequestCycle(RequestResponseCycle):
-    """A request that is being answered."""
+    """One request while it is being answered. It overrides what uvicorn does with a body that has come whole, and with
+    a response in one piece."""
 
     _is_taken = False
     """True once the last piece of the body was handed to the application."""
 
     async def receive(self) -> Any:
-        """Return the next piece of the body, without waiting for an event if the rest of it is here."""
+        """Return the next ASGI message of the request. If the rest of the body has come, it is returned at once, in one
+        piece."""
         if self._is_taken or self.more_body or self.disconnected or self.response_complete:
             message: Any = await super().receive()
             self._is_taken = message["type"] == "http.disconnect" or not message["more_body"]

@@ -24,7 +24,8 @@ run empty between two writes."""
 
 
 class TcpTransport(BudgetedProtocol):
-    """A TCP connection. The asyncio transport's write buffer is the session's output queue."""
+    """A TCP connection of the wire protocol. The write buffer of its asyncio transport is the output queue of its
+    session."""
 
     __slots__ = ("_eof_seen", "_hub", "_session", "_transport")
 
@@ -147,5 +148,5 @@ def _refusal(hub: Hub) -> bytes:
 
 
 def no_descriptors() -> ServiceUnavailable:
-    """Return the error for a connection that gets no file descriptor."""
+    """Return the error for a connection that is refused because only reserved file descriptors are left."""
     return ServiceUnavailable("Connection refused: the files that are left are for the log; try again later")

@@ -29,7 +29,7 @@ _NAMED_MAX: Final = 3
 class FindingState(StrEnum):
     OK = "ok"
     MISSING = "missing"
-    """Something that is missing or does not work; the text says why, and what to do."""
+    """A part that is missing or does not work; the text says why, and what to do."""
     NOTE = "note"
     """Information that is no fault, such as an extra that is not installed."""
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 PAYLOAD_CHARS_SHOWN: Final = 2000
 _BOLD, _DIM, _CYAN = 1, 2, 36
-"""Terminal codes."""
+"""Codes of terminal styles."""
 
 
 def record_of(message: StreamMessage) -> Record:

@@ -164,7 +164,8 @@ class SparkOptions:
     ] = None
 
     def session(self, name: str, *, quick: bool = False) -> SparkSession:
-        """Start a Spark session. With `quick`, it starts in half the time, at the cost of slower long jobs."""
+        """Start a Spark session. With `quick`, the first result comes in half the time, but later rows are half as
+        fast."""
         from penstock.spark.runtime.session import session
 
         return session(name, master=self.master, memory=self.memory, quick=quick, config=parse_settings(self.conf))

@@ -1,1 +1,2 @@
-"""The client of a broker: one protocol without sockets and two thin shells, `penstock.aio` and `penstock` itself."""
+"""The client of a broker. The wire protocol is implemented once, without sockets; `penstock.aio` (asyncio) and
+`penstock` (blocking) are built on it."""

@@ -91,7 +91,7 @@ class Endpoints:
             await producer.close()
 
     def end(self, reason: PenstockError | None) -> None:
-        """End every consumer."""
+        """End every consumer: it raises `reason` after the messages that have arrived, or stops if there is none."""
         for consumer in list(self._consumers.values()):
             consumer.end(reason)
 

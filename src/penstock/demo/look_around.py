@@ -1,4 +1,4 @@
-"""Commands to look around in a demo that was left running: they work when they are pasted."""
+"""Commands to look around in a demo that was left running. They can be pasted into a shell as they are."""
 
 from __future__ import annotations
 

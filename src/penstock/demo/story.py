@@ -43,7 +43,8 @@ EVENTS_SMALL: Final = 4_000
 _NEEDED: Final = ("deltalake", "matplotlib", "picows", "pyspark")
 _REASONS_SHOWN: Final = 4
 _ROW: Final = re.compile(r"^message \d+ of the block: ")
-"""The row of a block in a refusal's text, which is of no interest."""
+"""The beginning of a refusal's text with the row in its block. It is removed, so that equal reasons are counted
+together."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +59,7 @@ class DemoOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoResult:
-    """The result of a run. `holds` is False if a sum does not add up."""
+    """The result of a run. `holds` is False if a number of the account is not what it must be."""
 
     counts: Counts
     seconds: float

@@ -44,5 +44,5 @@ def target_host(target: str) -> str | None:
 
 
 def target_path(target: str) -> str:
-    """Return the path of a request target, which may be a whole URL."""
+    """Return the path of a request target. The target may be a whole URL, as clients send it to a proxy."""
     return target if target.startswith("/") else _ABSOLUTE.sub("", target, count=1)

@@ -187,7 +187,8 @@ class Hub:
             self._run_turn(session)
 
     def _run_turn(self, session: Session) -> None:
-        """Handle messages of the session for one time slice; the rest waits for its next turn."""
+        """Handle messages of the session for one time slice. If messages remain, a further turn is scheduled, or the
+        session is suspended until its backlog is smaller."""
         try:
             slice_seconds = max(_SLICE_SECONDS / (1 + self._busy_sessions), _SLICE_SECONDS_MIN)
             slow = self._take_turn(session, time.monotonic() + slice_seconds)
@@ -307,7 +308,7 @@ class Hub:
         effect: RunInThread | Append | AppendAtomically | ValidatePayloads | RunRegistryProcedure | AdjustBacklog,
         by: Session | None,
     ) -> None:
-        """Start what waits for the disk, a thread or a worker process, and count it against its session."""
+        """Start an effect that takes place in the background, and count it against the session that it belongs to."""
         if isinstance(effect, RunInThread | ValidatePayloads | RunRegistryProcedure):
             if isinstance(effect, RunInThread):
                 self._threads.submit(effect, by)

@@ -121,7 +121,7 @@ def _restored_signal_handlers() -> Iterator[None]:
 
 class _CommitRelay:
     """Passes each group of finished appends from the writer thread to the hub. It exists because the hub is created
-    after the writer; until `target` is set, groups are not passed on."""
+    after the writer: the hub's `committed` is set as `target` as soon as there is one."""
 
     def __init__(self) -> None:
         self.target: Callable[[Sequence[PendingAppend]], None] | None = None
@@ -201,7 +201,8 @@ def now_ms() -> int:
 
 
 def _stop_signal() -> asyncio.Future[int]:
-    """Return a future that the first stop signal completes. A second signal ends the process at once."""
+    """Return a future whose result is the number of the first stop signal, once that comes. A second stop signal ends
+    the process at once."""
     loop = asyncio.get_running_loop()
     stop: asyncio.Future[int] = loop.create_future()
 
@@ -307,7 +308,8 @@ def _reload_signal() -> asyncio.Event:
 
 
 async def _reload_certificates(tls: ReloadingTls | None, again: asyncio.Event) -> None:
-    """Look for changed certificates every few seconds, and at once on SIGHUP."""
+    """Reload the certificates if their files have changed: checked every few seconds, and at once when `again` is set.
+    Runs until cancelled; without TLS it only waits."""
     while True:
         with suppress(TimeoutError):
             async with asyncio.timeout(_CERTIFICATES_SECONDS):

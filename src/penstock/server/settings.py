@@ -40,7 +40,8 @@ _OTHER_VARIABLES: Final = frozenset(
         "PENSTOCK_WAREHOUSE",
     }
 )
-"""Variables of other Penstock programs, which may be set where the broker is started."""
+"""The environment variables that begin with `PENSTOCK_` but name no setting of the broker. They are not taken for
+unknown settings."""
 _OFF: Final = "off"
 _KUBERNETES: Final = re.compile("PENSTOCK_(PORT$|PORT_|SERVICE_)")  # set by Kubernetes for a service called penstock
 _WHOLE: Final = re.compile("[0-9]{1,15}")
@@ -253,7 +254,7 @@ def _amount(name: str) -> Callable[[Any], int]:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A setting: its place in the file and the parser of its value."""
+    """A setting: the section and the key of its place in the file, and the parser of its value."""
 
     name: str
     section: str
@@ -292,7 +293,8 @@ SETTINGS: Final = (
     *(Setting(f"limits_{each.name}", LIMITS, each.name, _amount(each.name)) for each in fields(WireLimits)),
     *(Setting(f"storage_{each.name}", STORAGE, each.name, _amount(each.name)) for each in fields(Limits)),
 )
-"""Every setting. The section `limits` has the fields of `WireLimits`, `storage` those of `Limits`."""
+"""All settings. The section `limits` has a setting for each field of `WireLimits`, and `storage` one for each field of
+`Limits`."""
 
 _BY_NAME: Final = {setting.name: setting for setting in SETTINGS}
 _BY_VARIABLE: Final = {setting.variable: setting for setting in SETTINGS}
@@ -302,7 +304,8 @@ _SECTIONS: Final = tuple(dict.fromkeys(setting.section for setting in SETTINGS))
 def load(
     file: Path | None = None, environment: Mapping[str, str] = os.environ, flags: Mapping[str, Any] | None = None
 ) -> Settings:
-    """Return the checked settings. Raises `InvalidRequest` naming the source and the key that is wrong."""
+    """Return the settings from a file, the environment and flags, checked. Raises `InvalidRequest`, with the source and
+    the key that is wrong."""
     values: dict[str, Any] = {}
     for source in (_from_file(file), _from_environment(environment), _from_flags(flags or {})):
         values |= source

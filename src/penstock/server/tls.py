@@ -18,7 +18,8 @@ class TlsFiles:
     cert: Path
     key: Path
     ca: Path | None = None
-    """The authority that must have signed the certificates of clients."""
+    """The file with the authority that must have signed the certificates of clients; None if clients need no
+    certificate."""
 
 
 class ReloadingTls:

@@ -307,7 +307,8 @@ def _browse(durable: DurableBroker, client: Client, fields: Fields, reply: Reply
 
 
 def _get(durable: DurableBroker, _client: Client, fields: Fields, reply: Reply) -> list[Effect]:
-    """Return one whole letter, whether it is left or not. Lists cut long texts; this does not."""
+    """Reply with one letter, whether it is left or not. Long texts are not cut as they are in lists; only a letter too
+    large for one answer is."""
     read.check_known(fields, FETCH_FIELDS)
     return fetch(durable, _dead_letter_topic(durable, fields).letters, fields, reply)
 

@@ -232,8 +232,9 @@ def _get(durable: DurableBroker, _client: Client, fields: Fields, reply: Reply) 
 
 
 def fetch(durable: DurableBroker, topic: TopicState, fields: Fields, reply: Reply) -> list[Effect]:
-    """Reply with one message, named by its offset or its id. If its payload is too large for one answer, the reply has
-    a part of it."""
+    """Reply with one message, named by its offset or its id. If it is too large for one answer, its payload is cut;
+    `payload_from` in the request asks for a further part. Errors: `InvalidRequest` is raised; a message that is not
+    there is the reply's error."""
     if ("offset" in fields) == ("id" in fields):
         raise InvalidRequest("Give offset (and partition), or id", field="offset")
     partition = read.number(fields, "partition") if "partition" in fields else None
@@ -299,8 +300,8 @@ def _message_answer(located: tuple[int, RecordRow], start: int | None, room: int
 
 
 def _payload_part(partition: int, row: RecordRow, start: int, room: int) -> Fields:
-    """Return the bytes of the payload from `start` on, in base64, as many as fit into `room` bytes, and the size of the
-    whole payload."""
+    """Return the bytes of the payload from `start` on, in base64, as many as fit into `room` bytes of JSON, and the
+    size of the whole payload."""
     payload = row[5]
     piece = payload[start : start + room // 2]
     return {

@@ -392,7 +392,7 @@ def _with_warnings(block: Block, faults: Mapping[int, PayloadFault]) -> Block:
 
 
 def _with_attribute(block: Block, start: int, payload: int, end: int, type_bytes: int, added: bytes) -> list[Any]:
-    """Return a record with one more attribute, as pieces of bytes. Its checksum is wrong until the record is
+    """Return the bytes of a record with one more attribute, in pieces. Its checksum is wrong until the record is
     stamped."""
     data = block.data.data
     message = start + at.HEAD_BYTES + type_bytes
@@ -406,7 +406,7 @@ def _with_attribute(block: Block, start: int, payload: int, end: int, type_bytes
 
 
 def _edited(block: Block, edited: Mapping[int, list[Any]]) -> Block:
-    """Return the block with some records replaced. `edited` has the pieces of each new record, by row."""
+    """Return the block with some records replaced. `edited` has the new bytes of each, in pieces, by row."""
     pieces, done = [], 0
     for row, record in edited.items():
         pieces += [block.select(done, row).raw, *record]

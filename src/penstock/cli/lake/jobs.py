@@ -1,4 +1,4 @@
-"""What commands that run Spark jobs over logs share: parsing topics, running a job, and a progress bar."""
+"""Helpers for commands that run Spark jobs over logs: parsing topics, running a job, and a progress bar."""
 
 from __future__ import annotations
 

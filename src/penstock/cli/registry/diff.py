@@ -58,7 +58,7 @@ def diff(
 
 @dataclass(frozen=True, slots=True)
 class ComparedVersion:
-    """One of the two versions that are compared."""
+    """A version of a subject that is compared with another."""
 
     number: int
     id: int

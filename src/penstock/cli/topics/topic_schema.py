@@ -183,7 +183,7 @@ def has_open_content(text: str) -> bool:
 
 
 def _is_living(client: Client, subject: str, version: int | str) -> bool:
-    """Return True if the version exists and is not deleted."""
+    """Return True if this version of the subject exists and is not deleted."""
     try:
         return not client.ask("system.schema.get", {"subject": subject, "version": version})["deleted"]
     except InvalidRequest as error:

@@ -52,7 +52,7 @@ class Which:
 
 
 class Letter:
-    """A dead letter and its attributes."""
+    """A dead letter: its position, its origin, why delivery failed, and, fetched on demand, its message."""
 
     def __init__(self, client: Asks, topic: TopicName, entry: dict[str, Any]) -> None:
         self.partition: int = entry["partition"]
@@ -68,7 +68,8 @@ class Letter:
         """The number of times that this letter was sent back before."""
 
         self.verdict: str = entry["verdict"]
-        """The broker's answer to what a redrive would do with this letter, such as sending it back or leaving it."""
+        """The outcome that a redrive would have for this letter: sending it back, or the reason for which it would be
+        left."""
 
         self._client = client
         self._topic = topic

@@ -184,7 +184,8 @@ async def _look_up(registry: RegistryClient, subject: str, schema: Schema) -> Re
 
 @contextmanager
 def _add_hint(hint: str) -> Iterator[None]:
-    """Add advice to errors about a subject, version or schema that the registry does not have."""
+    """Add `hint` to the message of errors about a subject, version or schema that the registry does not have. Other
+    errors stay as they are."""
     try:
         yield
     except PenstockError as error:

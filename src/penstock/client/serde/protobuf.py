@@ -124,7 +124,8 @@ def _nested_mismatches(descriptor: Any, value: Any, steps: Steps) -> Iterator[Va
 
 
 def _map_mismatches(entry: Any, value: Mapping[Any, Any], steps: Steps) -> Iterator[ValueMismatch]:
-    """Locate mismatches of keys and values, each checked as a field of the map's entry message."""
+    """Yield the mismatches of the keys and values of a map. `entry` is the descriptor of its entries, messages with the
+    fields `key` and `value`."""
     for key, item in value.items():
         for entry_fields in ({"key": key}, {"value": item}):
             for mismatch in _mismatches(entry, entry_fields, ()):

@@ -170,7 +170,8 @@ TypeCodec = MsgspecCodec | PydanticCodec
 
 
 def type_codec_of(kind: Any) -> TypeCodec:
-    """Return the codec of a type. Raises `InvalidRequest` if values of that type cannot be written as JSON."""
+    """Return the codec of a type: pydantic's for its models and dataclasses, else msgspec's. Raises `InvalidRequest`
+    for a schema's text or JSON, and for a type whose values cannot be written as JSON."""
     if isinstance(kind, str | bytes | dict | list):
         raise InvalidRequest(f"which language is this schema in? AvroSchema({kind!r:.40}), or JsonSchema(...)")
     return PydanticCodec(kind) if isinstance(kind, type) and _is_pydantic(kind) else MsgspecCodec(kind)

@@ -38,7 +38,8 @@ class Secret:
         raise TypeError("a secret stays where it is: give it where it is needed, by a file or PENSTOCK_TOKEN")
 
     def reveal(self) -> str:
-        """Return the token. Raises `InvalidRequest` if it is empty, too long, or has characters that no token has."""
+        """Return the token, from its source. Raises `InvalidRequest` if it cannot be read, is empty, too long, or has
+        characters that no token has."""
         token: object = self._give()
         if not isinstance(token, str) or not 0 < len(token) <= TOKEN_CHARS_MAX or not _is_plain(token):
             raise InvalidRequest(
@@ -48,8 +49,11 @@ class Secret:
 
 
 def find_secret(token: Token | None = None, token_file: Path | str | None = None) -> Secret | None:
-    """Return the first secret among `token`, `token_file`, PENSTOCK_TOKEN and PENSTOCK_TOKEN_FILE; None if
-    none is set."""
+    """Return the first secret that is set: `token`, `token_file`, PENSTOCK_TOKEN, or PENSTOCK_TOKEN_FILE; None if none
+    is.
+
+    A token file is only read when the secret is revealed.
+    """
     if token is not None:
         return Secret(token if callable(token) else lambda: token)
     if token_file is not None:

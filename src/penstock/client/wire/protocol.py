@@ -234,7 +234,7 @@ class ClientProtocol:
         return self._call(Action.UNSUBSCRIBE, str(spec.pattern), _json(ends))
 
     def one_way(self, action: Action, topic: str, fields: dict[str, Any]) -> bytes:
-        """Encode an ack, a nack or a seek that the broker answers only if it refuses it."""
+        """Encode an ack, a nack or a seek without a request id: the broker responds only if it refuses it."""
         return encode_frame(header(action, topic), _json(fields))
 
     def register(self, name: str, description: str) -> BrokerCall:

@@ -24,7 +24,8 @@ class LogPosition:
 
 @dataclass(frozen=True, slots=True)
 class Acknowledged:
-    """Events that were acknowledged at some moment, and their reported positions."""
+    """Events that the broker had acknowledged at one moment, and where it said that they lie: three arrays in the same
+    order."""
 
     numbers: npt.NDArray[np.int64]
     partitions: npt.NDArray[np.int64]
@@ -86,7 +87,7 @@ class Ledger:
                 self._complain(f"event {number} lies at {known}, and was stored again at {position}")
 
     def complain(self, what: str) -> None:
-        """Record a wrong answer."""
+        """Record a wrong answer, which makes the demo fail; `what` is a sentence about it."""
         with self._lock:
             self._complain(what)
 

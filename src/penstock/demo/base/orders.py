@@ -64,7 +64,7 @@ IntArray = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Orders:
-    """Every event, by number."""
+    """The events of the demo: each attribute has an entry for every event, in the order of their numbers."""
 
     payloads: list[bytes]
     types: list[str]
@@ -98,7 +98,7 @@ class Orders:
 
 
 def generate(count: int) -> Orders:
-    """Generate so many events, in the order of their time."""
+    """Return `count` events in the order of their time. The same count always gives the same events."""
     chosen = np.random.Generator(np.random.PCG64(_SEED))
     orders, numbers = (count + 1) // 2, np.arange(count)
     order = numbers // 2
@@ -131,8 +131,11 @@ def _type(number: int, cancelled: bool) -> str:
 
 
 def _kinds(transports: IntArray) -> tuple[npt.NDArray[np.int8], npt.NDArray[np.bool_]]:
-    """Return kinds, and which events are sent twice. Every transport has some of everything, however few events there
-    are."""
+    """Return the kind of each event, and True for each event that is sent twice.
+
+    Kinds are counted out for each transport by itself, so that few events are enough for each to have some of every
+    kind.
+    """
     kinds = np.full(len(transports), EventKind.GOOD, np.int8)
     retried = np.zeros(len(transports), np.bool_)
     for transport in range(len(_SHARES)):

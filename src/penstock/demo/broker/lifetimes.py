@@ -21,10 +21,11 @@ _TALKATIVE: Final = ("penstock.client", "py4j")
 
 @contextmanager
 def demo_directory(given: Path | None, *, keep: bool) -> Iterator[Path]:
-    """Create a directory for everything; at the end only the results are left in it, with `keep` everything.
+    """Create the directory of the demo; `given` is its path, None for a temporary one. At the end only `RESULTS` stay
+    in it.
 
-    After a failure, nothing is left unless it was to be kept; after an interruption, nothing at all. Raises
-    `InvalidRequest` for an existing path, unless it is an empty directory.
+    With `keep` everything stays. After an error nothing stays unless `keep`; after an interruption nothing stays at
+    all. Raises `InvalidRequest` for an existing path, unless it is an empty directory.
     """
     was_there = given is not None and given.exists()
     with deferred_interrupts():

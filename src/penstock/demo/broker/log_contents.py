@@ -1,6 +1,6 @@
-"""The contents of the log: every record of a topic read from the files, beside a broker or after its death.
+"""The contents of a topic's log: every record is read from the files, while the broker runs or after it was killed.
 
-The broker is not asked: the disk shows whether it kept its word.
+The broker is not asked, so the result shows whether it stored what it acknowledged.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from penstock.record.block import Block
 from penstock.storage.inspect.data_reader import DataReader, LogReader
 
 NO_EVENT: Final = -1
-"""The number in place of an event's where the log has no readable record, or one that is no event."""
+"""The number that stands for an offset whose record is missing, cannot be read, or is no event of the demo."""
 
 
 class _Numbered(msgspec.Struct):
@@ -32,7 +32,7 @@ _DECODER: Final = msgspec.json.Decoder(_Numbered)
 
 @dataclass(frozen=True, slots=True)
 class LogContents:
-    """The number of the event at each offset, of each partition."""
+    """The events that a topic's log has: for each partition an array of event numbers by offset."""
 
     partitions: tuple[npt.NDArray[np.int64], ...]
 
@@ -45,7 +45,7 @@ class LogContents:
         return np.bincount(everything[everything != NO_EVENT], minlength=count)
 
     def missing(self, acknowledged: Acknowledged) -> int:
-        """Return how many of these are not where the broker said that they are."""
+        """Return how many acknowledged events are not at the partition and offset that the broker had named."""
         found = np.zeros(len(acknowledged), np.bool_)
         for partition, numbers in enumerate(self.partitions):
             mine = np.flatnonzero((acknowledged.partitions == partition) & (acknowledged.offsets < len(numbers)))
@@ -54,7 +54,7 @@ class LogContents:
 
 
 def read_log(data: Path, topic: TopicName) -> LogContents:
-    """Read the events of a topic. Raises `TopicNotSupported` if the topic is missing."""
+    """Return the events in the files of a topic's log. Raises `TopicNotSupported` if the topic is missing."""
     reader = DataReader(data).topic(topic)
     return LogContents(tuple(_numbers(reader.partition(number)) for number in range(reader.partitions)))
 

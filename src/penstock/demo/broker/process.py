@@ -1,6 +1,6 @@
-"""The broker as a process of its own, so that it can be killed; it comes back on the same ports.
+"""The broker of the demo as a separate process, so that it can be killed. It is started again on the same ports.
 
-It has a session of its own: Ctrl-C reaches it through the demo alone, and it can stay when the demo is over.
+The process has a session of its own: Ctrl-C does not reach it directly, and it can go on when the demo has ended.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from penstock.core.errors import ServiceUnavailable
 from penstock.demo.base.interrupts import deferred_interrupts
 
 _START_SECONDS: Final = 120.0
-"""The bound on a start: the first one on a machine may wait for other processes that compile kernels."""
+"""The longest time that a start may take: the first on a machine may wait for other processes that compile kernels."""
 _STOP_SECONDS: Final = 20.0
 _LOOK_SECONDS: Final = 0.02
 _LINGER_SECONDS: Final = 10.0
 _LOG_SHOWN: Final = 2000
-"""Characters of the end of its log in an error."""
+"""The number of characters from the end of the broker's log that an error has."""
 _KEPT: Final = ("PENSTOCK_KERNEL_CACHE",)
 
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """Ports; 0 for any free one."""
+    """The ports of the broker; 0 lets the broker take any free port."""
 
     tcp: int = 0
     ws: int = 0
@@ -41,7 +41,8 @@ class Ports:
 
 
 class BrokerProcess:
-    """`penstock serve` with its own defaults, whatever the environment says; its files are in one directory."""
+    """A process of `penstock serve` with default settings; variables of the environment do not change them. Its files
+    are in one directory."""
 
     host: Final = "127.0.0.1"
 
@@ -52,7 +53,7 @@ class BrokerProcess:
         self.ports = Ports()
         self.pid = 0
         self.killed_on_purpose = threading.Event()
-        """Set when it was killed on purpose, and has not been started since."""
+        """Set from the moment when the demo kills the broker until it is started again."""
 
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -72,8 +73,10 @@ class BrokerProcess:
         return {"pid": self.pid, "tcp": self.url, "websocket": self.ws_url, "http": self.http_url}
 
     def start(self) -> None:
-        """Start the broker; it takes connections on return. Raises `ServiceUnavailable` with its log if it does not
-        start."""
+        """Start the broker, and wait until it takes connections. After the first start it always has the same ports.
+
+        Raises `ServiceUnavailable`, with the end of its log, if it does not start.
+        """
         self.ready_file.unlink(missing_ok=True)
         self.killed_on_purpose.clear()
         with self.log_file.open("ab") as log, deferred_interrupts():

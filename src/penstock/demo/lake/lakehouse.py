@@ -1,7 +1,8 @@
-"""The lakehouse: one Spark session, started while events are published; the archive into a Delta table, and the audit.
+"""The lakehouse of the demo: a Spark session, which starts while events are published, the archive into Delta tables,
+and the audit.
 
-Spark's work has a thread of its own. Ctrl-C then meets the main thread waiting, and not in the middle of a call into
-the JVM, which cannot be left in order.
+Spark is called in a thread of its own, while the main thread waits. So Ctrl-C interrupts the waiting, and not a call
+into the JVM, which would be left in disorder.
 """
 
 from __future__ import annotations
@@ -46,7 +47,8 @@ class AuditSummary:
 
 
 class Lakehouse:
-    """The lakehouse, to be used with `with`: Spark is starting from then on."""
+    """The lake of the demo and its Spark session, to be used with `with`. Spark starts in the background when that
+    begins."""
 
     def __init__(self, data: Path, folder: Path) -> None:
         self._data = data
@@ -60,7 +62,7 @@ class Lakehouse:
         return self
 
     def __exit__(self, *_exception: object) -> None:
-        """Break off whatever Spark is doing."""
+        """End the Spark session; a job that is running fails."""
         with deferred_interrupts():
             with suppress(Exception):  # it did not start: `run` has raised the error
                 if self._session is not None:
@@ -91,8 +93,8 @@ class Lakehouse:
         )
 
     def audit(self, bar: Bar) -> AuditSummary:
-        """Verify every checksum of the log, and compare every message with the lake. Writes the report as a page,
-        too."""
+        """Verify every checksum of the log, compare every message with the lake, and write the report to `page` as
+        HTML."""
         from penstock.spark.files.location import Location
         from penstock.spark.jobs.audit.archive_side import Warehouse
         from penstock.spark.jobs.audit.report.fields import as_dict

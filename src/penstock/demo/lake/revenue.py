@@ -1,4 +1,5 @@
-"""The revenue pipeline: revenue per hour, in SQL over the topic, into a table; compared to the cent."""
+"""The revenue pipeline: SQL sums the revenue of each hour from the topic into a table, and the demo compares every
+cent."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ PIPELINE: Final = Path(__file__).with_name("revenue.toml")
 
 @dataclass(frozen=True, slots=True)
 class Revenue:
-    """Revenue of each hour since `BEGIN`."""
+    """Paid orders and their sum in cents, in arrays by hour since `BEGIN`."""
 
     orders: IntArray
     cents: IntArray
@@ -51,7 +52,8 @@ def _run(spark: SparkSession, file: Path) -> None:
 
 
 def _read(lake: Path) -> Revenue:
-    """Read the table without Spark. Raises `PenstockError` for an hour without orders."""
+    """Return the revenue in the table, read without Spark. Raises `PenstockError` for revenue at a time outside of the
+    demo's hours."""
     from penstock.spark.lake import open_table
 
     orders, cents = np.zeros(HOURS, np.int64), np.zeros(HOURS, np.int64)

@@ -63,7 +63,8 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class AccountRow:
-    """A number, and the number it has to equal; None where no other number is known."""
+    """A row of the account: a count, and the number that it must equal. That is None for a count with nothing to
+    compare."""
 
     what: str
     count: int

@@ -12,7 +12,7 @@ from penstock.demo.report.plot import DAY
 ROWS: Final = 8
 _EIGHTHS: Final = " ▁▂▃▄▅▆▇█"
 _PLAIN: Final = " ......##"
-"""Characters for plain terminals: whole ones, and a dot for less."""
+"""Characters for terminals without block characters: `#` for a nearly full cell, a dot for less."""
 _ASCII: Final = str.maketrans({"€": " ", "└": "|"})
 _MARGIN: Final = 8
 _LONG: Final = 100_000

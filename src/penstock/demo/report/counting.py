@@ -1,4 +1,4 @@
-"""Counting: from the observations of the steps to the account, with a last look at the log on disk."""
+"""Counting: makes the account's numbers from the results of the steps and from the log on disk."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _TOPIC: Final = TopicName.parse(TOPIC)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observations:
-    """Observations of the steps."""
+    """The results of the demo's steps, from which the account is made."""
 
     by_transport: dict[str, int]
     killed: KillReport

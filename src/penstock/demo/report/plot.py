@@ -24,7 +24,7 @@ DAY: Final = 24
 
 
 def draw(revenue: Revenue, events: int, file: Path) -> None:
-    """Draw a PNG. No window is opened, and no display is needed."""
+    """Draw the revenue per hour into a PNG file. No window is opened, and no display is needed."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -41,7 +41,7 @@ def draw(revenue: Revenue, events: int, file: Path) -> None:
 
 
 def peaks(revenue: Revenue) -> list[int]:
-    """Return the busiest hour of each day."""
+    """Return the hour of each day with the highest revenue, counted from `BEGIN`."""
     days = range(0, HOURS, DAY)
     return [day + int(revenue.cents[day : day + DAY].argmax()) for day in days]
 

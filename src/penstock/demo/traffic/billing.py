@@ -78,7 +78,7 @@ class Billing:
         self._stopped.set()
 
     def add_missing_price(self) -> None:
-        """Enter the missing price."""
+        """Enter the price that billing lacked, so that poisoned events can be billed when they come again."""
         self._known |= {UNKNOWN}
 
     def billed(self) -> int:
@@ -126,7 +126,8 @@ class Billing:
 
 
 def lag(client: Client) -> int:
-    """Return the messages that are neither acknowledged nor dead."""
+    """Return how many messages billing has neither acknowledged nor given up as dead letters; 0 if it has not
+    subscribed yet."""
     try:
         asked = {"topic": TOPIC, "subscription": SUBSCRIPTION}
         return int(client.ask("system.subscription.describe", asked)["lag"])
@@ -135,7 +136,7 @@ def lag(client: Client) -> int:
 
 
 def dead_letters(client: Client) -> tuple[int, str]:
-    """Return the number of dead letters, and the reason of the first."""
+    """Return the number of dead letters, and the reason of the first one; "" if there is none."""
     letters = list(DeadLetters(client, TOPIC).letters(Which()))
     return len(letters), letters[0].reason if letters else ""
 

@@ -22,7 +22,8 @@ from penstock.demo.base.orders import TOPIC, EventKind, Orders, Transport
 
 PATH: Final = "/api/events"
 _LINES: Final = 50
-"""Lines of one POST. It is stored whole or not at all: a malformed event, or one that is sent twice, comes alone."""
+"""The most events of one POST. A POST is stored whole or not at all, so a malformed event, or one that is sent twice,
+has a POST of its own."""
 _TIMEOUT_SECONDS: Final = 10.0
 _PAUSE_SECONDS: Final = 0.1
 _PATIENCE_SECONDS: Final = 60.0

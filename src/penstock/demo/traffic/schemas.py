@@ -44,9 +44,9 @@ class SchemaVersions:
 
 
 def create(client: Client) -> SchemaVersions:
-    """Create the topic, its schema, and the policy that every payload has to conform.
+    """Create the topic, register two versions of its schema, and make the topic refuse payloads that do not conform.
 
-    Raises `PenstockError` if the third version is accepted, which it must not be.
+    Also tries a third version, which must be refused. Raises `PenstockError` if it is accepted.
     """
     client.ask("system.topic.create", {"topic": TOPIC, "partitions": PARTITIONS})
     first, second = _register(client, FIRST), _register(client, SECOND)
@@ -62,7 +62,7 @@ def _register(client: Client, fields: dict[str, Any]) -> SchemaVersion:
 
 
 def text(fields: dict[str, Any]) -> str:
-    """Return a JSON Schema with just these fields, which requires the first version's."""
+    """Return the text of a JSON Schema that allows exactly these fields and requires those of the first version."""
     required = list(FIRST)
     described = {"title": "Order", "type": "object", "properties": fields, "required": required}
     return json.dumps(described | {"additionalProperties": False})

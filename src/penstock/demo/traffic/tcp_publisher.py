@@ -50,7 +50,8 @@ class TcpPublisher:
             producer.close()  # leaving it open would raise that some messages were refused, as they should be
 
     def stop(self) -> None:
-        """Stop from another thread: waits for answers end."""
+        """Stop the publisher, from another thread. Its client is closed, so that `run` does not wait for answers any
+        longer."""
         self._stopped = True
         if self._client is not None:
             self._client.close()

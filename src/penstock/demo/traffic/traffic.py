@@ -46,14 +46,15 @@ class Publisher(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class KillReport:
-    """The losses of the kill: none, or the demo fails."""
+    """The outcome of killing the broker. The demo fails if an acknowledged event is missing."""
 
     acknowledged: int
     found: int
-    """Records on the disk after the restart: some more than were acknowledged, since their answers were lost."""
+    """Records on the disk after the restart. There may be more than were acknowledged: the answers of some were
+    lost."""
     missing: int
     seconds: float
-    """The time until it took connections again."""
+    """Seconds until the broker took connections again."""
 
 
 class Traffic:
@@ -122,7 +123,10 @@ class Traffic:
         return KillReport(len(acknowledged), len(found), found.missing(acknowledged), seconds)
 
     def _watch(self, is_over: Callable[[float], bool], show: Callable[[], None]) -> None:
-        """Wait until `is_over`, which is called again and again with a time to wait."""
+        """Wait until `is_over` returns True; it is called again and again, with the seconds that it may wait.
+
+        Between the calls `show` updates the bars. Raises the error of any thread, and of a broker that has ended.
+        """
         while not is_over(_LOOK_SECONDS):
             self._check()
             show()
@@ -130,7 +134,7 @@ class Traffic:
         show()
 
     def _check(self) -> None:
-        """Raise the error of any thread."""
+        """Raise the error of a broker that has ended unexpectedly, or of any thread that failed."""
         self._broker.check()
         for future in self._futures:
             if future.done():

@@ -91,9 +91,11 @@ class WebSocketPublisher:
                 return int(answer["producer_id"])
 
     async def _round(self, listener: _Conversation, turn: deque[int], producer_id: int, *, again: bool) -> None:
-        """Send some events, and take all their answers.
+        """Send up to `_AT_ONCE` events from the queue `turn`, and wait for all their answers.
 
-        Unanswered events, and those to be tried again, go back to their queue, in order: a producer's numbers rise.
+        `again` says that they were stored before and are sent a second time on purpose. Events without an answer, or
+        with an error that a retry may cure, go back to the front of the queue in order, since a producer's numbers must
+        rise.
         """
         asked = {str(uuid.uuid4()): turn.popleft() for _ in range(min(_AT_ONCE, len(turn)))}
         retry: list[int] = []
@@ -149,7 +151,7 @@ class _Broken(Exception):
 
 
 class _Conversation(WSListener):
-    """Answers in the order of their arrival."""
+    """The receiving side of one connection: keeps answers in the order of their arrival, and answers heartbeats."""
 
     def __init__(self) -> None:
         self._answers: asyncio.Queue[tuple[str, dict[str, Any]] | None] = asyncio.Queue()

@@ -1,4 +1,5 @@
-"""Handlers of dead letters. A long call ends if the client disconnects; what it has done by then stays done."""
+"""Handlers of dead letters. A call that takes long ends if the client disconnects; the changes that it has made by then
+remain."""
 
 from __future__ import annotations
 

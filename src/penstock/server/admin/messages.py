@@ -73,7 +73,8 @@ def _selected_message(request: ApiRequest) -> dict[str, Any]:
 
 
 class PayloadResponse(Response):
-    """The payload of a message of any size, sent in pieces as fast as they are read."""
+    """A response with the payload of a message of any size. It is sent in pieces, no faster than the client reads
+    them."""
 
     def __init__(self, request: ApiRequest, first: dict[str, Any]) -> None:
         size = first["payload_bytes"]

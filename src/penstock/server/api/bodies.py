@@ -109,7 +109,8 @@ def check_encoding(encoding: str | None) -> None:
 
 
 def decode_body(raw: bytes | bytearray, kind: Any) -> Any:
-    """Decode a JSON body. Raises `HttpError` 400 if it is not JSON, 422 with the field if it has the wrong shape."""
+    """Decode a JSON body to the type `kind`. Raises `HttpError`: 400 if it is not JSON, and 422, with the name of the
+    wrong field, if it does not have that type."""
     try:
         return msgspec.json.decode(raw, type=kind)
     except msgspec.ValidationError as error:
@@ -173,7 +174,7 @@ class RequestBodies:
 
 
 class _BodyReader(AbstractAsyncContextManager[bytearray]):
-    """The context of one body: reads it, and counts it until the handler is done."""
+    """The context of one body: entering it reads the body; its bytes count as held until the context ends."""
 
     def __init__(
         self, bodies: RequestBodies, receive: Receive, most: int, declared: int | None, *, whole: bool

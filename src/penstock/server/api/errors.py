@@ -65,7 +65,7 @@ _INVALID_SCHEMA: Final = "Invalid schema"
 
 
 class HttpError(InvalidRequest):
-    """An error that has an HTTP status of its own."""
+    """An error with an HTTP status of its own, in place of the one that its code has in `STATUSES`."""
 
     def __init__(self, status: HTTPStatus, message: str, **details: object) -> None:
         super().__init__(message, **details)
@@ -118,7 +118,7 @@ class Dialect:
     problem: type[Any]
     refuse: Refuse
     strict: bool
-    """True if a client that accepts none of the media types is refused; False if it is answered all the same."""
+    """True if a client that accepts none of the media types is refused; False if it gets the first of them."""
 
 
 def status_of(error: PenstockError) -> int:

@@ -76,7 +76,8 @@ class RequestServices:
 
 
 def action_of(scope: Scope) -> str:
-    """Return the method and the path of the route, without the values of its parameters."""
+    """Return the method and the path of the route, such as `GET /subjects/{subject}`, for the audit log: without the
+    values of its parameters."""
     return f"{scope['method']} {scope.get(SCOPE_ROUTE, '')}"
 
 
@@ -107,14 +108,14 @@ class SentHeaders(Mapping[str, str | None]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiRequest:
-    """A request, authenticated and decoded."""
+    """A request as its handler gets it: the client is authenticated, and the parameters and the body are decoded."""
 
     backend: Backend
     services: RequestServices
     principal: Principal
     """The authenticated client."""
     origin: Origin
-    """The client's address, for the audit log."""
+    """The transport and the address of the client, for the audit log."""
     path_params: dict[str, Any]
     """The values of the path's parameters."""
     query: dict[str, Any]
@@ -125,7 +126,7 @@ class ApiRequest:
     trail: AuditTrail
     """The entry that this request will add to the audit log."""
     accepts_extensions: bool = True
-    """True if the client accepts fields that the registry's dialect lacks."""
+    """True if the client accepts fields that the registry's dialect does not define."""
     headers: Mapping[str, str | None] = field(default_factory=dict)
 
     @property
@@ -141,7 +142,7 @@ class ApiRequest:
         return service
 
     def check(self, operation: Operation, resource: Resource) -> None:
-        """Require a permission. Raises `Unauthorized` or `Forbidden`."""
+        """Check that the client may do `operation` with `resource`. Raises `Unauthorized` or `Forbidden` if not."""
         audited = self.audited(operation)
         self.backend.access.require(self.principal, operation, resource, self.origin, audited)
         self.trail.add(operation, resource, audited)
@@ -151,7 +152,7 @@ class ApiRequest:
         return audited_action(operation, action_of(self.scope), self.query, _fields_of(self.body), self.path_params)
 
     async def run(self, procedure: Procedure[_Result]) -> _Result:
-        """Carry out a procedure of the registry, and return its result."""
+        """Carry out a procedure of the registry, and return its result. Raises the error that ended it."""
         return await self.backend.run(procedure)
 
     async def ask(self, topic: str, fields: dict[str, Any]) -> Any:

@@ -52,7 +52,7 @@ class Method(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Permission:
-    """The permission that a route requires."""
+    """The permission that a client needs for a route, and the parameter that names the resource."""
 
     operation: Operation
     of: str | None = None
@@ -135,7 +135,7 @@ def _allowed_values(schema: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
-    """An operation of the API."""
+    """One operation of the API: a method and a path, what it takes and answers, and its handler."""
 
     method: Method
     path: str
@@ -297,7 +297,8 @@ def _value(parameter: Parameter, values: Mapping[str | None, list[str]]) -> Any:
 
 @dataclass(slots=True)
 class _Node:
-    """A node of the path tree: one segment."""
+    """A node of the tree of paths: one segment. `variable` is the child for a segment that is a path parameter, whose
+    name is in the child's `name`."""
 
     literals: dict[str, _Node] = field(default_factory=dict)
     variable: _Node | None = None

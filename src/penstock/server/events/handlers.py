@@ -155,7 +155,8 @@ async def get_events(request: ApiRequest) -> EventStream:
 
 
 def _client_of(request: ApiRequest) -> str:
-    """Return the client that the limit of streams counts for: the principal, or the address of an anonymous client."""
+    """Return the name under which a client's streams are counted for their limit: that of its principal, or the address
+    of an anonymous client."""
     if request.principal is not ANONYMOUS:
         return request.principal.name
     address, _, _ = request.origin.address.rpartition(":")

@@ -26,7 +26,7 @@ _BOUNDARY: Final = re.compile(r"[0-9A-Za-z'()+_,./:=? -]*[0-9A-Za-z'()+_,./:=?-]
 _HEADER: Final = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([^\r\n\0]*?)[ \t]*")
 
 Headers = list[tuple[bytes, bytes]]
-"""Headers with their names in lower case, as those of a request."""
+"""The headers of a part: pairs of name and value, with names in lower case."""
 
 
 class BodyPart(NamedTuple):
@@ -55,7 +55,8 @@ def parameter(header: str, name: str) -> str | None:
 
 
 def parts(body: bytes, boundary: bytes) -> Iterator[BodyPart]:
-    """Yield the parts. Raises `MalformedMessage` with the number of the part that is wrong, from 1."""
+    """Yield the parts of a body. Raises `MalformedMessage` if it has no parts, or if one is wrong: then with the number
+    of that part, counted from 1."""
     mark = b"--" + boundary
     place = _opening(body, mark)
     number = 0

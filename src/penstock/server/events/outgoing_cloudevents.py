@@ -26,7 +26,8 @@ NAME: Final = re.compile("[a-z0-9]{1,64}", re.ASCII)
 """The valid names of the attributes of a CloudEvent."""
 TRACE: Final = ("traceparent", "tracestate")
 ID: Final = "penstockid"
-"""The extension attribute with the message's own id, from which a reader resumes."""
+"""The extension attribute of a CloudEvent that holds the id of the message. A reader sends it as Last-Event-ID to
+resume."""
 _UNTYPED: Final = "message"
 _BROKER: Final = "/penstock"
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -83,7 +84,7 @@ def _data(payload: bytes, media: str | None) -> dict[str, Any]:
 
 
 def _json(payload: bytes) -> bytes | None:
-    """Return the payload without line breaks; None if it is not JSON."""
+    """Return the payload as JSON on one line; None if it is not JSON."""
     try:
         payload.decode()
         return msgspec.json.format(payload, indent=-1) if b"\n" in payload or b"\r" in payload else _checked(payload)

@@ -86,7 +86,7 @@ def _without_number(error: PenstockError) -> PenstockError:
 
 
 RequestHeaders = Mapping[str, str]
-"""The headers by their names in lower case."""
+"""The headers of a request or a part, by name in lower case."""
 
 
 def request_headers(headers: Iterable[tuple[bytes, bytes]]) -> RequestHeaders:
@@ -136,7 +136,7 @@ def read(headers: RequestHeaders, body: bytes, defaults: PublishDefaults) -> Pub
 
 
 _NumberedMessages = Iterable[tuple[int, Message]]
-"""Messages with their numbers, from 1."""
+"""Pairs of a message's number in the body, from 1, and the message."""
 
 
 def _collected(numbered_messages: _NumberedMessages) -> tuple[list[int], list[Message]]:
@@ -156,7 +156,8 @@ def _collected(numbered_messages: _NumberedMessages) -> tuple[list[int], list[Me
 
 
 def message(headers: RequestHeaders, payload: bytes, defaults: PublishDefaults) -> Message:
-    """Return the body as one message; its other fields are in the headers and the URL."""
+    """Return the message whose payload is the body. Its other fields are in the headers and the URL; one that the
+    headers make a CloudEvent in binary mode is read as such. Raises `InvalidRequest`."""
     if cloudevents.is_binary(headers):
         return _with_header_fields(cloudevents.from_headers(headers, payload), headers, defaults)
     kind = headers.get("x-type") or defaults.type
@@ -176,7 +177,7 @@ def message(headers: RequestHeaders, payload: bytes, defaults: PublishDefaults) 
 
 
 class _HeaderFields(NamedTuple):
-    """The fields of a message that headers and the URL give."""
+    """The fields of a message that the headers and the URL can set."""
 
     key: bytes | None
     attributes: dict[str, str]

@@ -13,7 +13,8 @@ from penstock.server.events.outgoing_cloudevents import STRUCTURED
 from penstock.server.events.stream_formats import NDJSON, SSE
 
 BODY_BYTES_MAX: Final = 16 * MIB
-"""The largest body of a POST, whatever the broker's own limits allow: it is held in memory."""
+"""The largest body of a POST in bytes. It holds even if the broker's own limits allow more, because the body is held in
+memory."""
 PATH_PARAMETERS: Final[dict[str, Parameter]] = {}
 
 _HEADER: Final[dict[str, Any]] = {"type": "string"}

@@ -35,14 +35,14 @@ class _ChunkLoan:
 
 
 class ChunkCache:
-    """The chunks that were encoded lately, and those that are being sent."""
+    """A cache of the chunks that were encoded lately, and a count of those that are being sent."""
 
     def __init__(self) -> None:
         self._cached: OrderedDict[Key, StreamChunk] = OrderedDict()
         self._cached_bytes = 0
         self._loading: dict[Key, asyncio.Future[StreamChunk]] = {}
         self._sending: OrderedDict[_ChunkLoan, None] = OrderedDict()
-        """The chunks being sent; those without progress for longest come first."""
+        """The chunks that are being sent. The one whose reader has taken nothing for the longest time comes first."""
         self._holders: dict[int, int] = {}
         """The number of readers to whom each chunk is being sent, by the `id()` of the chunk."""
         self.sending_bytes = 0

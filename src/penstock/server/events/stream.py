@@ -53,13 +53,13 @@ _HEADERS: Final = {"cache-control": "no-store", "x-accel-buffering": "no"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamRequest:
-    """The parameters of one stream."""
+    """The parameters of one request for a stream."""
 
     feed: FeedRequest
     form: StreamFormat
     start: FeedStart
     until: int | None
-    """The position at which the stream ends; None if it goes on."""
+    """The position at which the stream ends; None if it goes on with new messages."""
     limit: int | None
     heartbeat: float | None
     principal: Principal

@@ -25,7 +25,7 @@ NDJSON: Final = "application/x-ndjson"
 GAP: Final = "penstock.gap"
 ERROR: Final = "penstock.error"
 CONTENT_TYPE: Final = "content-type"
-"""The attribute with the media type of the payload."""
+"""The name of the message attribute that holds the media type of the payload."""
 _BYTES: Final = "application/octet-stream"
 _SAYS_NOTHING: Final = (_BYTES, "application/x-www-form-urlencoded")
 """Media types that say nothing about a payload: that of any bytes, and the one that curl sends by default."""

@@ -73,7 +73,8 @@ class LogAnswer(msgspec.Struct, frozen=True):
 
 
 class LogFiles:
-    """The logs of one data directory."""
+    """The log files of one data directory. Its methods block on the disk, except for `run_in_thread`, which runs one of
+    them in a thread."""
 
     def __init__(self, root: Path) -> None:
         self._topics = root / TOPICS
@@ -162,7 +163,7 @@ def _missing(what: str) -> HttpError:
 
 
 async def list_namespaces(request: ApiRequest) -> object:
-    """List the namespaces in which the client may read a log."""
+    """Return the namespaces that have a log which the client may read."""
     logs = _logs(request)
     namespaces = await logs.run_in_thread(logs.namespaces)
     if not request.backend.access.enabled:

@@ -36,7 +36,7 @@ class MetricFamily:
 
 Value = float | Distribution
 Sample = tuple[tuple[str, ...], Value]
-"""The values of a family's labels, in their order, and the measured value."""
+"""A sample of a family: the values of its labels, in the order of their names, and the measured value."""
 
 
 def render(measured: Iterable[tuple[MetricFamily, Iterable[Sample]]]) -> bytes:

@@ -78,7 +78,7 @@ class StorageSnapshot:
     """The number of logs whose last append was refused for lack of room."""
     catalog_failed: bool
     damaged: int
-    """The number of messages found damaged."""
+    """The number of messages that were found damaged since the broker started."""
     reserve: int
 
 
@@ -88,7 +88,7 @@ class BrokerSnapshot:
 
     unix_ms: int
     counts: Mapping[str, int]
-    """Counters under the names of `penstock.broker.base.metrics`."""
+    """The broker's counters by name; the names are in `penstock.broker.base.metrics`."""
     message_bytes: int
     connections: int
     requests_open: int
@@ -127,8 +127,8 @@ TOPICS_MAX: Final = 200
 write."""
 
 SUBSCRIPTIONS_MAX: Final = 300
-"""The most subscriptions with series of their own in `/metrics`: some 4,000 lines, and one lookup in the log for each.
-"""
+"""The most subscriptions with series of their own in `/metrics`: some 4,000 lines. Each of them also takes one lookup
+in the log."""
 
 _Key = TypeVar("_Key", bound=Hashable)
 
@@ -213,7 +213,7 @@ _Snapshot = TypeVar("_Snapshot", TopicSnapshot, SubscriptionSnapshot)
 
 
 class SessionSource(Protocol):
-    """The hub, as the collector uses it."""
+    """The hub as the collector of snapshots needs it."""
 
     @property
     def broker(self) -> Broker: ...
@@ -230,7 +230,7 @@ class SessionSource(Protocol):
         ...
 
     def sessions(self) -> list[Any]:
-        """Return the connected sessions: each has a `transport` with `queued_bytes`, and `behind`."""
+        """Return the connected sessions. Of each, `transport.queued_bytes()` and `behind` are used."""
         ...
 
 

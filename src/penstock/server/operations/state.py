@@ -40,7 +40,7 @@ class OpenStreams(Protocol):
 
 
 class OperationsState:
-    """The health and metrics of one server."""
+    """The health checks and metrics of one server. `answered` counts HTTP responses by method, route and status."""
 
     def __init__(self, hub: SessionSource, store: Store, conditions: HealthConditions, streams: OpenStreams) -> None:
         self._hub = hub
@@ -78,7 +78,7 @@ class OperationsState:
             return self._text
 
     def _render(self, snapshot: BrokerSnapshot) -> bytes:
-        """Encode the metrics; runs in another thread."""
+        """Return the metrics as text. It runs in a thread, because it reads files and encodes much text."""
         health = self._conditions.ready(snapshot.storage.failed if snapshot.storage is not None else ())
         return render(
             measured(

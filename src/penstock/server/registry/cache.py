@@ -11,7 +11,7 @@ from penstock.schema.registry.registry import Registry
 from penstock.storage.catalog.schema_rows import StoredSchema
 
 CACHED_BYTES_MAX: Final = 16 * MIB
-"""The size of the cache: thousands of ordinary schemas, or a dozen of the largest."""
+"""The most bytes in the cache: thousands of ordinary schemas, or a dozen of the largest."""
 
 
 class SchemaAnswerCache:

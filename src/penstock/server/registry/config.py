@@ -36,8 +36,8 @@ async def check_version(request: ApiRequest) -> object:
 
 
 async def _checked_problems(request: ApiRequest, version: int | str | None) -> list[Problem]:
-    """Return the problems of the schema in the body, compared with a version, or with all that its level asks for. If
-    the client disconnects before the check has begun, it is dropped."""
+    """Return the problems of the schema in the body, compared with the given version, or with the versions that the
+    subject's compatibility level names. If the client disconnects before the check has begun, the check is dropped."""
     leaving = asyncio.ensure_future(disconnected(request.receive))
     REQUESTER.set(REQUESTER.get()._replace(is_waiting=lambda: not leaving.done()))
     try:

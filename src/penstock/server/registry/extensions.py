@@ -24,7 +24,7 @@ from penstock.server.registry.models import (
 from penstock.storage.catalog.topics import SchemaPolicy
 
 _PREFIX: Final = "schema_"
-"""The prefix of a topic's schema settings."""
+"""The prefix of the names of a topic's settings that concern schemas."""
 
 
 async def get_topic_schema(request: ApiRequest) -> object:

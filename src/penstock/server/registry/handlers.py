@@ -73,7 +73,7 @@ async def get_server_version(_call: ApiRequest) -> object:
 
 
 async def list_contexts(request: ApiRequest) -> object:
-    """List the contexts: there is only the default."""
+    """Return the list of contexts. There is only the default one, `.`."""
     return page(request, ["."])
 
 
@@ -85,7 +85,7 @@ async def list_schema_types(_call: ApiRequest) -> object:
 
 
 def may_read(request: ApiRequest, subject: str) -> bool:
-    """Return whether the client may read the subject, given by its full name."""
+    """Return True if the client may read the subject with this full name."""
     resource = Resource(ResourceKind.SUBJECT, subject)
     return request.backend.access.allows(request.principal, Operation.SCHEMA_READ, resource)
 
@@ -194,7 +194,7 @@ async def _in_dialect(request: ApiRequest, registered: RegisteredVersion) -> Ver
 
 
 def version_answer(registered: RegisteredVersion, *, more: bool) -> VersionAnswer:
-    """Return the version as an answer. `more` adds fields that the dialect lacks."""
+    """Return the version as an answer. With `more`, it has fields that the registry's dialect does not define."""
     extensions: dict[str, Any] = {}
     if more:
         extensions = {
@@ -232,7 +232,7 @@ async def list_schemas(request: ApiRequest) -> object:
 
 
 async def list_all_schemas(request: ApiRequest) -> object:
-    """List the versions of all types, including the broker's own."""
+    """Return the versions of schemas of all types, including those that only Penstock has."""
     return await _listed(request, _readable_versions(request))
 
 
@@ -243,7 +243,7 @@ def _readable_versions(request: ApiRequest) -> list[RegisteredVersion]:
 
 
 async def _listed(request: ApiRequest, versions: Sequence[RegisteredVersion]) -> StreamedList:
-    """Return a page of versions, each in the requested format."""
+    """Return the requested page of these versions, each with its schema in the requested form."""
     chosen = [await _in_dialect(request, version) for version in page(request, versions, SCHEMAS_MAX)]
     return StreamedList(b"[", map(msgspec.json.encode, chosen), b"]")
 

@@ -223,7 +223,7 @@ _COMPATIBILITY: Final = (
 
 
 def _settings(place: str, of: str) -> tuple[Route, ...]:
-    """Return the routes of settings, which exist globally and for each subject."""
+    """Return the routes for settings at the path `place`: one set for the whole registry, and one for a subject."""
     subject = "subject" if place else None
     read, write = Permission(Operation.SCHEMA_READ, subject), Permission(Operation.SCHEMA_WRITE, subject)
     return (

@@ -73,7 +73,7 @@ class ByteBudget:
 
 
 class BufferShare:
-    """The bytes charged to one connection, and its progress at the last check."""
+    """The bytes that one connection is charged with, and its progress at the last check."""
 
     __slots__ = (
         "budget",
@@ -96,7 +96,7 @@ class BufferShare:
         """The bytes of its incomplete message that had come at the last check."""
 
         self.progressed = False
-        """True if a message was completed since the last check."""
+        """True if a message of this connection was handled since the last check."""
 
         self.waits_for_room = False
         """True while there is no room for the rest of its message."""
@@ -132,7 +132,7 @@ class BufferBudget:
         self._resume = resume
         self._loop = asyncio.get_running_loop()
         self._waiting: dict[Session, int] = {}
-        """The connections that wait for room, with the bytes that each needs."""
+        """The connections that wait for room, with the size of the message for which each needs it."""
 
         self._next_check: asyncio.Handle | None = None
 

@@ -30,7 +30,8 @@ def keep_freed_buffers() -> None:
 
 
 class Heap(Protocol):
-    """The interface to the C library's heap."""
+    """The two operations on the C library's heap that are needed: how much of it is free, and returning that to the
+    system."""
 
     def free_bytes(self) -> int: ...
 

@@ -36,7 +36,7 @@ class ReadBudget:
         it, because each read is copied out before the next one begins."""
 
     def add(self, size: int) -> None:
-        """Count `size` more bytes that wait, or fewer if it is negative."""
+        """Count `size` more bytes as waiting (fewer if it is negative), and set the size of the next read."""
         self.waiting_bytes += size
         room = (WAITING_BYTES_MAX - self.waiting_bytes) // _ROOM_SHARE
         self.buffer = self._whole[: max(READ_BYTES_MIN, room)]

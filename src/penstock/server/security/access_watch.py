@@ -50,7 +50,8 @@ class AccessWatcher:
             )
 
     async def run(self, hub: Hub) -> None:
-        """Write the audit log and reload trusted keys every second, until cancelled."""
+        """Every second until cancelled, write the audit log, and reload the keys for tokens if their files have
+        changed. Clients whose key is no longer trusted lose their access."""
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(_INTERVAL_SECONDS)

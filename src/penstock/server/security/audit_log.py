@@ -2,8 +2,7 @@
 files.
 
 The lines are written once a second. Repetitions within a second are one line with a count, so that a client that is
-refused a thousand times neither fills the disk nor hides other entries. The log contains no secrets, and nothing of
-what a client sent but names.
+refused a thousand times neither fills the disk nor hides other entries. The log contains no secrets and no payloads.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ class AuditLog:
         """The entries since the last `take`, each with the time of the first in milliseconds and their number."""
 
         self._refused = 0
-        """The number of refusals among them."""
+        """The number of different refusals among these entries."""
 
         self._dropped = 0
         self._failed = False

@@ -53,10 +53,10 @@ _LOG: Final = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class TrustedKey:
-    """A key that verifies signatures, with the only algorithm that it is used for."""
+    """A key that verifies signatures, and the only algorithm for which it is used."""
 
     key_id: str | None
-    """The key's name in tokens (`kid`)."""
+    """The name (`kid`) by which tokens refer to the key; None if it has none."""
 
     algorithm: str
     material: Any
@@ -75,7 +75,7 @@ class TokenVerifier:
 
     @property
     def marks(self) -> frozenset[str]:
-        """The marks of all keys that are trusted now."""
+        """The digests (`TrustedKey.mark`) of all keys that are trusted now."""
         return frozenset(key.mark for key in self._keys)
 
     def reload_if_changed(self) -> bool:

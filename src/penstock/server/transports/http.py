@@ -78,7 +78,7 @@ _KEEP_ALIVE_SECONDS: Final = 60
 they rarely use one that is closed here already."""
 _HANDSHAKE_SECONDS: Final = 10.0
 _GRACE_SECONDS: Final = 5.0
-"""The time for answers under way when the broker stops: longer than any schema validation."""
+"""The seconds for which answers under way may go on when the broker stops: longer than any schema validation."""
 _FINISHED_SECONDS: Final = 0.005
 _NO_DESCRIPTORS: Final = (
     b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nRetry-After: 1\r\nContent-Length: 0\r\n\r\n"
@@ -111,9 +111,10 @@ class HttpServer:
         """Open a server, and return it once connections are accepted. Port 0 is any free port. Raises `OSError` if
         listening fails.
 
-        One address may have at most `each_max` connections in ordinary slots. `denied` is called for each request of a
-        web page whose origin is not in `origins` and otherwise not allowed; it gets the client's origin and the reason.
-        `closing` is called when the server begins to stop: it must end answers that would go on for ever.
+        One address may have at most `each_max` connections in ordinary slots. `origins` lists further origins of web
+        pages that are allowed. `denied` is called for each request that is refused because of its Origin or Host
+        header, with the client's address and the reason. `closing` is called when the server begins to stop: it must
+        end answers that would go on for ever.
         """
         guarded_app = OriginGuard(app, origins, loopback_only=is_loopback(host), denied=denied)
         server = _Server(_config(UnreadBodyGuard(SecurityHeaders(guarded_app))), ConnectionSlots(each_max))
@@ -217,7 +218,7 @@ class _ReadFlow(FlowControl):
         super().__init__(transport)
         self._wanted = True
         self.held = False
-        """True while bytes that were read wait for their turn."""
+        """True while bytes that were read wait to be parsed in a later turn."""
 
     def pause_reading(self) -> None:
         self._wanted = False
@@ -241,7 +242,8 @@ class _ReadFlow(FlowControl):
 
 
 class _Connection(H11Protocol):
-    """An HTTP connection: has a slot, reads a little in each turn, and is closed if it stays silent."""
+    """An HTTP connection. It occupies a slot, handles a small part of its input in each turn, and is closed if its
+    client stays silent."""
 
     def __init__(self, server: _Server) -> None:
         super().__init__(server.config, server.server_state, app_state={})
@@ -458,8 +460,8 @@ class _Connection(H11Protocol):
             self._watch_later()
 
     def _is_idle(self) -> bool:
-        """Return True if the connection waits for input of the client: for its request, or for the rest of a body that
-        was answered early.
+        """Return True if the connection waits for its client: for a request, for the rest of a body that was answered
+        early, or to close the connection.
 
         Returns False for an idle keep-alive connection: uvicorn's own timer closes it.
         """
@@ -481,7 +483,8 @@ class _Connection(H11Protocol):
             self._end_after_error()
 
     def _end_after_error(self) -> None:
-        """Stop handling input, but still read it: closing with unread bytes would make TCP discard the last answer."""
+        """Stop handling input and end the connection once the client has read the last answer. Input is still read and
+        dropped meanwhile, because TCP discards the answer if a connection is closed with unread bytes."""
         self._ended = True
         self._reading.release()
         self._reading.resume_reading()
@@ -554,7 +557,8 @@ class OriginGuard:
         return error_response(Forbidden(message), scope)
 
     async def _answer_page(self, origin: str, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a page of an allowed origin: its preflight request, or the request itself, readable for that page."""
+        """Answer a request of a page whose origin is allowed: a preflight request here, any other by the application,
+        with headers that let the page read the answer."""
         if scope["method"] == "OPTIONS" and header(scope, b"access-control-request-method") is not None:
             asked = header(scope, b"access-control-request-headers")
             await preflight(origin, asked)(scope, receive, send)
@@ -563,7 +567,8 @@ class OriginGuard:
 
 
 def _requested_host(scope: Scope) -> str | None:
-    """Return the requested host: the one in the target, if that is a whole URL, or else in the Host header."""
+    """Return the requested host: that of the request target if it is a whole URL, otherwise the Host header. None if
+    there is neither."""
     named = target_host(raw_path(scope))
     return header(scope, b"host") if named is None else named
 

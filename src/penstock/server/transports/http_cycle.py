@@ -14,20 +14,22 @@ from uvicorn.protocols.http.flow_control import CLOSE_HEADER
 from uvicorn.protocols.http.h11_impl import STATUS_PHRASES, RequestResponseCycle
 
 _HEADS_KNOWN: Final = 64
-"""The number of response heads that are cached. They contain the date, so a cached head is of use for a second."""
+"""The most response heads that are cached. Each contains the date, so it is of use for one second."""
 _END: Final = h11.EndOfMessage()
 
 _Header = tuple[bytes, bytes]
 
 
 class RequestCycle(RequestResponseCycle):
-    """A request that is being answered."""
+    """One request while it is being answered. It overrides what uvicorn does with a body that has come whole, and with
+    a response in one piece."""
 
     _is_taken = False
     """True once the last piece of the body was handed to the application."""
 
     async def receive(self) -> Any:
-        """Return the next piece of the body, without waiting for an event if the rest of it is here."""
+        """Return the next ASGI message of the request. If the rest of the body has come, it is returned at once, in one
+        piece."""
         if self._is_taken or self.more_body or self.disconnected or self.response_complete:
             message: Any = await super().receive()
             self._is_taken = message["type"] == "http.disconnect" or not message["more_body"]

@@ -70,7 +70,7 @@ class Parser(h11.Connection):
         super().__init__(h11.SERVER, HEAD_BYTES_MAX)
         self.head_bytes_max = HEAD_BYTES_MAX
         self.cut_short = False
-        """True if the turn ended before all input was parsed."""
+        """True if the turn ended, because it had its number of events, before all input was parsed."""
 
         self._head_received = head_received
         self._events = 0

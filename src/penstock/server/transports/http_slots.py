@@ -1,8 +1,9 @@
-"""Slots of HTTP connections: who has one, and who loses it when they are scarce.
+"""Slots of HTTP connections: which connections have one, and which lose theirs when slots are scarce.
 
-A connection waits until the head of its next request has come whole. When slots are scarce, the connection that has
-waited longest is closed, since a new one is more likely to send a request. If all are being answered, a new connection
-gets one of a few spare slots, which are for health checks and metrics. Pure: no socket, no timer.
+A connection waits from its start, or from its last answer, until the head of its next request has come whole. When
+slots are scarce, the connection that has waited longest is closed, since a new one is more likely to send a request. If
+no ordinary slot can be had, a new connection gets one of a few spare slots, which are for health checks and metrics.
+Pure: no socket and no timer.
 """
 
 from __future__ import annotations
@@ -77,7 +78,8 @@ class ConnectionSlots(Generic[Connection]):
         return SlotKind.NONE, gone
 
     def request_received(self, connection: Connection) -> None:
-        """Record that the head of a request has come: from now on the connection does not lose its slot."""
+        """Record that the head of a request has come. Until the answer is sent, the connection does not lose its
+        slot."""
         for pool in (self._ordinary, self._spare):
             pool.waiting.pop(connection, None)
 

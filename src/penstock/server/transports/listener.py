@@ -16,7 +16,7 @@ from penstock.server.resources.file_descriptors import DescriptorLimits, process
 
 _LOG: Final = logging.getLogger(__name__)
 _ACCEPTS_PER_TURN: Final = 64
-"""The connections accepted before other tasks have their turn."""
+"""The most connections that are accepted before other tasks have their turn."""
 _BACKLOG: Final = 1024
 _RETRY_SECONDS: Final = 0.1
 """The pause in seconds after a connection could not be accepted because the system lacks resources."""
@@ -29,7 +29,7 @@ def _no_refusal() -> bytes:
 
 
 class Listener:
-    """A replacement of `asyncio.Server` that can refuse connections."""
+    """A replacement of `asyncio.Server` that refuses connections when file descriptors are scarce."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class Listener:
         return bool(self.sockets)
 
     def close(self) -> None:
-        """Accept no more connections; open ones stay."""
+        """Close the listening sockets. Connections that were accepted stay open."""
         sockets, self.sockets = self.sockets, []
         for listening in sockets:
             self._loop.remove_reader(listening)
@@ -131,9 +131,10 @@ async def listen(
     refusal: Callable[[], bytes] = _no_refusal,
     descriptors: DescriptorLimits | None = None,
 ) -> Listener:
-    """Listen on every address of the host, and return once connections are accepted; port 0 is any free one.
+    """Listen on every address of the host, and return once connections are accepted. Port 0 is any free port. The other
+    parameters are those of `Listener`; `descriptors` defaults to the limits of this process.
 
-    Raises `OSError` if that fails.
+    Raises `OSError` if listening fails.
     """
     addresses = await asyncio.get_running_loop().getaddrinfo(
         host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE

@@ -24,7 +24,8 @@ run empty between two writes."""
 
 
 class TcpTransport(BudgetedProtocol):
-    """A TCP connection. The asyncio transport's write buffer is the session's output queue."""
+    """A TCP connection of the wire protocol. The write buffer of its asyncio transport is the output queue of its
+    session."""
 
     __slots__ = ("_eof_seen", "_hub", "_session", "_transport")
 
@@ -114,8 +115,9 @@ class TcpTransport(BudgetedProtocol):
 
 
 def limit_write_queue(transport: asyncio.Transport, high_bytes: int) -> None:
-    """Set the limits of the transport's write buffer: at `high_bytes` writing is paused, at a quarter of that resumed.
-    The kernel's queue is kept small, because bytes in it are not counted, and are held once for each connection."""
+    """Set the limits of the transport's write buffer: at `high_bytes` the protocol is told to pause writing, at a
+    quarter of that to resume. The kernel's queue is kept small, because the bytes in it are not counted, and are a copy
+    for each connection."""
     transport.set_write_buffer_limits(high=high_bytes, low=high_bytes // 4)
     connection = transport.get_extra_info("socket")
     if connection is not None and hasattr(socket, "TCP_NOTSENT_LOWAT"):
@@ -147,5 +149,5 @@ def _refusal(hub: Hub) -> bytes:
 
 
 def no_descriptors() -> ServiceUnavailable:
-    """Return the error for a connection that gets no file descriptor."""
+    """Return the error for a connection that is refused because only reserved file descriptors are left."""
     return ServiceUnavailable("Connection refused: the files that are left are for the log; try again later")

@@ -52,7 +52,7 @@ def _has_come(scope: Scope) -> bool:
 
 
 class _Exchange:
-    """A request with a body, and its answer."""
+    """A request with a body, of which it is known how much was read, and its answer."""
 
     def __init__(self, declared: int | None, receive: Receive, send: Send) -> None:
         self._declared = declared

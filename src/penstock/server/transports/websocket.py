@@ -94,13 +94,13 @@ class WebSocketPort:
     hub: Hub
     origins: tuple[str, ...]
     loopback_only: bool
-    """True if only this machine can connect."""
+    """True if the port is open only to programs on this machine."""
 
     reframed: FrameConverter = field(default_factory=lambda: FrameConverter())
 
 
 class WebSocketTransport(BudgetedProtocol):
-    """A WebSocket connection. A message is one frame of the wire protocol."""
+    """A WebSocket connection. One message on it is one frame of the wire protocol."""
 
     __slots__ = (
         "_close_reason",
@@ -136,7 +136,7 @@ class WebSocketTransport(BudgetedProtocol):
 
         self._eof_seen = False
         self._paused = False
-        """True while the hub does not read the connection."""
+        """True while the hub has paused reading of the connection."""
 
         self._turn_pending = False
         """True while frames wait for the connection's next turn."""
@@ -160,7 +160,8 @@ class WebSocketTransport(BudgetedProtocol):
                 self._take_turn()
 
     def eof_received(self) -> bool:
-        """Handle the end of input: earlier frames are handled before the connection is closed."""
+        """Handle the end of the client's input. Frames that came before it are handled before the connection is
+        closed."""
         self._eof_seen = True
         return self._turn_pending and self._transport is not None and self._transport.can_write_eof()
 
@@ -306,7 +307,8 @@ class WebSocketTransport(BudgetedProtocol):
             self._refuse(wire.POLICY_VIOLATION, idle)
 
     def _refuse(self, code: int, why: str) -> None:
-        """Close the connection for a violation of the WebSocket protocol, after earlier frames were answered."""
+        """Close the connection with this close code and reason, because the client has violated the WebSocket
+        protocol."""
         self._close_reason = why or self._close_reason
         self._send_close(code, why)
 

@@ -21,7 +21,7 @@ _KEY_BYTES: Final = 16
 
 
 class NotUpgraded(Exception):
-    """An upgrade that is refused, with the status and the sentence of the answer."""
+    """The error for an upgrade that is refused, with the status and the message of the answer."""
 
     def __init__(self, status: HTTPStatus, message: str) -> None:
         super().__init__(message)
@@ -83,7 +83,7 @@ def _words(value: str | None) -> list[str]:
 
 
 class UpgradeReader:
-    """Collects the upgrade request from pieces of input."""
+    """Collects the pieces of input until the upgrade request is complete."""
 
     def __init__(self) -> None:
         self._reader = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES_MAX)

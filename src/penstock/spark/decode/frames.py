@@ -1,4 +1,4 @@
-"""`decode` for DataFrames. Spark comes in here, and in no other module of decode."""
+"""The function `decode` for DataFrames. No other module of this package imports Spark."""
 
 from __future__ import annotations
 

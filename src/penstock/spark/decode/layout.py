@@ -1,7 +1,7 @@
 """The columns of decoded messages: the message's own without `value`, and the payload's in its place.
 
 A payload field that has the name of a message's column is called `value_` and its name: `value_id`, `value_type`. With
-mode `null` there is `_error` at the end, the reason why a payload did not decode. No Spark comes in here.
+mode `null` there is `_error` at the end, the reason why a payload did not decode. Spark is not imported here.
 """
 
 from __future__ import annotations
@@ -70,7 +70,8 @@ class Layout:
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """The columns of messages that are needed, with those that identify a bad row."""
+        """The columns that have to be read of each message: those kept, those needed for decoding, and those that
+        identify a bad row."""
         own = (name for origin, name in self.sources if origin == "message")
         return tuple(dict.fromkeys((*own, *NEEDED, *IDENTIFYING)))
 

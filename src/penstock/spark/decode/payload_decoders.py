@@ -66,7 +66,10 @@ class SchemaDecoder:
     def _isolate_faults(
         self, values: Sequence[Any], places: Sequence[int], faults: dict[int, str]
     ) -> Iterator[tuple[pa.RecordBatch, Sequence[int]]]:
-        """Yield all rows as one batch; if that fails, each part by itself, down to the rows at fault."""
+        """Yield all rows as one batch, with their row numbers. If that fails, divide them, and try each part by itself.
+
+        A single row that fails is added to `faults` with its reason.
+        """
         if not values:
             return
         try:

@@ -53,8 +53,11 @@ class BadRecords:
         self._waiting, self._bytes = [], 0
 
     def _write(self, table: pa.Table, name: str) -> None:
-        """Write a file that appears whole: objects do; a local file is renamed at last, and readers skip names with a
-        dot."""
+        """Write a file so that readers see all of it or nothing.
+
+        In an object store a file appears when it is complete. A local file is written under a name that begins with a
+        dot, which readers skip, and renamed at the end.
+        """
         path = f"{self._root}/{name}"
         if not isinstance(self._files, fs.LocalFileSystem):
             pq.write_table(table, path, filesystem=self._files)

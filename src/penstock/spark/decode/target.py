@@ -73,7 +73,7 @@ def target_for(
 
 
 def target_of(schemas: Schemas, topic: str, ids: Sequence[int], *, message: str | None = None) -> Target:
-    """Return the columns of these schemas, the latest last. Raises `InvalidRequest` for an unknown id."""
+    """Return the target for schemas by their ids, the latest last. Raises `InvalidRequest` for an unknown id."""
     with require_schema_extra():
         definitions = [schemas.schema(id_) for id_ in ids]
         shapes = [without_readers(writer_schema(definition, message).shape) for definition in definitions]

@@ -1,1 +1,1 @@
-"""Slices of the log and their reading: from files to Arrow batches. Spark does not come in here."""
+"""Slices of the log and their reading: from files to Arrow batches. Spark is not imported here."""

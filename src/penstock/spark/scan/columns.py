@@ -129,7 +129,7 @@ class _Columns:
         self._counts: tuple[int, int] = found
 
     def _null_bitmap(self, which: int) -> Any:
-        """Return the bitmap of the rows that have a value; None when all have one."""
+        """Return Arrow's validity bitmap, with a bit set for each row that has a value; None if all rows have one."""
         return None if self._counts[which] == self.rows else pa.py_buffer(self._present[which])
 
     def number(self, name: str, which: int) -> pa.Array:

@@ -24,7 +24,7 @@ from penstock.storage.log.log_view import LogView, find_id
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _US_PER_MS: Final = 1000
 _MS_MAX: Final = 2**50
-"""A time in about the year 37,000: later than any id can say."""
+"""The latest time in milliseconds that is compared, in about the year 37,000: no id has a later one."""
 _ID_STOP: Final = 1 << 128
 _WORD: Final = 0xFFFFFFFFFFFFFFFF
 

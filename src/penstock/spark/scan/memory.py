@@ -14,7 +14,7 @@ import pyarrow as pa
 
 
 def allocate(*shape: int, kind: Any = np.uint8) -> Any:
-    """Return an uninitialised array of that shape."""
+    """Return an uninitialised numpy array of that shape, in Arrow's memory; `kind` is its dtype."""
     size = math.prod(shape) * np.dtype(kind).itemsize
     if not size:
         return np.empty(shape, dtype=kind)

@@ -39,9 +39,9 @@ COUNT_COLUMNS: Final[pa.Schema] = pa.schema(
         pa.field("count", pa.int64(), nullable=False),
     ]
 )
-"""Columns of `rows = counts`: one row for a partition, and one more behind every gap."""
+"""The columns of `rows = counts`. A partition has one row, and one more for the part behind each gap in its log."""
 HOUR_COLUMNS: Final[pa.Schema] = COUNT_COLUMNS.insert(2, pa.field("hour", pa.timestamp("us", tz="UTC")))
-"""Columns of `rows = hours`; the hour is null where no readable message tells it."""
+"""The columns of `rows = hours`. The hour is null if no message that can be read tells it."""
 
 
 @dataclass(frozen=True, slots=True)

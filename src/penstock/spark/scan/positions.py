@@ -26,7 +26,8 @@ class RecordPositions:
     size: int
     """Bytes of the segment."""
     _entries: Any
-    """Index entries, from the record before the first on, where there is one in the segment."""
+    """The bytes of the index entries. They begin with the entry before that of the first record, if the segment has
+    one."""
     _starts: Longs
     """The start of each record and the end of the last one, in bytes, as the index says, not verified. Shorter if the
     index ends too early."""

@@ -2,7 +2,7 @@
 
 The index says where every record lies, so a batch is one read of the file and one pass of the kernel. Where index and
 file disagree, or a checksum does not hold, the log's own reader takes over, which steps over damage exactly. Every loss
-is reported: it fails the read, or goes to the caller. Spark does not come in here.
+is reported: it fails the read, or goes to the caller. Spark is not imported here.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _LOG: Final = logging.getLogger(__name__)
 
 ROWS_MAX: Final = 10_000
 BYTES_MAX: Final = 2 << 20
-"""Bytes of records in a batch: more does not fit the caches, less costs calls."""
+"""The most bytes of records in a batch: larger ones do not fit the processor's caches, smaller ones cost more calls."""
 _ENTRIES_MAX: Final = 1 << 16
 """Entries of the index read at a time: half a megabyte."""
 
@@ -151,7 +151,7 @@ class _SliceReader:
         return LostRange(self._part.topic, self._part.partition, start, stop, reason)
 
     def read(self, start: int, stop: int) -> Iterator[Block | LostRange]:
-        """Yield everything from `start` to `stop`, as blocks and losses, without a gap between them."""
+        """Yield blocks and losses that together are exactly the offsets from `start` to `stop`, in order."""
         stuck_at = -1
         while start < stop:
             view = view_within(self._data, self._part.topic, self._part.partition, start, stop)

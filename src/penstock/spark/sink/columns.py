@@ -219,7 +219,10 @@ def _take_rows(batch: pa.RecordBatch, rows: Any) -> pa.RecordBatch:
 
 
 def _group_rows(column: pa.Array, read: Any) -> Iterator[tuple[str, Any]]:
-    """Yield each distinct value as `read` returns it, with the numbers of its rows; None stands for all rows."""
+    """Yield each distinct value of a column, converted by `read`, with the row numbers that have it.
+
+    If all rows have the same value, None stands for their numbers.
+    """
     encoded = column.dictionary_encode()
     values = [read(value) for value in encoded.dictionary.to_pylist()]
     if len(set(values)) == 1:

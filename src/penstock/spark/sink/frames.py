@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from penstock.client.sync import Client
 
 Progress = Callable[[int], None]
-"""Called with the approximate number of rows published so far."""
+"""A function that is called with the approximate number of rows published so far."""
 
 _LOOK_SECONDS: Final = 0.5
 _RESULT: Final = "written binary"

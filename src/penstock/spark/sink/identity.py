@@ -14,7 +14,8 @@ class WriteIdentity:
     query: str
     batch: int
     stream: bool = False
-    """True for a streaming query. Batches come in order: a batch before the last published one never comes again."""
+    """True for a streaming query, whose batches come in order: after a batch is published, no earlier one comes
+    again."""
 
     def producer(self, prefix: str, partition: int | None = None) -> str:
         """Return the producer name for the rows of one task; without `partition`, the one for the rows of all tasks

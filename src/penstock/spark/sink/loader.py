@@ -62,7 +62,7 @@ class Loader:
     def __init__(self, store: Store, *, create_partitions: int | None = None) -> None:
         self._store = store
         self._create_partitions = create_partitions
-        """Partitions of a topic that does not exist yet; None makes a missing topic an error."""
+        """The number of partitions for topics that do not exist yet; with None a missing topic is an error."""
 
         self.tally = WriteCounts()
         self._topics: dict[str, _LoadingTopic] = {}

@@ -45,7 +45,8 @@ def row_of(number: int) -> int:
 def unconfirmed_max(window: int) -> int:
     """Return the number of rows that may be in flight at once, and that a repeated task sends again.
 
-    Half of the producer's window: the other half is for rows that were sent again late, behind newer ones.
+    It is half of the producer's window, the last numbers that the broker remembers. The other half is a reserve for
+    rows that are sent again late, after newer ones.
     """
     return max(1, window // 2)
 

@@ -16,7 +16,7 @@ from penstock.core.limits import PARTITIONS_MAX
 from penstock.core.names import TopicName
 
 BATCHES_MAX: Final = (1 << 31) - 1
-"""The bound on batch numbers: a row number above it would not fit into 63 bits; see `numbers`."""
+"""The number of possible batches: with more, a row's number would not fit into 63 bits. See `numbers`."""
 
 _RUN: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", re.ASCII)
 """The pattern of run names and producer names: a run's name becomes the name of a directory and part of a producer's
@@ -32,7 +32,7 @@ class RowOrder(StrEnum):
     ENGINE = "engine"
     """The order in which Spark hands the rows over."""
     CONTENT = "content"
-    """The order of the rows' contents: the same however often, and from wherever, the rows come."""
+    """The order of the checksums of the rows' contents: the same in whatever order Spark hands the rows over."""
 
 
 class RowNumbers(StrEnum):
@@ -61,7 +61,7 @@ class SinkOptions:
     numbers: RowNumbers = RowNumbers.ROWS
     rows_per_second: float | None = None
     create_partitions: int | None = None
-    """Partitions of a missing topic; None: the sink creates no topic."""
+    """The number of partitions for a topic that the sink creates; with None it creates none."""
 
     timeout: float = 60.0
     tls_ca: str | None = None
@@ -99,7 +99,7 @@ class SinkOptions:
 
     @property
     def staged(self) -> bool:
-        """Return True if tasks stage rows in files and the driver publishes them when all are there."""
+        """True if the tasks write rows to staged files, which the driver publishes when all tasks are done."""
         return self.staging is not None
 
 
@@ -122,7 +122,7 @@ NAMES: Final = (
     "tokenFile",
 )
 _KNOWN: Final = {name.lower(): name for name in NAMES}
-"""Names of options in lower case, as Spark passes them, and in their documented spelling."""
+"""The documented spelling of each option by its name in lower case, as Spark passes it."""
 
 _SPARKS_OWN: Final = ("checkpointlocation", "queryname", "outputmode", "serialization.format", "provider")
 

@@ -1,7 +1,7 @@
-"""Rows ordered by their contents, so that a repeated task numbers them alike.
+"""Rows ordered by their contents, so that a repeated task gives them the same numbers.
 
-Without a shuffle Spark hands rows over in the order of their source; behind a shuffle the order is that in which blocks
-happened to arrive.
+Without a shuffle, Spark hands rows over in the order of their source. After a shuffle, the order depends on which
+blocks arrived first, and differs each time.
 """
 
 from __future__ import annotations

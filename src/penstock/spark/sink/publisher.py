@@ -193,7 +193,8 @@ class Publisher:
         return sum((each.tally for each in self._sequences.values()), WriteCounts())
 
     def last(self, topic: str, producer: str) -> int:
-        """Return the highest number that the broker had at the start; 0 if it had none."""
+        """Return the highest number that the broker knew of a producer when this task first met it; 0 if it knew
+        none."""
         return self._sequence(topic, producer).last
 
     def append(self, group: ProducerRows) -> None:

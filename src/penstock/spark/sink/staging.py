@@ -33,7 +33,7 @@ _FORMAT: Final = 1
 _PLAN: Final = re.compile(r"([0-9]+)\.plan\.json", re.ASCII)
 _DONE: Final = "done.json"
 _LEFT_SECONDS: Final = 7 * 24 * 3600
-"""The age at which files of a killed single-use write are swept away."""
+"""The age in seconds at which files of a single-use write are removed: the write must have been killed."""
 
 
 class StagedFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -1,4 +1,4 @@
-"""The work of a sink task: publish the rows, or stage them for the driver to publish. No Spark here."""
+"""The work of a sink task: publish the rows, or stage them for the driver to publish. Spark is not imported here."""
 
 from __future__ import annotations
 

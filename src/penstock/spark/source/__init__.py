@@ -1,1 +1,2 @@
-"""The data source `penstock`: its options, what a read is, what a stream has read. No lake and no jobs come in here."""
+"""The data source `penstock`: its options, batch reads, and streams. The lake and Penstock's jobs are not imported
+here."""

@@ -1,5 +1,4 @@
-"""Admission: how much a batch of a stream reads at most, for a Spark that supports limits and passes the start
-offsets."""
+"""Admission: the limit on the size of a stream's batch, for releases of Spark that support limits."""
 
 from __future__ import annotations
 

@@ -82,15 +82,15 @@ class StreamPosition:
     offset: int
     """The next offset to read."""
     after: str | None = None
-    """The id of the record before the position, in hexadecimal, if there is one.
+    """The id of the record before the position, in hexadecimal; None if there is no such record.
 
-    Ids are never given twice: a topic that was deleted and created again has another id there.
+    No id is ever used twice. If the topic was deleted and created again, the record there has another id.
     """
     since: int = 0
     """The offset at which the stream began to read this log."""
     life: int = 0
-    """The number of times that the topic was created anew under this stream, where that was allowed (failOnDataLoss is
-    false)."""
+    """The number of times that the stream found the topic created anew and read on, which needs `failOnDataLoss` to be
+    false."""
 
 
 @dataclass(frozen=True, slots=True)

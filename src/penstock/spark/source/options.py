@@ -1,7 +1,7 @@
 """The options of the source: one table of them, and the values they become.
 
 Names follow the habits of Spark's Kafka connector. Spark passes them in lower case and as texts; a wrong option is
-refused with its name, the given text, and the allowed values. Spark does not come in here.
+refused with its name, the given text, and the allowed values. Spark is not imported here.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from penstock.spark.source.offsets import ReadBound, parse_bound
 from penstock.spark.source.option_values import Decode, Framing, Rows
 
 STORAGE: Final = "storage."
-"""The prefix of options for the object store's client, or for connecting to the broker."""
+"""The prefix of options for the object store's client, and of those with the files for connecting to the broker."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,7 +59,7 @@ class ProgressReporter:
         self._changed = threading.Condition()
         self._pending: dict[tuple[str, int], int] = {}
         self._requested: dict[tuple[str, int], int] = {}
-        """Positions that were to be reported, sent or not."""
+        """The last position requested for each partition, sent or not."""
 
         self._sending = False
         self._closing = False
@@ -125,7 +125,7 @@ class ProgressReporter:
             self._changed.wait_for(lambda: self._closing, seconds)
 
     def _next_positions(self) -> dict[tuple[str, int], int] | None:
-        """Wait for positions and return them; None at the end."""
+        """Wait for positions to send, and return them. None when the reporter is closed and has sent all."""
         with self._changed:
             self._changed.wait_for(lambda: self._pending or self._closing)
             positions, self._pending = self._pending, {}

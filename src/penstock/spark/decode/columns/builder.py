@@ -51,7 +51,8 @@ VALUE_ERRORS: Final = (
 
 
 def pair_fields(target: Record, written: Record) -> Iterator[tuple[Field, Field | None]]:
-    """Yield each field of the target with the written field that matches it, if there is any."""
+    """Yield each field of the target with the written field that matches it by one of its keys; None if there is
+    none."""
     known = {field.keys[0]: field for field in reversed(written.fields)}
     for field in target.fields:
         yield field, next((known[key] for key in field.keys if key in known), None)
@@ -230,7 +231,7 @@ def refusing(target: Shape, written: Shape) -> Column:
 
 
 def _is_null(value: Any) -> bool:
-    """Return whether a value is null; JSON that was not parsed may be, too."""
+    """Return whether a value is null: None, or JSON text `null` that was not parsed."""
     return value is None or (isinstance(value, msgspec.Raw) and bytes(value) == b"null")
 
 

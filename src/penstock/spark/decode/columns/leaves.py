@@ -238,7 +238,7 @@ _TEXTS: Final = {TIMESTAMP: date_times, pa.date32(): dates}
 
 
 def untimed(written: Leaf) -> Leaf:
-    """Return a leaf that reads the text of a time as that text."""
+    """Return a leaf that reads a written time as its text, unchanged; any other leaf is returned as it is."""
     return replace(written, type=pa.string(), read=plain) if written.read in _TEXTS.values() else written
 
 

@@ -31,7 +31,7 @@ SHAPES_MAX: Final = 10_000
 """The most shapes of one schema; a type counts as often as it is used. Any further ones are JSON text."""
 
 ROOT_COLUMN: Final = "value"
-"""The one column of payloads that are no records."""
+"""The name of the column for payloads that are no records."""
 ROOT_KEY: Final = "$"
 
 
@@ -40,7 +40,8 @@ class Leaf:
     type: pa.DataType
     read: Read | None = None
     is_text: bool = False
-    """JSON text of a value of any kind: of recursive types, and of types without a common type."""
+    """True if the column has JSON text for values of any type: for recursive types, and for types without a common
+    type."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,7 @@ class Record:
     fields: tuple[Field, ...]
     name: str = ""
     is_choice: bool = False
-    """A union, with one field for each of its branches: at most one field has a value."""
+    """True for a union, which has one field for each of its branches: at most one of them has a value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +65,7 @@ class Entries:
 
 @dataclass(frozen=True, slots=True)
 class Wrapped:
-    """A written value within another one, from which `get` takes it."""
+    """A shape whose written value lies within another value, from which `get` takes it, as in Protobuf's wrappers."""
 
     shape: Shape
     get: Get
@@ -79,7 +80,8 @@ class Field:
     """The name of the column."""
     shape: Shape
     keys: tuple[str, ...]
-    """Keys of the field in payloads: names and aliases; in Protobuf numbers. Its own comes first."""
+    """Keys of the field in payloads: its name and aliases, or in Protobuf its number. The field's own name is the
+    first."""
     default: Any = None
     """The value for messages whose schema lacks the field, in a form that `pa.scalar` accepts; None for null."""
     is_required: bool = False

@@ -110,7 +110,8 @@ def _bare_text(text: str) -> str:
 
 
 def _strip_logical_types(value_json: Any) -> Any:
-    """Return the schema without `logicalType`. Defaults may look like types, and stay as they are."""
+    """Return the JSON of a schema without `logicalType`. Defaults stay as they are, since they may contain that
+    word."""
     if isinstance(value_json, list):
         return [_strip_logical_types(each) for each in value_json]
     if not isinstance(value_json, dict):
@@ -253,7 +254,10 @@ class _Defaults:
             yield field.name, self.value(field.type, value_json.get(field.name, default))
 
     def _of_branch(self, branches: Sequence[Type], value_json: Any) -> Any:
-        """Return the value of the first branch that fits; until Avro 1.12 that had to be the first of all."""
+        """Return the default of a union as a value of the first branch that it fits; None if it fits none.
+
+        Until Avro 1.12 a default had to be of the union's first branch.
+        """
         for branch in map(self._schema.resolve, branches):
             if _JSON_TYPES[branch.kind](value_json):
                 value = self.value(branch, value_json)

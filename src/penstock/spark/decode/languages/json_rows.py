@@ -183,5 +183,5 @@ class _Types:
 
 
 def _or_null(kind: Any) -> Any:
-    """Return the type or null; raw text may be null anyway."""
+    """Return the type extended by null. `Raw`, unparsed JSON, is returned unchanged: it may be null anyway."""
     return kind if kind is msgspec.Raw else Union[kind, None]  # noqa: UP007 - made at run time

@@ -89,7 +89,7 @@ class _Shapes:
         self._under_way: set[SchemaNode] = set()
 
     def of(self, node: SchemaNode, depth: int) -> _MaybeShape:
-        """Return the shape of a schema; where it leads back to itself, it is JSON text."""
+        """Return the shape of a schema. A schema that contains itself is JSON text at that place."""
         if node in self._under_way or not self._budget.allows(depth):
             return _ANY
         self._under_way.add(node)

@@ -44,7 +44,8 @@ def connected(parts: Parts, mode: Mode, problems: list[str]) -> Parts:
 
 
 def _duplicates(parts: Parts) -> Iterator[str]:
-    """Yield names used twice: SQL ignores case, and a step would hide a source."""
+    """Yield a problem for each name that is used twice, in any case: SQL ignores case, and a step would hide a
+    source."""
     for what, names in (("sources or steps", parts.names), ("sinks", [sink.name for sink in parts.sinks])):
         for name in _repeated(names):
             count = f"{as_written(name)} names {names.count(name)} {what}"
@@ -70,7 +71,7 @@ def _missing_inputs(parts: Parts) -> Iterator[str]:
 
 
 def _sinks_without_stream(parts: Parts) -> Iterator[str]:
-    """Yield sinks that read no stream."""
+    """Yield a problem for each sink that reads no stream, so that there is no query to run."""
     streams = step_graph.streaming(parts.sources, parts.steps)
     for sink in parts.sinks:
         if sink.source not in streams:
@@ -104,7 +105,8 @@ def _idle_watermarks(parts: Parts) -> Iterator[str]:
 
 
 def _loops(parts: Parts) -> Iterator[str]:
-    """Yield sinks that write to a topic that a source reads: their rows come back, again and again."""
+    """Yield a warning for each sink that writes to a topic which a source reads: its rows come back, again and
+    again."""
     reads = {(topic, source.name) for source in parts.sources for topic in _topics(source)}
     for sink in parts.sinks:
         for topic, source in sorted(reads):

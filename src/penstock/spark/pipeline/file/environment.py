@@ -27,7 +27,11 @@ class Secrets:
     values: tuple[tuple[str, str], ...] = field(default=(), repr=False)
 
     def hide(self, text: str) -> str:
-        """Return the text with each value replaced by its reference; the longest first, since one may be in another."""
+        """Return the text with each value replaced by its reference `${NAME}`, unless it has fewer than four
+        characters.
+
+        The longest value is replaced first, since one may contain another.
+        """
         for name, value in sorted(self.values, key=lambda pair: -len(pair[1])):
             if len(value) >= _HIDDEN_CHARS_MIN:
                 text = text.replace(value, f"${{{name}}}")

@@ -128,7 +128,8 @@ class Sql:
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A function of a module, or of a file, that makes a DataFrame of DataFrames."""
+    """A Python function that makes a DataFrame from DataFrames. `place` is the name of its module, or the path of its
+    file."""
 
     place: str
     name: str

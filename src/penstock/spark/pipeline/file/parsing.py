@@ -95,7 +95,7 @@ def _parse(tables: dict[str, Any], file: Path, environment: Environment, problem
 
 
 def _part(whole: Section, key: str) -> Section:
-    """Return `[key]`, empty if it is missing."""
+    """Return the table `[key]` of the file; an empty one if it is missing."""
     found = whole.section(key)
     made = found or Section("", {}, whole.problems, Environment({}))
     made.where = f"[{key}]"

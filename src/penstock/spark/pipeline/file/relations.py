@@ -58,12 +58,14 @@ class _Search:
     tokens: list[_Token]
     levels: list[_Parentheses] = field(default_factory=lambda: [_Parentheses()])
     own: set[str] = field(default_factory=set)
-    """Names that WITH has defined so far: within its own query, such a name is still the table outside."""
+    """Names that WITH has defined so far. A name counts as a table from outside until the query that defines it has
+    ended."""
     found: dict[str, None] = field(default_factory=dict)
 
 
 def relations(sql: str) -> tuple[str, ...]:
-    """Return the names of tables, in lower case, in the order of their first occurrence."""
+    """Return the names of the tables that a query reads, in lower case, each once, in the order in which they first
+    occur."""
     search = _Search(list(_tokens(sql)))
     for place in range(len(search.tokens)):
         _step(search, place)
@@ -103,7 +105,7 @@ def _step(search: _Search, place: int) -> None:
 
 
 def _keyword(search: _Search, place: int) -> bool:
-    """Return whether the word is a keyword that says where tables stand."""
+    """Return whether the word is a keyword after which a table stands, or no longer stands; note that in the search."""
     word, level = search.tokens[place].word, search.levels[-1]
     if word == "FROM":
         if not (_is_comparison(search, place) or (level.of_function and not level.is_query)):
@@ -148,7 +150,10 @@ def _close(search: _Search) -> None:
 
 
 def _name_with_defines(search: _Search, place: int) -> str | None:
-    """Return the name in `name AS (SELECT` and in `name (columns) AS (SELECT`."""
+    """Return the name that WITH gives to the query in the parentheses that open here; None if they are others.
+
+    The text before is `name AS (` or `name (columns) AS (`.
+    """
     tokens = search.tokens
     if place < 2 or tokens[place - 1].word != "AS":
         return None

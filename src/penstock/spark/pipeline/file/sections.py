@@ -20,7 +20,7 @@ _Value = TypeVar("_Value")
 
 
 def advice(given: str, known: Iterable[str]) -> str:
-    """Return the name that was probably meant, or all known names."""
+    """Return advice for an unknown name: a similar known name, or a list of all known names."""
     names = sorted(known)
     close = difflib.get_close_matches(given, names, n=1)
     return f"did you mean {close[0]}?" if close else f"known are {', '.join(names) or 'none'}"
@@ -95,8 +95,10 @@ class Section:
         return self._read(key, default, lambda value: kind(_one_of(self._text(value), words)))
 
     def options(self, key: str) -> dict[str, str]:
-        """Return a table of options, each a text for Spark: true and false as Spark writes them, tables and lists as
-        JSON."""
+        """Return a table of options as texts for Spark; empty if the key is missing or wrong.
+
+        Booleans become `true` and `false`; numbers, tables and lists become JSON.
+        """
         return self._read(key, {}, self._options)
 
     def section(self, key: str) -> Section | None:
@@ -105,7 +107,7 @@ class Section:
         return None if given is None else Section(f"{self.where} {key}", given, self.problems, self._environment)
 
     def sections(self, key: str) -> dict[str, Section]:
-        """Return tables by name: `[key.name]`."""
+        """Return the tables `[key.name]` by their names. A problem is noted for a value that is no table."""
         found, empty = {}, dict[str, Any]()
         for name, given in self._read(key, empty, _table).items():
             if isinstance(given, dict):

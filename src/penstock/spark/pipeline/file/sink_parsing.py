@@ -31,12 +31,12 @@ _OUTPUTS: Final[dict[str, tuple[Output, ...]]] = {
     "file": (Output.APPEND,),
     "console": tuple(Output),
 }
-"""Outputs by destination. A written message or row stays: only the console can show a result that changes as a
-whole."""
+"""The outputs that each destination allows. A message or row that was written stays, so only the console can show a
+result that changes as a whole."""
 
 
 def parse_sink(name: str, section: Section, defaults: Defaults) -> Sink | None:
-    """Return the sink; None, with problems noted, where not exactly one key says its destination."""
+    """Return the sink. If not exactly one key says its destination, note a problem and return None."""
     kind = one_kind(section, tuple(_KINDS))
     if kind is None:
         return None

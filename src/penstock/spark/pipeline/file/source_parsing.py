@@ -57,8 +57,8 @@ class Defaults:
 
 
 def parse_source(name: str, section: Section, defaults: Defaults) -> Source | None:
-    """Return the source; None, with problems noted, where not exactly one key says its kind, or it cannot be a
-    stream."""
+    """Return the source. If not exactly one key says its kind, or it cannot be a stream and should, note a problem and
+    return None."""
     kind = one_kind(section, tuple(_KINDS))
     if kind is None:
         return None
@@ -155,7 +155,7 @@ def _check_options(section: Section, of: FromTopics, *, streaming: bool) -> None
 
 
 def parse_topic(section: Section, key: str, text: str) -> str:
-    """Return the full name of a topic; the text as it is, and a problem noted, if it is no name."""
+    """Return the full name of a topic. If the text is not a topic's name, note a problem and return the text."""
     try:
         return str(TopicName.parse(text))
     except TopicNotSupported as error:
@@ -200,7 +200,7 @@ def parse_table(section: Section, defaults: Defaults) -> TableAt:
 
 
 def _lake_storage(warehouse: str, storage: Options) -> Options:
-    """Return the storage options for the lake: none where it is a directory, and never the files for connecting to a
+    """Return the storage options for the lake: none if it is a directory, and never those for connecting to a
     broker."""
     return tuple(pair for pair in storage if "://" in warehouse and pair[0] not in TLS_OPTIONS)
 

@@ -17,9 +17,9 @@ _MODULE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*"
 
 
 def parse_step(name: str, section: Section, directory: Path) -> Step | None:
-    """Return the step; None, with problems noted, where not exactly one key says its kind, or that is wrong.
+    """Return the step. If not exactly one key says its kind, or its value is wrong, note a problem and return None.
 
-    Missing inputs are checked when all names are known.
+    Names of inputs that do not exist are noticed later, when all names are known.
     """
     kind = one_kind(section, ("sql", "python"))
     if kind is None:

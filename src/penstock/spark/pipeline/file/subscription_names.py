@@ -1,8 +1,8 @@
 """Subscription names under which the broker shows the progress of queries. Pure.
 
-The broker keeps one position for a name, and it moves forward only: for several queries it would be the quickest's, and
-retention would drop messages that the others have yet to read. So sinks that read one source report under names of
-their own.
+The broker keeps one position for a name, and it only moves forward. If several queries reported under one name, the
+position would be that of the quickest, and retention would drop messages that the others have not read. So sinks that
+read the same source report under different names.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ def _renamed(source: Source, sink: Sink) -> Source:
 
 
 def wrong_names(sources: Sequence[Source], steps: Sequence[Step], sinks: Sequence[Sink]) -> Iterator[str]:
-    """Yield problems of names that become too long with the sink's name."""
+    """Yield a problem for each subscription whose name, with the sink's name added, is not allowed: it may be too
+    long."""
     for sink in sinks:
         for source in sources_of(sink, sources, steps, sinks):
             for name in _subscriptions(source):

@@ -37,7 +37,8 @@ def problems(spark: SparkSession, pipeline: Pipeline) -> list[str]:
 
 
 def sink_problems(pipeline: Pipeline, frames: Frames) -> Iterator[str]:
-    """Yield problems of the sinks whose DataFrames could be made."""
+    """Yield the problems of each sink. A sink whose DataFrame could not be made is left out, since that is reported
+    already."""
     for sink in pipeline.sinks:
         if sink.source in frames.by_name:
             for problem in _of_sink(pipeline, sink, frames.by_name[sink.source]):
@@ -83,7 +84,7 @@ def _check_partitions(names: list[str] | tuple[str, ...], frame: DataFrame) -> N
 
 
 def _check_names(frame: DataFrame) -> None:
-    """Raise for two columns of one name, as a join makes them: no sink can tell them apart."""
+    """Raise `InvalidRequest` for two columns of one name, which a join may make: no sink can tell them apart."""
     names = [name.lower() for name in frame.columns]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
@@ -93,7 +94,10 @@ def _check_names(frame: DataFrame) -> None:
 
 
 def _output_problem(sink: Sink, frame: DataFrame) -> Iterator[str]:
-    """Yield Spark's objection to the output mode of this query; Spark has no public way to ask before starting it."""
+    """Yield the reason why Spark refuses the output mode of this query, if it does.
+
+    Internal classes of Spark are called, since its public way is to start the query.
+    """
     from pyspark.errors import PySparkException
 
     jvm = frame.sparkSession._jvm  # noqa: SLF001

@@ -42,8 +42,11 @@ class Frames:
         self.problems: list[str] = []
 
     def build(self, pipeline: Pipeline, *, unused: bool = False) -> Frames:
-        """Build everything that the sinks need; `unused`: all other parts, too. Parts with a missing input are left
-        out."""
+        """Build the DataFrames that the sinks need, with `unused` all others, too, and return this object.
+
+        A DataFrame that cannot be built raises nothing: it is missing in `by_name`, and `problems` has the reason.
+        Steps that need it are left out.
+        """
         wanted = step_graph.used(pipeline.steps, pipeline.sinks)
         with _views(self._spark) as show:
             for source in pipeline.sources:
@@ -77,7 +80,11 @@ class Frames:
 
 @contextmanager
 def _views(spark: SparkSession) -> Iterator[Callable[[str, DataFrame], None]]:
-    """Register DataFrames under their names, for SQL, until the end. Plans made of them keep their inputs."""
+    """Provide a function that registers a DataFrame as a view, so that SQL finds it by name. The views are dropped at
+    the end.
+
+    Plans that were made from views stay valid without them.
+    """
     shown: list[str] = []
 
     def show(name: str, frame: DataFrame) -> None:

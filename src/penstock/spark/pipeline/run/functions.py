@@ -1,6 +1,7 @@
-"""Functions of Python steps: found by module, or by file, and called with DataFrames. Errors name the line.
+"""Functions of Python steps: found in a module or a file, and called with DataFrames. Errors name the line.
 
-A file's functions travel to executors by value, so that it need not be installed there; a module has to be.
+The functions of a file are sent to the executors with the code, so the file need not be installed there. A module must
+be.
 """
 
 from __future__ import annotations

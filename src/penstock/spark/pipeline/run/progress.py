@@ -1,6 +1,7 @@
-"""Reports of a query's batches, as numbers: rows in and out, time taken, lag. Pure.
+"""Reports of a query's batches as numbers: rows in and out, time taken, lag. Pure.
 
-They come from Spark's JSON. Rows out are counted as they pass (`ROWS_OUT`), since few sinks report their number.
+They are made from Spark's progress reports. Rows out are counted by the query itself (`ROWS_OUT`), since few sinks of
+Spark report them.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ class BatchReport:
     rows_out: int | None
     ms: int
     lag: int | None
-    """Records that were in the topics and not yet in a batch."""
+    """Records that were in the topics when the batch was planned, and are in no batch yet."""
     watermark: str | None = None
     late: int | None = None
     """Rows that came behind the watermark and were left out."""
@@ -42,7 +43,7 @@ class BatchReport:
 
 
 def batch_report(report: Mapping[str, Any]) -> BatchReport:
-    """Return the batch of one of Spark's progress reports."""
+    """Return the report of a batch, made from one of Spark's progress reports."""
     sources = report.get("sources") or []
     return BatchReport(
         query=str(report.get("name") or report.get("id")),
@@ -66,7 +67,7 @@ def _rows_out(report: Mapping[str, Any]) -> int | None:
 
 
 def _of_operators(report: Mapping[str, Any], number: str) -> int | None:
-    """Return the sum over all stateful operators; None where there are none."""
+    """Return the sum of a number over all stateful operators of a query; None if it has none."""
     operators = report.get("stateOperators") or []
     return sum(int(operator.get(number) or 0) for operator in operators) if operators else None
 

@@ -1,4 +1,5 @@
-"""Queries, one for every sink: started with its checkpoint and trigger, or, in a batch, written once."""
+"""Queries, one for each sink: started as a stream with its checkpoint and trigger, or written once in the mode
+`batch`."""
 
 from __future__ import annotations
 
@@ -89,7 +90,7 @@ class _TableBatches:
 
 
 def _compute(frame: DataFrame) -> None:
-    """Compute all rows and discard them: a repeated batch has to restore the query's state."""
+    """Compute all rows and discard them. A batch that the table has already still has to restore the query's state."""
     frame.write.format("noop").mode("overwrite").save()
 
 

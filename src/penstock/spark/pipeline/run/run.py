@@ -37,7 +37,7 @@ _LOCK: Final = ".lock"
 
 
 class State(StrEnum):
-    """The end of a query: all data is done, it was stopped, or it failed."""
+    """The way in which a query ended: all data was processed, it was stopped, or it failed."""
 
     DONE = "done"
     STOPPED = "stopped"
@@ -102,16 +102,20 @@ class _PipelineRun:
     stop: threading.Event
     once: bool
     results: dict[str, Result]
-    """Results by sink; they go on from one round to the next."""
+    """Results by sink. When the queries are started again for a refresh, the same results are added to."""
     running: list[_RunningQuery] = field(default_factory=list)
     events: queue.SimpleQueue[ConsoleRows] = field(default_factory=queue.SimpleQueue)
 
 
 def run(spark: SparkSession, pipeline: Pipeline, *, once: bool, say: Say, stop: threading.Event) -> list[Result]:
-    """Run all queries; return when all are done (`once`, or a batch), when `stop` is set, or when one fails.
+    """Run the query of each sink, and return their results when all have ended.
 
-    When one fails, the others end their running batch first. Raises `PipelineInvalid` before anything is started,
-    `NotOwner` if another process runs it, `InvalidRequest` for a session of Spark Connect.
+    They end when all data is processed (with `once`, or in the mode `batch`), when `stop` is set, or when one fails;
+    the others then finish their running batch. `say` is called with each event. An error of Spark is not raised: the
+    result has the failure.
+
+    Raises `PipelineInvalid` before anything is started, `NotOwner` if another process runs this pipeline, and
+    `InvalidRequest` for a session of Spark Connect.
     """
     context(spark)
     frames = _frames(spark, pipeline)
@@ -133,7 +137,10 @@ def _frames(spark: SparkSession, pipeline: Pipeline) -> dict[str, DataFrame]:
 
 
 def _frame(spark: SparkSession, pipeline: Pipeline, sink: Sink, frames: Frames) -> DataFrame:
-    """Return the shared DataFrame of a sink, or a new one if the sink reads some source under a name of its own."""
+    """Return the DataFrame of a sink.
+
+    It is shared with other sinks, unless this sink reads a source under a subscription name of its own.
+    """
     sources = tuple(sources_of(sink, pipeline.sources, pipeline.steps, pipeline.sinks))
     if sources != pipeline.sources:
         frames = _checked_frames(spark, replace(pipeline, sources=sources, sinks=(sink,)))
@@ -152,8 +159,8 @@ def _checked_frames(spark: SparkSession, pipeline: Pipeline) -> Frames:
 
 
 def _run_round(run: _PipelineRun, frames: Mapping[str, DataFrame]) -> bool:
-    """Run all queries from start to end; return whether another round is due, because sources without a stream are
-    old."""
+    """Run all queries until they end. Return True if a refresh is due: then they are started again, to read sources
+    that are no streams anew."""
     run.running = []
     try:
         for sink in run.pipeline.sinks:
@@ -198,16 +205,17 @@ def _refresh_time(run: _PipelineRun) -> float:
 
 
 def _has_looked(running: _RunningQuery) -> bool:
-    """Return whether the query has once processed all data.
+    """Return whether a query has processed all data that was there, at least once.
 
-    The time to the refresh runs from there: a start may take longer than the interval, and a query that is stopped
-    while it starts never comes to its first batch.
+    The time to the refresh is counted from then on. A start may take longer than the interval, and a query that is
+    stopped while it starts would never come to its first batch.
     """
     return running.last >= 0 or str(running.query.status["message"]).startswith("Waiting")
 
 
 def _finish_batches(run: _PipelineRun) -> None:
-    """Let each query end its batch, for a while; an unfinished batch is replayed by the next run."""
+    """Let each query end its batch, for at most `GRACE_SECONDS`, and stop it. The next run repeats an unfinished
+    batch."""
     ending = [running for running in run.running if running.query.isActive]
     for running in ending:
         running.result.state = State.STOPPED
@@ -264,7 +272,7 @@ def _report(run: _PipelineRun) -> None:
 
 
 def _run_batch(run: _PipelineRun, frames: Mapping[str, DataFrame]) -> None:
-    """Write one sink after the other; none behind a failed one."""
+    """Write one sink after the other. After a failed one, or when the run is stopped, the others are not written."""
     from pyspark.errors import PySparkException
 
     for sink in run.pipeline.sinks:
@@ -293,7 +301,10 @@ def _one_pass(run: _PipelineRun, sink: Sink, query: str, frame: DataFrame) -> Ba
 
 @contextmanager
 def _lock_checkpoints(checkpoints: str) -> Iterator[None]:
-    """Lock the checkpoints for this process. With an object store only Spark itself notices two, some batches later."""
+    """Lock the directory of the checkpoints for this process. Raises `NotOwner` if another process has locked it.
+
+    A directory in an object store is not locked: there Spark itself notices a second process, some batches later.
+    """
     if is_address(checkpoints):
         yield
         return

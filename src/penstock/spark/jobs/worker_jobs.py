@@ -103,8 +103,9 @@ def _report_progress(context: SparkContext, group: str, count: int, progress: Pr
 
 
 def group_by_bytes(items: Iterable[_Weighed], bytes_of: Callable[[_Weighed], int], cores: int) -> list[list[_Weighed]]:
-    """Return the items in groups of neighbours with about equal bytes. There are at least `TASKS_PER_CORE` groups for
-    each core and one for each `TASK_BYTES`, but at most `TASKS_MAX`, and no empty ones."""
+    """Return the items in groups of neighbours with about equal bytes; no group is empty. If there are enough items,
+    there are `TASKS_PER_CORE` groups for each core, or more so that each has about `TASK_BYTES`, at most
+    `TASKS_MAX`."""
     waiting = list(items)
     total = sum(map(bytes_of, waiting))
     count = min(max(total // TASK_BYTES, cores * TASKS_PER_CORE), TASKS_MAX, max(1, len(waiting)))

@@ -115,7 +115,8 @@ class TableReport:
 
 @dataclass(slots=True)
 class BatchReport:
-    """The result of one batch."""
+    """The result of one batch: what was added to each table, and in `lost` the number of messages that the log had
+    lost."""
 
     batch_id: int
     repeated: bool = False

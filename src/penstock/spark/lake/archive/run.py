@@ -76,7 +76,8 @@ class ArchiveRequest:
 
 @dataclass(slots=True)
 class ArchiveReport:
-    """The totals of one archive run."""
+    """The totals of one run of an archive or a backfill. `repeated` counts batches that used files of an earlier run,
+    `lost` messages that the log had lost, `swept` deleted files of a killed process."""
 
     query_id: str
     engine: str = ""

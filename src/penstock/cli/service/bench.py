@@ -142,7 +142,8 @@ def spark(
 
 @contextmanager
 def _scratch(folder: Path | None) -> Iterator[Path]:
-    """Create a temporary directory on the disk that is to be measured; it is deleted when the context ends."""
+    """Create a temporary directory in `folder`, by default in the system's directory for them. It is deleted when the
+    context ends. Its disk is the one that is measured."""
     if folder is not None and not folder.is_dir():
         raise InvalidRequest(f"{folder} is not a directory: choose one on the disk to measure")
     with tempfile.TemporaryDirectory(prefix="penstock-bench-", dir=folder) as scratch:

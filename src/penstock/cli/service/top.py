@@ -184,7 +184,8 @@ def _print(snapshot: BrokerSnapshot, rows: int | None, *, json: bool) -> None:
 
 @contextmanager
 def _screen(rows: int | None) -> Iterator[Callable[[BrokerSnapshot], None]]:
-    """Switch the terminal to a full screen that is restored at the end; yield the function that shows a snapshot."""
+    """Switch the terminal to a full screen that is restored at the end; yield the function that shows a snapshot.
+    `rows` is the number of rows of each table; default: as many as there is room for."""
     from rich.live import Live
 
     drawn_on = console()

@@ -146,8 +146,8 @@ def _offsets(first: int, last: int) -> str:
 
 @contextmanager
 def summary_on_failure(summary: ProduceSummary) -> Iterator[None]:
-    """If the context fails, add to the error how much is stored; if it is interrupted, print that. Messages in flight
-    are waited for, up to five seconds."""
+    """If the context fails, add to the error how much is stored. If it is interrupted, wait up to five seconds for
+    messages in flight, and print how much is stored."""
     try:
         yield
     except PenstockError as error:

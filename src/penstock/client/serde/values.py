@@ -25,5 +25,5 @@ class ValueMismatch(ValueError):
 
 
 def json_pointer(*steps: str | int) -> str:
-    """Build a JSON pointer from names and indexes, escaping `~` and `/`."""
+    """Build a JSON pointer from names and indexes, with `~` and `/` in names escaped; empty without any."""
     return "".join(f"/{str(step).replace('~', '~0').replace('/', '~1')}" for step in steps)

@@ -1,7 +1,7 @@
 """The HTTP application: matches the route, authenticates and authorises the client, and encodes the answer.
 
-An answer does not depend on the pieces in which a request arrived. Every error has a code, in the shape of the route's
-dialect; also an unexpected one.
+An answer does not depend on the pieces in which a request arrived. Every error, even an unexpected one, is answered
+with a code, in the shape of the route's dialect.
 """
 
 from __future__ import annotations

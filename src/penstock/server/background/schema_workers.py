@@ -188,8 +188,8 @@ class SchemaWorkers:
         self._payloads = SchemaWorker(FairQueue(BLOCKS_WAITING_MAX), protocol.SHARED_BYTES)
 
     async def parse(self, job: ParseSchema, *, low_priority: bool = False) -> str:
-        """Return the canonical text of a schema. Raises `InvalidSchema`. With `low_priority`, for questions that change
-        nothing, other jobs of the same requester go first."""
+        """Return the canonical text of a schema. Raises `InvalidSchema`. `low_priority` is for questions that change
+        nothing: other jobs of the same requester go first."""
         answer = await self._ask(job, low_priority=low_priority)
         assert isinstance(answer, protocol.SchemaParsed)  # noqa: S101 - that is how it answers
         return answer.canonical

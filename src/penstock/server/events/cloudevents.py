@@ -90,8 +90,9 @@ def from_object(raw: bytes | msgspec.Raw) -> Message:
 
 
 def from_array(raw: bytes, most: int) -> Iterable[Message]:
-    """Yield the messages for events in batched mode: a JSON array of at most `most` events. Raises a `PenstockError`,
-    with the number of the event that is wrong, counted from 1."""
+    """Yield the messages for events in batched mode: a JSON array of at most `most` events. Raises `MalformedMessage`
+    if the body is no array of objects. If a single event is wrong, raises a `PenstockError` with its number, counted
+    from 1."""
     try:
         events = _elements(raw, most)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

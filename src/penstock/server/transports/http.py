@@ -111,9 +111,10 @@ class HttpServer:
         """Open a server, and return it once connections are accepted. Port 0 is any free port. Raises `OSError` if
         listening fails.
 
-        One address may have at most `each_max` connections in ordinary slots. `denied` is called for each request of a
-        web page whose origin is not in `origins` and otherwise not allowed; it gets the client's origin and the reason.
-        `closing` is called when the server begins to stop: it must end answers that would go on for ever.
+        One address may have at most `each_max` connections in ordinary slots. `origins` lists further origins of web
+        pages that are allowed. `denied` is called for each request that is refused because of its Origin or Host
+        header, with the client's address and the reason. `closing` is called when the server begins to stop: it must
+        end answers that would go on for ever.
         """
         guarded_app = OriginGuard(app, origins, loopback_only=is_loopback(host), denied=denied)
         server = _Server(_config(UnreadBodyGuard(SecurityHeaders(guarded_app))), ConnectionSlots(each_max))
@@ -241,8 +242,8 @@ class _ReadFlow(FlowControl):
 
 
 class _Connection(H11Protocol):
-    """An HTTP connection. It has a slot, handles a small part of its input in each turn, and is closed if its client
-    stays silent."""
+    """An HTTP connection. It occupies a slot, handles a small part of its input in each turn, and is closed if its
+    client stays silent."""
 
     def __init__(self, server: _Server) -> None:
         super().__init__(server.config, server.server_state, app_state={})
@@ -459,8 +460,8 @@ class _Connection(H11Protocol):
             self._watch_later()
 
     def _is_idle(self) -> bool:
-        """Return True if the connection waits for input of the client: for its request, or for the rest of a body that
-        was answered early.
+        """Return True if the connection waits for its client: for a request, for the rest of a body that was answered
+        early, or to close the connection.
 
         Returns False for an idle keep-alive connection: uvicorn's own timer closes it.
         """

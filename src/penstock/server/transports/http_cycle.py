@@ -14,7 +14,7 @@ from uvicorn.protocols.http.flow_control import CLOSE_HEADER
 from uvicorn.protocols.http.h11_impl import STATUS_PHRASES, RequestResponseCycle
 
 _HEADS_KNOWN: Final = 64
-"""The number of response heads that are cached. They contain the date, so a cached head is of use for a second."""
+"""The most response heads that are cached. Each contains the date, so it is of use for one second."""
 _END: Final = h11.EndOfMessage()
 
 _Header = tuple[bytes, bytes]

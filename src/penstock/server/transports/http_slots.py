@@ -78,7 +78,8 @@ class ConnectionSlots(Generic[Connection]):
         return SlotKind.NONE, gone
 
     def request_received(self, connection: Connection) -> None:
-        """Record that the head of a request has come: from now on the connection does not lose its slot."""
+        """Record that the head of a request has come. Until the answer is sent, the connection does not lose its
+        slot."""
         for pool in (self._ordinary, self._spare):
             pool.waiting.pop(connection, None)
 

@@ -115,8 +115,9 @@ class TcpTransport(BudgetedProtocol):
 
 
 def limit_write_queue(transport: asyncio.Transport, high_bytes: int) -> None:
-    """Set the limits of the transport's write buffer: at `high_bytes` writing is paused, at a quarter of that resumed.
-    The kernel's queue is kept small, because bytes in it are not counted, and are held once for each connection."""
+    """Set the limits of the transport's write buffer: at `high_bytes` the protocol is told to pause writing, at a
+    quarter of that to resume. The kernel's queue is kept small, because the bytes in it are not counted, and are a copy
+    for each connection."""
     transport.set_write_buffer_limits(high=high_bytes, low=high_bytes // 4)
     connection = transport.get_extra_info("socket")
     if connection is not None and hasattr(socket, "TCP_NOTSENT_LOWAT"):

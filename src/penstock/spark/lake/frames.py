@@ -83,7 +83,8 @@ def grown_schema(table: LakeTable, rows_schema: pa.Schema) -> pa.Schema:
 
 
 def _is_wider(there: pa.DataType, given: pa.DataType) -> bool:
-    """Tell whether every value of type `given` is also a value of type `there`."""
+    """Return True if the type `there` holds every value of the type `given`: for whole numbers and fractions with at
+    least as many bits. False for all other types."""
     if pa.types.is_integer(there) and pa.types.is_integer(given):
         return bool(there.bit_width >= given.bit_width)
     return bool(pa.types.is_float64(there) and pa.types.is_float32(given))
@@ -116,7 +117,8 @@ def as_rows(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def read_frame(spark: SparkSession, table: LakeTable) -> DataFrame:
-    """Read the table in its current version: local files by Spark itself, others by the workers with pyarrow.
+    """Return the rows of the table in its current version as a DataFrame. Local files are read by Spark itself, files
+    in an object store by its Python workers with pyarrow.
 
     Raises `InvalidRequest` if the table does not exist.
     """

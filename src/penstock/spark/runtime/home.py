@@ -31,9 +31,9 @@ class SparkHome:
 
     root: Path
     spark: Path
-    """Value for SPARK_HOME."""
+    """Directory for the environment variable SPARK_HOME."""
     java: Path
-    """Value for JAVA_HOME."""
+    """Directory for the environment variable JAVA_HOME."""
 
     @property
     def jars(self) -> Path:

@@ -28,7 +28,7 @@ _START_SECONDS: Final = 120.0
 _STOP_SECONDS: Final = 30.0
 _POLL_SECONDS: Final = 0.02
 _ERRORS: Final = 2
-"""File number of standard error."""
+"""File descriptor of standard error."""
 
 _OPENED: Final = (
     "java.base/java.lang",

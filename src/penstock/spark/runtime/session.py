@@ -20,7 +20,7 @@ _LOOPBACK: Final = "127.0.0.1"
 _ON_THIS_MACHINE: Final = re.compile(r"local(-cluster)?(\[.*\])?|spark://(127\.0\.0\.1|localhost):[0-9]+")
 _KNOWN: Final = "DATA_SOURCE_ALREADY_EXISTS"
 _LATE: Final = "Exception while sending command."
-"""Message that Py4J logs to the root logger."""
+"""Message that Py4J logs to the root logger if the JVM is gone. It is suppressed at the end of the process."""
 _MEMORY: Final = re.compile(r"[1-9][0-9]*[kKmMgGtT]?")
 
 _SETTINGS: Final[Mapping[str, str]] = {

@@ -33,7 +33,7 @@ RUNS_MAX: Final = 10_000
 first ones are kept and `ArchivedRows.cut` is set."""
 
 OffsetRun = tuple[int, int]
-"""Consecutive offsets, half-open."""
+"""Consecutive offsets: the first one, and the offset behind the last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,8 @@ class Warehouse:
     catalog: tuple[tuple[str, str], ...] = field(default=(), repr=False)
 
     def tables(self, topics: Iterable[str]) -> dict[str, LakeTable]:
-        """Return the table of each of these topics that has one. Raises `InvalidRequest` if no topic has one."""
+        """Return by topic the table that has its messages: its own, or else the table of all topics. Topics without a
+        table are left out. Raises `InvalidRequest` if no topic has a table."""
         existing = set(
             table_names(self.table_format, self.uri, storage_options=dict(self.storage_options), catalog=self._catalog)
         )

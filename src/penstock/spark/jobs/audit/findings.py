@@ -25,7 +25,7 @@ from penstock.storage.log.segment import segment_name
 
 class FindingKind(StrEnum):
     DAMAGED = "damaged"
-    """Records that do not verify."""
+    """Records whose bytes are damaged."""
     MISSING = "missing"
     """Offsets that no file holds."""
     NO_PARTITION = "no_partition"
@@ -33,7 +33,7 @@ class FindingKind(StrEnum):
     ID_ORDER = "id_order"
     """An id that is not greater than the one before it."""
     DUPLICATE_ID = "duplicate_id"
-    """An id that occurs twice."""
+    """An id that is the same as that of the record before."""
     DUPLICATE_REQUEST = "duplicate_request"
     """A producer's request number that occurs twice."""
     INDEX = "index"
@@ -49,7 +49,7 @@ class FindingKind(StrEnum):
     ARCHIVE_DIFFERS = "archive_differs"
     """A day whose messages differ between log and archive, by count or by hash."""
     ARCHIVE_AHEAD = "archive_ahead"
-    """Offsets of the archive that the log does not have yet."""
+    """Offsets of the archive that lie behind the end of the log."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,7 +138,8 @@ def _findings_of(
 
 
 def _lost(log: LogSnapshot, lost: LostOffsets) -> Finding | None:
-    """Return the finding of a loss; None if retention dropped the messages while the job ran."""
+    """Return the finding for lost offsets. Return None if retention dropped the messages while the job ran, which is no
+    fault."""
     if lost.kind is LossKind.DROPPED:
         return None
     if lost.kind is LossKind.MISSING:

@@ -36,7 +36,8 @@ _SPANS_MAX: Final = 120
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogSnapshot:
-    """The log of one partition when the job begins."""
+    """Offsets, size and times of the log of one partition when the job begins. Sizes are in bytes, times in Unix
+    ms."""
 
     topic: str
     partition: int

@@ -139,7 +139,7 @@ class Digest:
 
     @property
     def contents(self) -> int:
-        """Order-independent hash over (id, offset, payload) of every message."""
+        """Sum of the hashes over id, offset and payload of all messages, modulo 2**64."""
         return (self.plain + self.typed) & _WORD
 
     def __add__(self, other: Digest) -> Digest:

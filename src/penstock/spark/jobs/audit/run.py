@@ -143,7 +143,7 @@ def audit(
 def audit_with(
     runner: JobRunner, location: Location, request: AuditRequest = ALL, *, stage: StageProgress = _no_progress
 ) -> Audit:
-    """Audit with any runner, on Spark or in this process; see `audit`."""
+    """Do the same as `audit` with any runner: on Spark or in this process."""
     began, began_ms = time.monotonic(), time.time_ns() // 1_000_000
     run = _AuditRun(runner, location, request, stage)
     partitions = run.partitions()
@@ -181,7 +181,7 @@ class _AuditRun:
         self._holdings = _holdings(self._tables)
 
     def partitions(self) -> tuple[AuditedPartition, ...]:
-        """Scan every log, and compare it with its archive if there is one."""
+        """Scan all logs, read the archive's tables if there are any, and return the results of each partition."""
         archived = {
             log.key: self._holdings[log.key].overlap_with(log.start, log.next_offset)
             for log in self._logs
@@ -301,7 +301,7 @@ def _scope(archived: ArchivedRange, summary: PartitionSummary | None, holding: T
 
 
 def _empty_summary(log: LogSnapshot) -> PartitionSummary:
-    """Return the summary of an empty log."""
+    """Return the summary of a log that has no slices to scan, because it has no messages."""
     return PartitionSummary(start=log.start, stop=log.next_offset)
 
 

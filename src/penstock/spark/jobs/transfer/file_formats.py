@@ -23,7 +23,7 @@ class FileFormat(StrEnum):
     JSONL = "jsonl"
     CSV = "csv"
     DIRECTORY = "directory"
-    """Another data directory."""
+    """A data directory instead of a file."""
 
 
 _SUFFIXES: Final = {

@@ -1,8 +1,8 @@
 """The job `replay`: messages of a log or an archive, published again into a topic; each once, however often it is
 started.
 
-A message's request number is its offset in the source, under a producer for each run, selection and partition. So a run
-that was interrupted or is started again continues behind what is stored, whatever Spark does.
+The request number of a message is its offset in the source plus 1, and each run, selection and partition has a producer
+of its own. So a run that was interrupted or is started again continues behind what is stored, whatever Spark does.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def replay(
 
     A message keeps its key, payload, type, attributes and schema; `mark` adds `REPLAY_ATTRIBUTES`. With the `run` of an
     earlier start, and the same selection, messages that it published are not published again. Raises `StorageFailed`
-    for what cannot be read of a log, or with `skip_lost` continues without it.
+    if messages of a log cannot be read; with `skip_lost` they are left out and counted in the report instead.
     """
     chosen, name, losses = (
         selection or Selection(),

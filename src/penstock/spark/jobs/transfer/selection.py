@@ -135,7 +135,8 @@ def select_messages(
     *,
     losses: LossAccumulator | None = None,
 ) -> DataFrame:
-    """Return the selected messages, in the columns of the log. A lost message fails the read, or is added to `losses`.
+    """Return the selected messages, in the columns of the log. A message of a log that cannot be read makes the
+    computation fail; with `losses` it is left out and added there.
 
     Raises `InvalidRequest` for a condition that Spark refuses.
     """

@@ -25,9 +25,9 @@ from penstock.core.ids import parse_id
 from penstock.spark.scan.columns import COLUMNS
 
 ROWS: Final = 5_000
-"""Rows of one batch."""
+"""Most rows of one batch that is read from a file."""
 _LINE_BYTES_MAX: Final = 256 << 20
-"""Longest line: the largest payload in base64, and the other fields."""
+"""Most characters of one CSV field: enough for the largest payload in base64."""
 _NUMBERS: Final = ("partition", "offset", "producer_id", "request_id", "schema_id", "schema_version")
 _TEXTS: Final = ("topic", "type", "producer_name")
 _BYTES: Final = ("key", "value")

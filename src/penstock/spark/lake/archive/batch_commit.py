@@ -298,7 +298,10 @@ class BatchRunner:
                 )
 
     def _prepare_output(self, name: str, topic: str) -> tuple[Output, PayloadDecoding | None]:
-        """Create the table if needed and add all columns that this batch may need."""
+        """Create the table `name` and its bad-rows table if needed, and add all columns that the batch may need.
+
+        Return where the files of the table go, and how payloads become columns; None if they stay as they are.
+        """
         table = self._owned_table(name, SYSTEM_COLUMNS)
         registry = self._destination.registry
         if self._destination.one_table or registry is None:
@@ -375,7 +378,8 @@ def _total_bytes(slices: Iterable[Slice]) -> int:
 
 
 def pack_slices(slices: Sequence[Slice], aim: int) -> Iterator[list[Slice]]:
-    """Group slices in order, up to about `aim` bytes in a group."""
+    """Yield the slices, in order, in groups of at most `aim` log bytes. A slice that is larger is a group of its
+    own."""
     group: list[Slice] = []
     for slice_ in slices:
         if group and _total_bytes(group) + slice_.bytes > aim:

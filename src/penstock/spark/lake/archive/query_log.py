@@ -81,7 +81,8 @@ class QueryLog:
                     _delete_entry(directory / str(number))
 
     def _entry(self, batch_id: int) -> tuple[dict[str, Any], Any]:
-        """Read the metadata and the offsets of a batch."""
+        """Return the metadata and the offsets of a batch. Raises `StorageFailed` if its entry is missing or cannot be
+        read."""
         path = self._offsets / str(batch_id)
         try:
             version, metadata, offsets = path.read_text().splitlines()
@@ -112,5 +113,6 @@ def _delete_entry(path: Path) -> None:
 
 
 def _checksum(path: Path) -> Path:
-    """Return the path of the checksum that Hadoop keeps beside each file it writes and compares the file with."""
+    """Return the path of a file's checksum. Hadoop writes one beside each of its files, and refuses a file that does
+    not match it."""
     return path.parent / f".{path.name}.crc"

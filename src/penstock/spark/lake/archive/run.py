@@ -47,7 +47,8 @@ BATCH_BYTES: Final = 1 << 30
 in one commit."""
 SLICE_BYTES: Final = 64 << 20
 EVERY_SECONDS: Final = 10.0
-"""Default pause between batches: a longer pause makes larger files and staler tables."""
+"""Default time in seconds from the start of a batch to the start of the next. With a longer time files are larger, and
+tables are further behind the topics."""
 _LOG: Final = logging.getLogger("penstock.lake")
 
 ALL_TOPICS: Final = "/.*"
@@ -434,7 +435,7 @@ class ArchiveRun:
             self._on_batch(report)
 
     def _slices(self, end: Offsets) -> list[Slice]:
-        """Return the slices between the last batch and `end`."""
+        """Return slices of the messages from the end of the last finished batch up to `end`."""
         ranges = self._follower.ranges(self._done, end)
         return plan_slices(self._request.location, ranges, slice_bytes=self._request.batch_bytes)
 

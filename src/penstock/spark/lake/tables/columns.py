@@ -36,7 +36,7 @@ SYSTEM_COLUMNS: Final = pa.schema(
         pa.field(DAY_COLUMN, pa.date32()),
     ]
 )
-"""Columns of every table, in this order."""
+"""First columns of every archive table, in this order."""
 
 BAD_COLUMNS: Final = SYSTEM_COLUMNS.append(pa.field("_reason", pa.string()))
 """Columns of a bad-rows table: the system columns, and why the payload did not decode."""

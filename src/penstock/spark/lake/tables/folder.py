@@ -114,7 +114,8 @@ class Folder:
         return bytes(obstore.get(_store(self), path).bytes())
 
     def put_new(self, path: str, data: bytes) -> bool:
-        """Write a small file whole, unless one of that name exists; return False if it does. Durable on return."""
+        """Create a small file as a whole, durable on return, and return True. If the file exists, leave it unchanged
+        and return False."""
         if self.is_local:
             return _put_new_local(self.local / path, data)
         import obstore

@@ -367,7 +367,8 @@ def _day(value: Any) -> str | None:
 
 
 def _relative(folder: Folder, address: str) -> str:
-    """Return the path below the folder; the address itself if it is elsewhere."""
+    """Return the path, relative to the folder, of the file at `address`. If the file is not below the folder, return
+    `address` unchanged."""
     plain, start = _normalized(address), f"{_normalized(folder.uri)}/"
     return plain.removeprefix(start) if plain.startswith(start) else address
 
@@ -382,7 +383,8 @@ def _normalized(address: str) -> str:
 
 
 def _folder_at(location: str, known: Folder) -> Folder:
-    """Return the folder at a location from the catalog, where a local path is not encoded."""
+    """Return the folder at a location that the catalog gives, with the storage options of `known`. A local path in it
+    is not URL-encoded."""
     plain = _normalized(location)
     if plain.startswith("/"):
         return Folder(plain.rstrip("/"))

@@ -36,7 +36,8 @@ def is_bad_table(table: str) -> bool:
 
 
 def parse_table_name(name: str) -> tuple[str, str]:
-    """Split a name into namespace and table; a bare name is in the namespace `default`. Raises `InvalidRequest`."""
+    """Return namespace and table of a name. A name without a dot is in the namespace `default`. Raises `InvalidRequest`
+    for other characters than letters, digits, '_' and '-'."""
     namespace, dot, table = name.partition(".")
     if not dot:
         namespace, table = DEFAULT_NAMESPACE, name

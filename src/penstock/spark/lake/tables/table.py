@@ -175,7 +175,8 @@ class CommitConflict(Exception):
 
 
 class LakeTable(ABC):
-    """A table of the lake. Every answer is current: nothing that another process can change is cached between calls."""
+    """A table of the lake, which need not exist yet. Each method reads the table's current state: nothing that another
+    process can change is cached between calls."""
 
     table_format: ClassVar[str]
     keeps_partition: ClassVar[bool]
@@ -221,7 +222,7 @@ class LakeTable(ABC):
 
     @abstractmethod
     def live(self) -> list[DataFile]:
-        """Return the files of the current version."""
+        """Return the data files of the table's current version."""
 
     @abstractmethod
     def replace(self, removed: Sequence[DataFile], added: Sequence[DataFile]) -> None:
@@ -238,7 +239,8 @@ class LakeTable(ABC):
 
     @abstractmethod
     def vacuum(self, *, hours: float, dry_run: bool = False) -> list[str]:
-        """Delete files older than `hours` that no version in use refers to; return their paths."""
+        """Delete the files older than `hours` that no version in use refers to, and return their paths. With `dry_run`
+        only return the paths."""
 
     @abstractmethod
     def expire(self, *, hours: float) -> int:

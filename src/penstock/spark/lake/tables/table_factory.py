@@ -15,7 +15,7 @@ from penstock.spark.lake.tables.table import LakeTable
 
 TABLE_FORMATS: Final = ("delta", "iceberg", "parquet")
 _FORMAT_FOLDERS: Final = {"delta": "_delta_log", "iceberg": "metadata", "parquet": "_manifests"}
-"""Folder that identifies a table of each format."""
+"""Name of the folder, inside a table's folder, by which a table of each format is recognized."""
 
 
 def open_table(
@@ -85,7 +85,8 @@ def table_names(
     storage_options: Mapping[str, str] | None = None,
     catalog: Mapping[str, str] | None = None,
 ) -> list[str]:
-    """Return the names of a warehouse's tables."""
+    """Return the names of a warehouse's tables of one format, sorted, as NAMESPACE.NAME. Raises `InvalidRequest` for an
+    unknown format."""
     check_table_format(table_format)
     root = Folder.parse(warehouse, storage_options)
     if table_format == "iceberg":

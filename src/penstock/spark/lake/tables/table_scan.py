@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from penstock.spark.lake.tables.table import Condition, DataFile, LakeTable
 
 ROWS_MAX: Final = 64 << 10
-"""Rows of one batch."""
+"""Most rows of one batch that is read."""
 
 _COMPARE: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
     "=": pc.equal,

@@ -1,4 +1,4 @@
-"""Lifetimes: the directory and the broker end with the demo, unless they are to be kept."""
+"""Lifetimes: at the end of the demo its directory is emptied and its broker stopped, unless they are to be kept."""
 
 from __future__ import annotations
 
@@ -66,7 +66,8 @@ def _remove(directory: Path, *, itself: bool, but: tuple[str, ...] = ()) -> None
 
 @contextmanager
 def broker_lifetime(broker: BrokerProcess, *, keep: bool) -> Iterator[None]:
-    """Stop the broker at the end: in order, or at once after a failure. With `keep` it stays, if nothing failed."""
+    """Stop the broker when the context ends: in order, or by SIGKILL after a failure. With `keep` it goes on if nothing
+    failed."""
     try:
         yield
     except BaseException:

@@ -41,7 +41,7 @@ class Counts:
     log_missing: int
     """Acknowledged events that are not at their position in the log."""
     log_extra: int
-    """Records that should not be there: duplicates, or never acknowledged."""
+    """Records that should not be there: stored more often than they should be, or never acknowledged."""
 
     billed: int
     dead_letters: int

@@ -15,11 +15,11 @@ class Mode(StrEnum):
     """The treatment of rows that do not decode."""
 
     FAIL = "fail"
-    """The first bad row is an error, which names it."""
+    """The first bad row fails the read, with an error that names it."""
     NULL = "null"
-    """Columns of bad rows are null."""
+    """Bad rows stay; the columns of their payloads are null."""
     QUARANTINE = "quarantine"
-    """Bad rows are left out, and reported apart."""
+    """Bad rows are left out, and given separately."""
 
 
 class Unnamed(StrEnum):

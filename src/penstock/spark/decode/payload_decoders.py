@@ -1,4 +1,4 @@
-"""Decoders of payloads: the payloads of one schema as the target's columns, and the bad ones with their reasons."""
+"""Decoders of payloads: turn payloads of one schema into the target's columns, and report the bad ones with reasons."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _TEXTUAL: Final = (SchemaKind.STRING, SchemaKind.NUMBER, SchemaKind.JSON)
 @dataclass(slots=True)
 class DecodedRows:
     parts: list[tuple[pa.RecordBatch, Sequence[int]]] = field(default_factory=list)
-    """Decoded rows, with the row numbers of their payloads."""
+    """Batches of decoded rows, each with the row numbers of its payloads."""
     faults: dict[int, str] = field(default_factory=dict)
 
 

@@ -25,11 +25,11 @@ class SchemaGroup(NamedTuple):
     """Rows whose payloads were written with one schema."""
 
     schema_id: int | None
-    """The schema; None if the rows name none."""
+    """The id of the schema; None if the rows name none."""
     indexes: tuple[int, ...] | None
-    """The message of a Protobuf schema, as indexes, where the payload names it."""
+    """The message within a Protobuf schema, as a path of indexes; None if the payloads do not name it."""
     start: int
-    """The position where the value begins in each payload."""
+    """The number of bytes before the value in each payload: the length of its prefix."""
     places: RowNumbers
 
 

@@ -26,9 +26,10 @@ class Target:
     topic: str
     shape: Record
     kinds: frozenset[SchemaKind]
-    """Kinds of the target's schemas: payloads in another language are not read into it."""
+    """The kinds of the target's schemas. Payloads of another kind do not decode, except that a target of bytes takes
+    any payload, and one of text takes numbers and JSON."""
     schema_ids: tuple[int, ...]
-    """The target's schemas, the latest last."""
+    """The ids of the target's schemas, the latest last."""
     keys: frozenset[str]
     """The keys that the columns have in payloads. A schema with none of these keys describes something else."""
 

@@ -1,6 +1,7 @@
-"""The columns of a topic as a DataFrame: their names, their types, and how a block of records becomes them.
+"""The columns of a topic as a DataFrame: their names and types, and how they are made from a block of records.
 
-The Arrow types are exactly those that Spark takes from a Python worker. Neither Spark nor a file comes in here.
+The Arrow types are exactly those that Spark accepts from a Python worker. Spark is not imported here, and no file is
+opened.
 """
 
 from __future__ import annotations

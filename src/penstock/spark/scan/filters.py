@@ -1,8 +1,8 @@
-"""Filters that a query pushes down to the log: which partitions, which offsets, which types.
+"""Filters that are applied where the log is read: by topic, partition, offset, time, id and type.
 
-Times and ids rise with the offset, so they become ranges of offsets by binary search; other rows of a block are masked
-out on its columns before any payload is copied. Spark's own filter objects are known by their names alone: neither
-Spark nor a file comes in here.
+Times and ids rise with the offset, so conditions on them become ranges of offsets, found by binary search. Other rows
+of a block are dropped before any payload is copied. Spark is not imported here: its filters are known by the names of
+their classes.
 """
 
 from __future__ import annotations

@@ -168,7 +168,8 @@ class _naming_sequence:  # noqa: N801 - reads as a word in `with`
 
 
 class Publisher:
-    """A connection, and a producer sequence for each topic and producer; connects with the first row."""
+    """The publisher of one task: a connection to the broker, and a sequence for each topic and producer. It connects
+    when the first row comes."""
 
     def __init__(self, options: SinkOptions) -> None:
         self._options = options

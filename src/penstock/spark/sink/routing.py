@@ -64,7 +64,7 @@ class Router:
 
 
 class RowSink(Protocol):
-    """A destination of rows that knows the last number of each producer."""
+    """A destination of rows. `last` returns the highest number that it has of a producer, 0 if it has none."""
 
     def last(self, topic: str, producer: str) -> int: ...
 

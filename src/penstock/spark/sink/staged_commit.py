@@ -102,7 +102,10 @@ def _check_all_rows(
 
 @contextmanager
 def open_destination(options: SinkOptions) -> Iterator[Loader | Publisher]:
-    """Open the destination: the logs of a data directory, locked until the end, or a broker."""
+    """Open the destination: a broker, or the logs of a data directory, which stays locked until the context ends.
+
+    Raises `NotOwner` if a broker or another process has the data directory.
+    """
     if options.path is None:
         with Publisher(options) as publisher:
             yield publisher

@@ -109,7 +109,7 @@ class Staging:
         return -1 if data is None else _decoded(self._folder / _DONE, data, PublishedBatch).batch
 
     def is_begun(self, batch: int) -> bool:
-        """Return whether publishing this batch was begun and not finished."""
+        """Return whether a plan for this batch is saved: its publishing was begun, and is not recorded as finished."""
         return self._plan(batch).exists()
 
     def _plan(self, batch: int) -> Path:
@@ -154,7 +154,8 @@ class Staging:
         self.sweep()
 
     def sweep(self) -> None:
-        """Remove files of published batches, and of killed single-use writes."""
+        """Remove the files of published batches, and those of single-use writes that were killed more than a week
+        ago."""
         last = self.last_batch()
         for name in self._disk.names(self._folder):
             plan = _PLAN.fullmatch(name)

@@ -26,7 +26,8 @@ PartitionKey = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class ReadBound:
-    """The beginning or the end of a read: a word for all partitions, an offset for each, or a time."""
+    """The beginning or the end of a read. One of three is set: a word for all partitions (`earliest` or `latest`),
+    offsets by partition, or a time in Unix milliseconds."""
 
     word: str | None = None
     offsets: tuple[tuple[PartitionKey, int], ...] = ()

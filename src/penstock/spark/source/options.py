@@ -135,7 +135,7 @@ class DecodeOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOptions:
-    """The options of a read, checked as far as possible without looking at the log."""
+    """The options of a read, checked as far as that is possible without reading the log."""
 
     location: Location
     topics: tuple[TopicName, ...]

@@ -55,7 +55,7 @@ def read_task_for(options: ReadOptions, schema: StructType | None = None) -> Rea
 
 
 def _topics(options: ReadOptions) -> list[TopicName]:
-    """Return the topics of a read; with a pattern, the matching topics that exist."""
+    """Return the topics of a read: those named, or those that exist and match the pattern."""
     if options.pattern is None:
         return list(options.topics)
     found = TopicSelection(pattern=options.pattern).find_logs(open_data(options.location))

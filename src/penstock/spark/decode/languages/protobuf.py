@@ -1,9 +1,9 @@
 """Protobuf: messages as shapes, payloads by the library's own classes.
 
-Fields are the same that have the same number. Enums are the names of their values (an unknown value is its number, as
-text), a `oneof` is a column for each of its fields, of which one is not null; unsigned numbers of 64 bits are decimals.
-Timestamps, durations (microseconds) and wrappers are plain columns; `Struct`, `Value`, `ListValue` and messages within
-themselves are JSON text.
+Two fields are the same if they have the same number. An enum's column has the names of its values; a value without a
+name is its number, as text. A `oneof` becomes a column for each of its fields, at most one of which has a value.
+Unsigned numbers of 64 bits become decimals. Timestamps, durations (microseconds) and wrappers become plain columns.
+`Struct`, `Value`, `ListValue` and messages that contain themselves become JSON text.
 """
 
 from __future__ import annotations

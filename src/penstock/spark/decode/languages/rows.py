@@ -1,4 +1,4 @@
-"""Rows of values from payloads: the result of a language's module, and the reading of payloads one by one."""
+"""The result of reading payloads in any schema language, and a function that reads payloads one by one."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from typing import Final
 _REFERENCE: Final = re.compile(r"\$\$\{|\$\{([^}]*)\}")
 _WRITTEN: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?", re.DOTALL)
 _HIDDEN_CHARS_MIN: Final = 4
-"""Characters of the shortest hidden value: a shorter one stands in too many places by chance."""
+"""The length of the shortest value that is hidden. A shorter one occurs in many texts by chance."""
 
 
 class Unset(ValueError):

@@ -1,4 +1,4 @@
-"""A pipeline as values: sources, steps and sinks. No Spark and no files come in here.
+"""A pipeline as values: sources, steps and sinks. Spark is not imported here, and no file is opened.
 
 A `Pipeline` guarantees that its names are unique, that every name it uses exists, and that each step comes behind its
 inputs.

@@ -1,6 +1,6 @@
-"""A table of a TOML file, read key by key: wrong values are noted with their place, and with the allowed values.
+"""A table of a TOML file, read key by key. A wrong value is noted with its place and the allowed values.
 
-No wrong key raises: reading goes on, so that all problems of a file are reported at once.
+No wrong value raises: the default stands for it, so that all problems of a file are reported at once.
 """
 
 from __future__ import annotations

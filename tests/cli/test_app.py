@@ -32,6 +32,8 @@ COMMANDS = [
     "bench stream",
     "bench schema",
     "bench http",
+    "bench operations",
+    "bench spark",
     "topic create",
     "topic ls",
     "topic describe",

@@ -211,10 +211,10 @@ def test_a_place_that_cannot_be_made_is_said_and_done_without(tmp_path: Path, be
 @pytest.mark.slow
 def test_without_a_cache_nothing_is_compiled_but_what_is_called(tmp_path: Path) -> None:
     code = """
-from penstock.record import kernels
 from penstock.record.hashing import hash64
+from penstock.record.kernels import block_kernels
 hash64(b"")
-assert kernels.hash_bytes.loaded and not kernels.encode.loaded
+assert block_kernels.hash_bytes.loaded and not block_kernels.encode.loaded
 print("used")
 """
     file = tmp_path / "file"

@@ -350,11 +350,16 @@ def audited(guarded: Guarded) -> list[dict[str, Any]]:
 
 
 def test_what_was_administered_and_what_was_refused_is_in_the_audit_log(guarded: Guarded) -> None:
-    with guarded.http() as http, guarded.tcp() as tcp:
+    """Refusals are repeated until they are noted: of a second in which other tests had a hundred, no more are."""
+    with guarded.http() as http:
         assert http.ask("POST", "/v1/topics", {"topic": "audited"}, Authorization=boss()).status == 201
-        assert http.ask("GET", "/v1/keys", Authorization=f"Bearer {hs256(sub='curious')}").status == 403
-        assert authenticate(tcp, hs256(sub="nosy")) == "OK"
-        assert asked(tcp, "topic.delete") == "FORBIDDEN"
+
+    def be_refused() -> bool:
+        with guarded.http() as http, guarded.tcp() as tcp:
+            assert http.ask("GET", "/v1/keys", Authorization=f"Bearer {hs256(sub='curious')}").status == 403
+            assert authenticate(tcp, hs256(sub="nosy")) == "OK"
+            assert asked(tcp, "topic.delete") == "FORBIDDEN"
+        return True
 
     def lines(principal: str) -> list[tuple[str, str, str, str]]:
         fields = ("operation", "resource", "outcome", "surface")
@@ -364,19 +369,22 @@ def test_what_was_administered_and_what_was_refused_is_in_the_audit_log(guarded:
     looked = ("server.manage", "the server", "denied", "http")
     tried = ("topic.delete", "topic /default/orders", "denied", "tcp")
     eventually(lambda: created in lines("jwt:boss"), "the topic's creation is noted")
-    eventually(lambda: looked in lines("jwt:curious"), "the curious are noted")
-    eventually(lambda: tried in lines("jwt:nosy"), "the nosy are noted")
+    eventually(lambda: be_refused() and looked in lines("jwt:curious"), "the curious are noted")
+    eventually(lambda: be_refused() and tried in lines("jwt:nosy"), "the nosy are noted")
     assert all(each["address"].startswith("127.0.0.1:") for each in audited(guarded) if each["principal"] == "jwt:nosy")
 
 
 def test_schemes_that_are_not_known_and_pages_of_other_sites_are_in_the_audit_log(guarded: Guarded) -> None:
-    with guarded.http() as http:
-        assert http.ask("GET", "/v1/topics", Authorization="Digest YTpi").status == 401
-        assert http.ask("GET", "/v1/topics", Origin="https://evil.example").status == 403
-        assert http.ask("GET", "/v1/topics", Host="evil.example").status == 403
-    port = guarded.running.ready["ws_port"]
-    assert answered(port, upgrade(port, Authorization="Digest YTpi")).startswith(b"HTTP/1.1 401")
-    assert answered(port, upgrade(port, Origin="https://evil.example")).startswith(b"HTTP/1.1 403")
+    def be_refused() -> bool:
+        with guarded.http() as http:
+            assert http.ask("GET", "/v1/topics", Authorization="Digest YTpi").status == 401
+            assert http.ask("GET", "/v1/topics", Origin="https://evil.example").status == 403
+            assert http.ask("GET", "/v1/topics", Host="evil.example").status == 403
+        port = guarded.running.ready["ws_port"]
+        assert answered(port, upgrade(port, Authorization="Digest YTpi")).startswith(b"HTTP/1.1 401")
+        assert answered(port, upgrade(port, Origin="https://evil.example")).startswith(b"HTTP/1.1 403")
+        return True
+
     expected = {
         ("unknown", "authenticate", "refused", "http"),
         ("unknown", "authenticate", "refused", "websocket"),
@@ -393,7 +401,7 @@ def test_schemes_that_are_not_known_and_pages_of_other_sites_are_in_the_audit_lo
         return {tuple(each[name] for name in fields) for each in lines}
 
     reasons: set[str] = set()
-    eventually(lambda: expected <= found(), "each of them has a line")
+    eventually(lambda: be_refused() and expected <= found(), "each of them has a line")
     assert {"a page of another site", "a name that is none of this machine"} <= reasons
 
 

@@ -260,7 +260,8 @@ class Broker:
                 return self._reject(client, item)
 
     def note_activity(self, client: Client, now_ms: int) -> None:
-        """Note that a connection is alive, because bytes came that are not a whole message yet."""
+        """Note that a connection is alive, after input that is no message, such as a ping or a pong of a WebSocket. An
+        outstanding heartbeat counts as answered."""
         client.heard_ms, client.heartbeat_pending = now_ms, False
 
     def _reject(self, client: Client, rejected: RejectedFrame) -> list[Effect]:

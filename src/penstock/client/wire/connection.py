@@ -82,8 +82,11 @@ class Connection:
         return self._usable and self._transport is not None and self._transport.open
 
     async def start(self) -> None:
-        """Connect. Raises if this first attempt fails; after later breaks the connection keeps trying. A second call
-        does nothing."""
+        """Connect. Raises if this first attempt fails; it may then be called again.
+
+        Once connected, a further call does nothing. After a later break the connection keeps trying if it was made
+        with `reconnect`, until the broker refuses for good.
+        """
         if self._keeper is None:
             transport = self._transport = await self._open()
             self._use(transport)

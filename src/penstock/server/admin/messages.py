@@ -65,8 +65,8 @@ async def get_payload(request: ApiRequest) -> object:
 
 
 def _selected_message(request: ApiRequest) -> dict[str, Any]:
-    """Return the fields that select the message which the path names: by offset if it is written in digits, otherwise
-    by id."""
+    """Return the fields that select one message: the topic, and the offset if the last part of the path is written in
+    digits, otherwise the id; and the partition, if the query has one."""
     written = request.path_params["message"]
     message = {"offset": int(written)} if _OFFSET.fullmatch(written) else {"id": written}
     return _topic(request) | message | sent_fields(request.query)

@@ -145,8 +145,8 @@ class _DuplicateMember(ValueError):
 
 
 def _parts_of(token: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the head and the claims of a token, which are not verified yet. Raises `Unauthorized` if the text is not a
-    token."""
+    """Return the head and the claims of a token; its signature is not verified yet. Raises `Unauthorized` if the text
+    is not a token, or if its head or its claims have a member twice."""
     try:
         head, claims, _ = map(jwt.utils.base64url_decode, token.split("."))
         return _members(head), _members(claims)

@@ -45,7 +45,8 @@ class Registry(Protocol):
     def schema(self, schema_id: int) -> Schema | None: ...
 
     def version(self, subject: str, version: int) -> int | None:
-        """Return the schema id of a version, even if the version was deleted; None if there never was one."""
+        """Return the schema id of a subject's version, also of a deleted one; None if the version is unknown, or was
+        deleted permanently."""
         ...
 
     def versions(self, subject: str, *, deleted: bool = False) -> list[tuple[int, int]]: ...

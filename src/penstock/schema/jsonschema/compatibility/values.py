@@ -43,7 +43,10 @@ def type_(_: Comparison, reader: SchemaNode, writer: WriterFacts) -> list[Proble
 
 
 def each_value(comparison: Comparison, reader: SchemaNode, writer: WriterFacts) -> list[Problem]:
-    """Return a problem if the reader's validator refuses any of the values that the writer can write."""
+    """Return one problem for all values of the writer that the reader's validator refuses; it names the first three.
+
+    Only for a writer whose values can be listed (`comparison.values` is not None): otherwise nothing is checked.
+    """
     refused = [value for value in comparison.values(writer) or () if not comparison.accepts(reader, value)]
     if not refused:
         return []

@@ -260,8 +260,11 @@ def _as_csv(row: Row) -> Row:
 
 
 def _csv_bytes(data: bytes | None) -> tuple[str, str]:
-    """Return the encoding (`text`, `base64`, or empty for None) and the bytes as text. Text with control characters is
-    encoded in base64, because tools differ in reading it from CSV."""
+    """Return the encoding (`text`, `base64`, or empty for None) and the bytes in it.
+
+    Base64 is for bytes that are not UTF-8, and for text with control characters other than tab and line feed,
+    because tools differ in reading those from CSV.
+    """
     if data is None:
         return "", ""
     text = _text(data)

@@ -158,8 +158,7 @@ class Broker:
         ]
 
     def drain(self, now_ms: int, grace_ms: int) -> list[Effect]:
-        """Accept no more connections and requests from now on, and tell all clients that the broker stops in
-        `grace_ms`."""
+        """Refuse new connections and requests, and tell all clients that the broker stops in `grace_ms`."""
         self.context.now_ms = now_ms
         self._draining = True
         payload = json_bytes({"reason": "the broker is stopping", "graceMs": grace_ms})
@@ -223,8 +222,7 @@ class Broker:
             return reply(error)
 
     def resume(self, done: Callable[[Any], list[Effect]], outcome: Any, now_ms: int) -> list[Effect]:
-        """Call the continuation of an effect with its outcome: a value, or the error in its place. Returns the effects
-        that follow."""
+        """Continue an effect with its outcome, a value or an error. Returns the effects that follow."""
         return self.resume_all([(done, outcome)], now_ms)
 
     def resume_all(self, results: Iterable[tuple[Callable[[Any], list[Effect]], Any]], now_ms: int) -> list[Effect]:
@@ -260,8 +258,8 @@ class Broker:
                 return self._reject(client, item)
 
     def note_activity(self, client: Client, now_ms: int) -> None:
-        """Note that a connection is alive, after input that is no message, such as a ping or a pong of a WebSocket. An
-        outstanding heartbeat counts as answered."""
+        """Note that a connection is alive, by input that is no message: a ping, or a pong, which answers a
+        heartbeat."""
         client.heard_ms, client.heartbeat_pending = now_ms, False
 
     def _reject(self, client: Client, rejected: RejectedFrame) -> list[Effect]:
@@ -334,8 +332,7 @@ class Broker:
                 )
 
     def _check(self, client: Client, head: Head) -> None:
-        """Raise `Unauthorized` or `Forbidden` if the client may not send the message, or may not create the topic that
-        the message would create."""
+        """Raise `Unauthorized` or `Forbidden` if the client may not send the message or create its topic."""
         topic = None if isinstance(head.name, TopicPattern) else head.destination
         check_action(self.access, client, head.action, topic)
         if self.durable is not None and topic is not None and head.action in _STORING:
@@ -413,8 +410,7 @@ class Broker:
         return effects
 
     def _refuse(self, client: Client, batch: PublishBatch, first_id: str, error: PenstockError) -> Effect:
-        """Answer every message of a batch with an error, also those without a request id: nothing is dropped
-        silently."""
+        """Answer every message of a batch with an error, also one without a request id: none is dropped silently."""
         self.metrics.add("router.publish.error", len(batch))
         return Send(client.id, batch.answer_frames(first_id, self.context.failure(client, error, len(batch))))
 
@@ -476,8 +472,7 @@ class Broker:
         return self._answered(client, frame, SUCCESS if self.unsubscribe(client, kinds, pattern) else FAILURE)
 
     def subscribe(self, client: Client, kinds: tuple[LiveKind, ...], pattern: TopicPattern, priority: int) -> None:
-        """Subscribe a client to a live pattern, from the next message on. If it is subscribed already, only the
-        priority changes."""
+        """Subscribe a client to a live pattern from the next message on, or change its priority."""
         for kind in kinds if self.access.enabled else ():
             self.access.check(client.principal, LIVE_OPERATIONS[kind], Resource.topic(pattern), client.origin)
         new = sum((kind, pattern) not in client.subscriptions for kind in kinds)

@@ -86,10 +86,8 @@ class Log:
         recorded_end: LogEnd | None = None,
     ) -> Self:
         """Open or create a log and recover it: everything acknowledged before is present, and appends may begin.
-
-        `recorded_end` is the end that the catalog has on record: offsets before it that no file holds are damage, and
-        the log goes on behind them. Raises `StorageFailed` if the disk fails.
-        """
+        `recorded_end` is the end that the catalog has on record: offsets before it that no file holds are damage,
+        and the log goes on behind them. Raises `StorageFailed` if the disk fails."""
         log = cls(disk, path, ids=ids, clock=clock, limits=(limits or Limits()).check())
         log._durability = durability
         try:
@@ -160,11 +158,9 @@ class Log:
 
     def read(self, offset: int, *, bytes_max: int = READ_BYTES, verify: bool = True) -> ReadChunk:
         """Return verified records from `offset` on, about `bytes_max` bytes; an empty block at the end of the log.
-
-        Damaged records are stepped over, named in the result, and copied to quarantine. With `verify=False` checksums
-        are not checked. Raises `OffsetOutOfRange` for an offset outside the log, `StorageFailed` if the disk cannot be
-        read.
-        """
+        Damaged records are stepped over, named in the result, and copied to quarantine. With `verify=False`
+        checksums are not checked. Raises `OffsetOutOfRange` for an offset outside the log, `StorageFailed` if the
+        disk cannot be read."""
         view = self._view
         try:
             chunk = log_view.read(self._disk, view, offset, bytes_max=bytes_max, verify=verify)
@@ -220,10 +216,8 @@ class Log:
     # appending
 
     def append(self, draft: Draft) -> AppendResult:
-        """Append one block. It is durable on return, unless the log was opened with `Durability.OS`.
-
-        Raises `DiskFull` if there is no room, `StorageFailed` if a write or sync fails now or failed before.
-        """
+        """Append one block. It is durable on return, unless the log was opened with `Durability.OS`. Raises `DiskFull`
+        if there is no room, `StorageFailed` if a write or sync fails now or failed before."""
         outcome = self.append_group([draft])[0]
         if isinstance(outcome, PenstockError):
             raise outcome
@@ -231,11 +225,8 @@ class Log:
 
     def append_group(self, drafts: Sequence[Draft]) -> list[AppendResult | PenstockError]:
         """Append blocks with as few writes and syncs as segments allow, and return the result or error of each, in
-        order.
-
-        If a block cannot be appended, it and all blocks behind it get the same error. After a lack of room or of file
-        descriptors, the log takes later appends. After a failed write or sync, it takes no more.
-        """
+        order. If a block cannot be appended, it and all blocks behind it get the same error. After a lack of room or
+        of file descriptors, the log takes later appends. After a failed write or sync, it takes no more."""
         outcomes: list[AppendResult | PenstockError] = []
         while len(outcomes) < len(drafts):
             rest = drafts[len(outcomes) :]
@@ -248,10 +239,8 @@ class Log:
         return outcomes
 
     def _report_room(self, refused: DiskFull | None) -> None:
-        """Log once when appends begin to fail for lack of room, and once when they succeed again.
-
-        `refused` is the error of the last append; None if it found room.
-        """
+        """Log once when appends begin to fail for lack of room, and once when they succeed again. `refused` is the
+        error of the last append; None if it found room."""
         if refused is not None and self._last_refusal is None:
             _LOG.error("%s takes no messages for want of room: %s", self._path, refused.message)
         elif refused is None and self._last_refusal is not None:
@@ -277,11 +266,9 @@ class Log:
         return _split_results(drafts[:count], first, ids, memoryview(data))
 
     def append_with_ids(self, draft: Draft, ids: Sequence[bytes]) -> OffsetRange:
-        """Append one block whose messages already have ids, and return its offsets; durable on return.
-
-        Call it only in the appending thread. Raises `InvalidRequest` unless the ids are UUIDv6, rise above all ids of
-        the log, and are not more than a minute in the future, since the next published message must get a later id.
-        """
+        """Append one block whose messages already have ids, and return its offsets; durable on return. Call it only in
+        the appending thread. Raises `InvalidRequest` unless the ids are UUIDv6, rise above all ids of the log, and
+        are not more than a minute in the future, since the next published message must get a later id."""
         self._check_open()
         self._check_ids(ids)
         draft.check_sizes(self._limits)
@@ -327,10 +314,8 @@ class Log:
         self._failure = self._failure or failure
 
     def set_limits(self, limits: Limits) -> None:
-        """Apply new limits from now on; an existing segment, also the spare, keeps its size.
-
-        Only for the appending thread. Raises `InvalidRequest` for impossible limits.
-        """
+        """Apply new limits from now on; an existing segment, also the spare, keeps its size. Only for the appending
+        thread. Raises `InvalidRequest` for impossible limits."""
         self._limits = limits.check()
 
     def _check_open(self) -> None:
@@ -352,10 +337,8 @@ class Log:
         return self._failure
 
     def _active_segment_for(self, size: int) -> ActiveSegment:
-        """Return a segment with room for `size` bytes: the active one, or a new one if that is full or old.
-
-        Raises `DiskFull`, before anything is written, if there is no room for it.
-        """
+        """Return a segment with room for `size` bytes: the active one, or a new one if that is full or old. Raises
+        `DiskFull`, before anything is written, if there is no room for it."""
         try:
             active = self._active
             if active is not None and self._must_roll(active, size):
@@ -417,11 +400,9 @@ class Log:
     # truncation and retention
 
     def truncate_before(self, offset: int) -> None:
-        """Forget everything below `offset`; durable on return. Segments with no other messages are removed.
-
-        Later reads of those offsets raise `OffsetOutOfRange`. Raises that too for an offset outside the log, and
-        `StorageFailed` if the disk fails or the log is closed, since another log may lie at its path by now.
-        """
+        """Forget everything below `offset`; durable on return. Segments with no other messages are removed. Later reads
+        of those offsets raise `OffsetOutOfRange`. Raises that too for an offset outside the log, and `StorageFailed`
+        if the disk fails or the log is closed, since another log may lie at its path by now."""
         self._check_not_closed()
         if not self.first_offset <= offset <= self.next_offset:
             raise OffsetOutOfRange(
@@ -437,9 +418,7 @@ class Log:
 
     def retain(self, policy: Retention, *, floor: int | None = None) -> int:
         """Drop the segments that have outlived `policy`, and return how many. Raises as `truncate_before` does.
-
-        Messages from the offset `floor` on are not dropped, whatever the policy says.
-        """
+        Messages from the offset `floor` on are not dropped, whatever the policy says."""
         view = self._view
         gone = self._outlived_count(view, policy, floor)
         if gone > 0:
@@ -485,10 +464,8 @@ class Log:
         return unix_ms_of_ticks(ticks_of_id(header.last_id)) if header.count else following_ms
 
     def _drop(self, count: int, start: int) -> None:
-        """Remove the `count` oldest segments and let the log begin at `start`; the newest segment always stays.
-
-        The oldest goes first, so that a crash in between leaves no hole.
-        """
+        """Remove the `count` oldest segments and let the log begin at `start`; the newest segment always stays. The
+        oldest goes first, so that a crash in between leaves no hole."""
         if count == len(self._view.segments):
             count -= 1
         gone, kept = self._view.segments[:count], self._view.segments[count:]
